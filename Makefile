@@ -1,0 +1,79 @@
+# Every target sets up what it needs, from a machine that has nothing but Python 3.11 or newer.
+#
+#   make demo        the main job on small images, ends with the path of a report
+#   make test        the default tests
+#   make slow        the slow tests
+#   make lint        style, format, types, import directions
+#   make notebooks   every notebook executed, an error in a cell is an error here
+#   make wheel       the built wheel in an environment of its own, where the demo runs
+#   make all         all of these but the demo from the checkout
+
+PYTHON ?= python3
+VENV ?= .venv
+# pytest workers: one a core, two at most.
+WORKERS ?= 2
+PYTEST_ARGS ?=
+
+PY := $(VENV)/bin/python
+WHEEL_VENV := build/wheel-venv
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Compiled programs outlive the process; a second run of the tests compiles little.
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+
+.PHONY: all demo test slow compare lint format notebooks wheel env clean
+all: test lint slow notebooks wheel
+
+demo: $(VENV)/.stamp-demo
+	$(VENV)/bin/jaxmf demo
+
+test: $(VENV)/.stamp-dev
+	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
+
+slow: $(VENV)/.stamp-dev
+	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m slow $(PYTEST_ARGS)
+
+compare: $(VENV)/.stamp-dev
+	$(PY) -m pip install --quiet -e '.[bench]'
+	$(PY) -m pytest -m compare $(PYTEST_ARGS)
+
+lint: $(VENV)/.stamp-dev
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(VENV)/.stamp-dev
+	$(PY) -m ruff check --fix .
+	$(PY) -m ruff format .
+
+notebooks: $(VENV)/.stamp-dev
+	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 60
+
+wheel: $(VENV)/.stamp-dev
+	rm -rf build/dist $(WHEEL_VENV) build/demo
+	$(PY) -m build --wheel --outdir build/dist .
+	$(PYTHON) -m venv $(WHEEL_VENV)
+	$(WHEEL_VENV)/bin/python -m pip install --quiet build/dist/*.whl
+	mkdir -p build/demo
+	cd build/demo && ../../$(WHEEL_VENV)/bin/python -c "import jaxmf; print('jaxmf', jaxmf.__version__, 'at', jaxmf.__file__)"
+	cd build/demo && ../../$(WHEEL_VENV)/bin/jaxmf demo
+
+env: $(VENV)/.stamp-dev
+
+# The environment itself: only Python 3.11 or newer will do, said in words.
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "jaxmf needs Python 3.11 or newer; name one with: make $(MAKECMDGOALS) PYTHON=python3.11"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.stamp-demo: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[sklearn]'
+	@touch $@
+
+$(VENV)/.stamp-dev: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[dev]'
+	@touch $@ $(VENV)/.stamp-demo
+
+clean:
+	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
