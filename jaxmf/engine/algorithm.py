@@ -1,0 +1,166 @@
+"""The protocol every method follows, and the two ways of composing kernels.
+
+A kernel is a pure function ``(key, state, data) -> (state, Info)`` that leaves a stated
+distribution invariant. An `Algorithm` is what the run loop drives: where a chain starts, what a
+step does, what a draw keeps, and how the state grows when a step runs out of slots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+from types import MethodType
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from jaxmf.types import Array, Key, PyTree
+
+
+class Info(NamedTuple):
+    """What a kernel reports beside the new state.
+
+    Attributes:
+        overflow: axis name -> () bool; True where the step needed more slots than there are.
+            The state that comes with it is not used: the step is repeated at larger capacity.
+    """
+
+    overflow: dict[str, Array]
+
+
+Kernel = Callable[[Key, PyTree, PyTree], tuple[PyTree, Info]]
+
+
+class Algorithm(NamedTuple):
+    """Pure functions that make one Markov chain, filter or ascent; build it with `algorithm`.
+
+    Every field is a `jax.tree_util.Partial`, so an Algorithm is a pytree: numbers bound to its
+    functions are leaves, and a second model with other numbers recompiles nothing.
+
+    Attributes:
+        init: ``(key, data) -> state``.
+        step: ``(key, state, data, progress) -> (state, Info)``; progress is a () float, the share
+            of the warm-up that is over, 1 when sampling.
+        record: ``(key, state, data) -> dict``, what a draw keeps. Scalars are shown while it runs;
+            ``log_joint`` must be finite.
+        grow: ``(state, {axis: size}) -> state``, the same state at larger capacity, new slots zero.
+        capacity: ``state -> {axis: size}``, the sizes of the growing axes, from shapes alone.
+        average: ``(key, state, data) -> dict`` of quantities whose mean over draws is wanted.
+    """
+
+    init: Callable[..., PyTree]
+    step: Callable[..., tuple[PyTree, Info]]
+    record: Callable[..., dict[str, Array]]
+    grow: Callable[..., PyTree] | None = None
+    capacity: Callable[..., dict[str, int]] | None = None
+    average: Callable[..., dict[str, Array]] | None = None
+
+
+def algorithm(
+    *,
+    init: Callable[..., PyTree],
+    step: Callable[..., tuple[PyTree, Info]],
+    record: Callable[..., dict[str, Array]],
+    grow: Callable[..., PyTree] | None = None,
+    capacity: Callable[..., dict[str, int]] | None = None,
+    average: Callable[..., dict[str, Array]] | None = None,
+) -> Algorithm:
+    """An Algorithm from plain functions, Partials or methods of a registered dataclass.
+
+    Args:
+        init, step, record, grow, capacity, average: see `Algorithm`.
+
+    Returns:
+        An Algorithm whose fields are pytrees.
+
+    Example:
+        >>> import jax
+        >>> from jaxmf.engine import Info, algorithm
+        >>> def step(key, state, data, progress):
+        ...     return state + jax.random.normal(key), Info(overflow={})
+        >>> walk = algorithm(
+        ...     init=lambda key, data: 0.0, step=step, record=lambda key, state, data: {"x": state}
+        ... )
+        >>> walk.grow is None
+        True
+    """
+    if (grow is None) != (capacity is None):
+        raise ValueError("algorithm: grow and capacity belong together; give both or neither")
+    return Algorithm(
+        init=as_partial(init),
+        step=as_partial(step),
+        record=as_partial(record),
+        grow=None if grow is None else as_partial(grow),
+        capacity=None if capacity is None else as_partial(capacity),
+        average=None if average is None else as_partial(average),
+    )
+
+
+def as_partial(function: Callable) -> Partial:
+    """The function as a pytree; a method of a pytree has that pytree's leaves."""
+    if isinstance(function, Partial):
+        return function
+    if isinstance(function, MethodType):
+        owner = function.__self__
+        if not jax.tree_util.all_leaves([owner]):
+            return Partial(function.__func__, owner)
+    return Partial(function)
+
+
+def sequence(*kernels: Kernel) -> Kernel:
+    """One kernel after the other on the shared state; kernel i is given ``fold_in(key, i)``.
+
+    Args:
+        *kernels: kernels that leave the same distribution invariant.
+
+    Returns:
+        A kernel; its overflow is that of any of them.
+    """
+    if not kernels:
+        raise ValueError("sequence: at least one kernel is needed")
+    return Partial(_sequence, tuple(as_partial(kernel) for kernel in kernels))
+
+
+def repeat(kernel: Kernel, num_times: int) -> Kernel:
+    """The kernel applied `num_times` times, time i with ``fold_in(key, i)``.
+
+    Args:
+        kernel: the kernel to repeat.
+        num_times: how often; a number passed as data, so another one compiles nothing new.
+
+    Returns:
+        A kernel; its overflow is that of any of the times.
+    """
+    return Partial(_repeat, as_partial(kernel), num_times)
+
+
+def _sequence(
+    kernels: tuple[Kernel, ...], key: Key, state: PyTree, data: PyTree
+) -> tuple[PyTree, Info]:
+    overflows = []
+    for index, kernel in enumerate(kernels):
+        state, info = kernel(jax.random.fold_in(key, index), state, data)
+        overflows.append(info.overflow)
+    return state, Info(overflow=reduce(_either, overflows))
+
+
+def _repeat(
+    kernel: Kernel, num_times: int, key: Key, state: PyTree, data: PyTree
+) -> tuple[PyTree, Info]:
+    def once(index: Array, carry: tuple[PyTree, Info]) -> tuple[PyTree, Info]:
+        state, before = carry
+        state, info = kernel(jax.random.fold_in(key, index), state, data)
+        return state, Info(overflow=_either(before.overflow, info.overflow))
+
+    _, shapes = jax.eval_shape(kernel, key, state, data)
+    none_yet = Info(overflow={axis: jnp.zeros((), bool) for axis in shapes.overflow})
+    return jax.lax.fori_loop(0, num_times, once, (state, none_yet))
+
+
+def _either(left: dict[str, Array], right: dict[str, Array]) -> dict[str, Array]:
+    merged = dict(left)
+    for axis, flag in right.items():
+        merged[axis] = jnp.logical_or(merged[axis], flag) if axis in merged else flag
+    return merged
