@@ -17,9 +17,9 @@ PYTEST_ARGS ?=
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Compiled programs outlive the process; a second run of the tests compiles little.
-export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+# Compiled programs outlive the process: a second run of the tests compiles little.
+test slow notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+test slow notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 
 .PHONY: all demo test slow compare lint format notebooks wheel env clean
 all: test lint slow notebooks wheel
