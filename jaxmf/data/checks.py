@@ -1,0 +1,276 @@
+"""Checks at the edge: each names the argument, shows the first offence and says what to do.
+
+They run on the host, with numpy, once for each container; kernels trust what passed them.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+INT32_MAX = 2**31 - 1
+
+
+def is_traced(*arrays: Any) -> bool:
+    """Whether any of these is an abstract value, of which nothing can be checked."""
+    return any(isinstance(a, (jax.core.Tracer, jax.ShapeDtypeStruct)) for a in arrays)
+
+
+def first_position(mask: np.ndarray) -> tuple[int, ...]:
+    """The index of the first true element, in row-major order."""
+    return tuple(int(i) for i in np.unravel_index(int(np.argmax(mask)), mask.shape))
+
+
+def show_position(position: Sequence[int]) -> str:
+    """An index in words: ``row 3, column 2`` for matrices, ``position 3`` for vectors."""
+    if len(position) == 2:
+        return f"row {position[0]}, column {position[1]}"
+    return f"position {', '.join(map(str, position))}"
+
+
+def offence(
+    name: str, array: np.ndarray, mask: np.ndarray, problem: str, remedy: str
+) -> ValueError:
+    """The error for the elements where ``mask`` is true: the first one shown, all counted."""
+    position = first_position(mask)
+    num_bad = int(np.count_nonzero(mask))
+    more = f" ({num_bad} such values)" if num_bad > 1 else ""
+    value = np.asarray(array)[position].item()
+    return ValueError(f"{name}: {problem}: {value!r} at {show_position(position)}{more}. {remedy}")
+
+
+def as_numeric(name: str, x: Any) -> np.ndarray:
+    """The array of real numbers behind ``x``; masked elements of a masked array become NaN.
+
+    Raises:
+        TypeError: objects, text, dates or complex numbers.
+    """
+    if isinstance(x, np.ma.MaskedArray):
+        if np.ma.is_masked(x):
+            kind = x.dtype if np.issubdtype(x.dtype, np.floating) else np.float64
+            return np.asarray(x.astype(kind).filled(np.nan))
+        x = x.data
+    try:
+        array = np.asarray(x)
+    except ValueError as error:  # numpy: inhomogeneous shape
+        raise ValueError(
+            f"{name}: is ragged, its rows differ in length ({error}). Give every row the same "
+            "number of values and mark missing ones with NaN."
+        ) from None
+    if array.dtype == object:
+        raise _object_error(name, array)
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        raise TypeError(
+            f"{name}: holds complex numbers ({array.dtype}), which have no real reading. "
+            f"Pass the part that is meant, such as {name}.real."
+        )
+    if not (jnp.issubdtype(array.dtype, jnp.number) or array.dtype == bool):
+        raise TypeError(
+            f"{name}: has dtype {array.dtype}, numbers are needed. "
+            "Convert it first, for instance with numpy.asarray(x, dtype=float)."
+        )
+    return array
+
+
+def _object_error(name: str, array: np.ndarray) -> TypeError:
+    where = ""
+    for position, value in np.ndenumerate(array):
+        if value is None or not isinstance(value, (int, float, np.number, np.bool_)):
+            where = f"; the first value that is no number is {value!r} at {show_position(position)}"
+            break
+    return TypeError(
+        f"{name}: has dtype object, numbers are needed{where}. Convert it first, for instance "
+        "with numpy.asarray(x, dtype=float); missing cells are marked with NaN."
+    )
+
+
+def check_matrix_shape(name: str, shape: Sequence[int]) -> None:
+    """A matrix with rows and columns, and no more cells than an int32 can count."""
+    if len(shape) != 2:
+        hint = "Use x.reshape(1, -1) for one row, x.reshape(-1, 1) for one column."
+        hint = hint if len(shape) == 1 else "Use x.reshape(x.shape[0], -1) to flatten each item."
+        raise ValueError(
+            f"{name}: must be a matrix of shape (rows, columns), has shape {tuple(shape)}. {hint}"
+        )
+    check_not_empty(name, shape)
+    if int(shape[0]) * int(shape[1]) > INT32_MAX:
+        raise ValueError(
+            f"{name}: {shape[0]} x {shape[1]} = {int(shape[0]) * int(shape[1])} cells are more "
+            f"than int32 can index ({INT32_MAX}). Split the rows, or use a sparse container."
+        )
+
+
+def check_not_empty(name: str, shape: Sequence[int]) -> None:
+    """No axis of length 0."""
+    if 0 in shape:
+        raise ValueError(
+            f"{name}: is empty, it has shape {tuple(shape)}. At least one row and one column are "
+            "needed; check the filter or the file it came from."
+        )
+
+
+def as_float(name: str, array: np.ndarray) -> np.ndarray:
+    """The array in the default floating dtype; rounding of fractions is fine, losing more is not.
+
+    Raises:
+        ValueError: whole numbers of an integer dtype that the floating dtype cannot hold exactly,
+            or finite values too large for it.
+    """
+    dtype = np.dtype(jnp.result_type(float))
+    if np.issubdtype(array.dtype, np.integer):
+        limit = 2 ** (np.finfo(dtype).nmant + 1)
+        if array.dtype.itemsize * 8 > np.finfo(dtype).nmant:
+            beyond = (array > limit) | (array < -limit)
+            if beyond.any():
+                raise offence(
+                    name,
+                    array,
+                    beyond,
+                    f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are "
+                    f"exact up to {limit} only",
+                    "Rescale them, or pass them as floats if rounding is meant.",
+                )
+        return array.astype(dtype)
+    with np.errstate(over="ignore"):
+        result = array.astype(dtype)
+    lost = np.isinf(result)
+    if lost.any():
+        lost &= np.isfinite(array)
+        if lost.any():
+            raise offence(
+                name,
+                array,
+                lost,
+                f"too large for {dtype}, whose largest number is {np.finfo(dtype).max:.3g}",
+                "Rescale the data.",
+            )
+    return result
+
+
+def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = None) -> None:
+    """No NaN and no infinity (among the elements of ``where``)."""
+    bad = ~np.isfinite(array)
+    if where is not None:
+        bad &= where
+    if bad.any():
+        raise offence(
+            name,
+            array,
+            bad,
+            "must be finite",
+            "Only Dense data marks missing cells with NaN; drop these values or repair them.",
+        )
+
+
+def check_counts(name: str, array: np.ndarray) -> np.ndarray:
+    """Whole numbers from 0 on, returned as int64."""
+    check_finite(name, array)
+    if (array < 0).any():
+        raise offence(name, array, array < 0, "negative count", "Counts are 0, 1, 2, ...")
+    fractional = array != np.floor(array)
+    if fractional.any():
+        raise offence(
+            name,
+            array,
+            fractional,
+            "fractional count",
+            "Counts are whole numbers; pass raw counts rather than weights or frequencies.",
+        )
+    return array.astype(np.int64)
+
+
+def check_binary(name: str, array: np.ndarray) -> np.ndarray:
+    """Zeros and ones, returned as bool."""
+    other = (array != 0) & (array != 1)
+    if other.any():
+        raise offence(
+            name,
+            array,
+            other,
+            "must hold 0 and 1 only",
+            "Threshold it first, for instance x > 0; this container knows no missing cells.",
+        )
+    return array.astype(bool)
+
+
+def check_vector(
+    name: str, array: np.ndarray, *, length: int | None = None, like: str = ""
+) -> None:
+    """One axis, as long as the argument ``like``."""
+    if array.ndim != 1:
+        raise ValueError(
+            f"{name}: must have one axis, has shape {array.shape}. Pass one number a line."
+        )
+    if length is not None and len(array) != length:
+        raise ValueError(
+            f"{name}: has {len(array)} values but {like} has {length}. "
+            "They describe the same lines and must be equally long."
+        )
+
+
+def as_index(name: str, x: Any, *, size: int | None = None) -> np.ndarray:
+    """Indices as int32, in ``0..size - 1``.
+
+    Raises:
+        TypeError: not whole numbers.
+        ValueError: more lines than int32 can index, or an index out of range.
+    """
+    array = as_numeric(name, x)
+    check_vector(name, array)
+    if len(array) > INT32_MAX:
+        raise ValueError(
+            f"{name}: {len(array)} lines are more than int32 can index ({INT32_MAX}). Split them."
+        )
+    if not np.issubdtype(array.dtype, np.integer):
+        if array.dtype == bool:
+            raise TypeError(f"{name}: is a mask (bool), indices are needed. Use numpy.nonzero.")
+        check_finite(name, array)
+        fractional = array != np.floor(array)
+        if fractional.any():
+            raise offence(name, array, fractional, "not a whole number", "Indices are 0, 1, 2, ...")
+    upper = INT32_MAX if size is None else size - 1
+    outside = (array < 0) | (array > upper)
+    if outside.any():
+        raise offence(
+            name,
+            array,
+            outside,
+            f"index out of range 0..{upper}",
+            "Indices count from 0; subtract 1 if yours count from 1, or enlarge the shape.",
+        )
+    return array.astype(np.int32)
+
+
+def check_no_duplicates(
+    name: str, rows: np.ndarray, columns: np.ndarray, num_columns: int, remedy: str
+) -> None:
+    """No cell twice."""
+    cells = rows.astype(np.int64) * num_columns + columns
+    order = np.argsort(cells, kind="stable")
+    again = order[1:][cells[order[1:]] == cells[order[:-1]]]
+    if len(again):
+        second = int(again.min())
+        first = int(np.argmax(cells == cells[second]))
+        raise ValueError(
+            f"{name}: duplicate cell (row {rows[second]}, column {columns[second]}) at positions "
+            f"{first} and {second} ({len(again)} repeats in all). {remedy}"
+        )
+
+
+def check_shape_pair(name: str, shape: Any) -> tuple[int, int]:
+    """A pair of positive sizes that int32 can index."""
+    try:
+        num_rows, num_columns = (int(size) for size in shape)
+        whole = all(int(size) == size for size in shape)
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"{name}: must be a pair (number of rows, number of columns), is {shape!r}."
+        ) from None
+    if not whole or not 0 < num_rows <= INT32_MAX or not 0 < num_columns <= INT32_MAX:
+        raise ValueError(
+            f"{name}: sizes must be whole numbers between 1 and {INT32_MAX}, are {tuple(shape)}. "
+            "Pass (number of rows, number of columns)."
+        )
+    return num_rows, num_columns

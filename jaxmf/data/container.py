@@ -1,0 +1,110 @@
+"""What the containers share: bare construction, fingerprints, and taking apart what users have."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+T = TypeVar("T")
+
+
+class Table(NamedTuple):
+    """A matrix and its ids, before any check.
+
+    ``values`` is an array or a scipy.sparse matrix.
+    """
+
+    values: Any
+    row_names: Any = None
+    column_names: Any = None
+
+
+def bare(cls: type[T], **fields: Any) -> T:
+    """An instance of a frozen dataclass without its checks, as jax needs for unflattening."""
+    instance = object.__new__(cls)
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
+    return instance
+
+
+def digest(kind: str, shape: Sequence[Any], arrays: Mapping[str, Any]) -> str:
+    """SHA-256, in hex, of a container's name, shape and arrays."""
+    result = hashlib.sha256(f"{kind} {tuple(shape)}".encode())
+    for name, array in arrays.items():
+        host = None if array is None else np.ascontiguousarray(np.asarray(array))
+        described = "none" if host is None else f"{host.dtype.str} {host.shape}"
+        result.update(f"|{name} {described}|".encode())
+        if host is not None:
+            result.update(host.data if host.size else b"")
+    return result.hexdigest()
+
+
+def is_anndata(x: Any) -> bool:
+    """Whether it has what is used of an AnnData."""
+    return all(hasattr(x, name) for name in ("X", "obs_names", "var_names"))
+
+
+def is_frame(x: Any) -> bool:
+    """Whether it is a DataFrame, as far as is used here."""
+    return hasattr(x, "columns") and hasattr(x, "index") and hasattr(x, "to_numpy")
+
+
+def is_sparse(x: Any) -> bool:
+    """Whether it is a scipy.sparse matrix or array."""
+    return hasattr(x, "tocoo") and hasattr(x, "nnz")
+
+
+def peel(argument: str, x: Any) -> Table:
+    """The matrix and the ids of an array, DataFrame, scipy.sparse matrix, AnnData or Table.
+
+    Raises:
+        TypeError: no matrix, or a DataFrame with a column that holds no numbers.
+    """
+    if isinstance(x, Table):
+        return x
+    if is_anndata(x):
+        if x.X is None:
+            raise ValueError(
+                f"{argument}: its X is None. Pass the layer that is meant, as an array."
+            )
+        return Table(x.X, x.obs_names, x.var_names)
+    if is_frame(x):
+        return Table(_frame_values(argument, x), x.index, x.columns)
+    if isinstance(x, (str, bytes)):
+        raise TypeError(
+            f"{argument}: is the text {x!r}. Read the file first: jaxmf.data.read_matrix(path)."
+        )
+    if x is None or isinstance(x, Mapping):
+        raise TypeError(
+            f"{argument}: a {type(x).__name__} is no matrix. Pass an array, DataFrame, "
+            "scipy.sparse matrix, AnnData or a container of jaxmf."
+        )
+    return Table(x)
+
+
+def _frame_values(argument: str, frame: Any) -> np.ndarray:
+    """The numbers of a DataFrame, NaN where it has none."""
+    if 0 in frame.shape:
+        return np.zeros(frame.shape)
+    columns = []
+    for position, label in enumerate(frame.columns):
+        column = frame.iloc[:, position]
+        kind = getattr(column.dtype, "kind", "O")
+        if kind not in "biufc":
+            raise TypeError(_bad_column(argument, label, column))
+        if getattr(column.dtype, "na_value", None) is not None and column.isna().any():
+            columns.append(column.to_numpy(dtype=float, na_value=np.nan))
+        else:
+            columns.append(column.to_numpy(dtype=getattr(column.dtype, "numpy_dtype", None)))
+    return np.stack(columns, axis=1)
+
+
+def _bad_column(argument: str, label: Any, column: Any) -> str:
+    first = next(
+        (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
+    )
+    return (
+        f"{argument}: column {label!r} has dtype {column.dtype}, numbers are needed{first}. "
+        "Drop the column, make it the index, or convert it (pandas.to_numeric)."
+    )

@@ -1,0 +1,207 @@
+"""Dense: a matrix of numbers, some of them perhaps missing."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks, names
+from jaxmf.data.container import bare, digest, peel
+from jaxmf.types import Array, Names
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, eq=False, repr=False)
+class Dense:
+    """A matrix (N, D) of real numbers; NaN means missing.
+
+    Missing cells hold 0 in ``values`` and False in ``observed``; ``observed`` is None when nothing
+    is missing. A row or column with no observed cell at all is taken, with a warning from
+    :meth:`from_array`: nothing is learned about it, and what is said of it comes from the prior.
+    A matrix with no observed cell is an error. Inf is an error.
+
+    A pytree of ``values`` and ``observed``. The ids live on the host only: a Dense that came out of
+    a jax transformation has none.
+
+    Args:
+        values: (N, D) numbers; NaN marks missing cells where ``observed`` is not given.
+        observed: (N, D) bool, or None.
+        row_names: N ids of any type, or None.
+        column_names: D ids of any type, or None.
+
+    Raises:
+        TypeError: objects, text or complex numbers.
+        ValueError: not a matrix, no rows or columns, infinite values, numbers that the floating
+            dtype cannot hold, nothing observed, ids that do not fit.
+
+    Example:
+        >>> data = Dense([[1.0, 2.0], [float("nan"), 4.0]])
+        >>> data.num_missing, data.missing_cells()
+        (1, (array([1]), array([0])))
+    """
+
+    values: Array
+    observed: Array | None = None
+    row_names: Names | None = None
+    column_names: Names | None = None
+
+    def __post_init__(self) -> None:
+        if checks.is_traced(self.values, self.observed):
+            return
+        for name, value in _normalise(self.values, self.observed).items():
+            object.__setattr__(self, name, value)
+        for name, size in (("row_names", self.num_rows), ("column_names", self.num_columns)):
+            object.__setattr__(self, name, names.as_names(name, getattr(self, name), size=size))
+
+    @classmethod
+    def from_array(
+        cls, x: Any, *, observed: Any = None, row_names: Any = None, column_names: Any = None
+    ) -> Self:
+        """Data from an array, DataFrame, masked array, scipy.sparse matrix or AnnData.
+
+        Cells that a sparse matrix does not store are zeros. Ids of a DataFrame or AnnData are kept.
+
+        Args:
+            x: (N, D) numbers; NaN (or masked) means missing.
+            observed: (N, D) bool, or None: the NaN cells are the missing ones.
+            row_names: N ids, instead of those of ``x``.
+            column_names: D ids, instead of those of ``x``.
+
+        Raises:
+            TypeError, ValueError: as the class.
+        """
+        if isinstance(x, cls):
+            return x
+        table = peel("data", x)
+        values = table.values
+        if hasattr(values, "toarray"):
+            checks.check_matrix_shape("data", values.shape)
+            values = values.toarray()
+        result = cls(
+            values,
+            observed,
+            table.row_names if row_names is None else row_names,
+            table.column_names if column_names is None else column_names,
+        )
+        result._warn_of_empty_lines()
+        return result
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.values.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.values.shape[1]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, D)."""
+        return self.num_rows, self.num_columns
+
+    @property
+    def num_missing(self) -> int:
+        """How many cells are missing."""
+        return 0 if self.observed is None else int(np.sum(~np.asarray(self.observed)))
+
+    def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the missing cells, in row-major order, on the host."""
+        if self.observed is None:
+            return np.zeros(0, int), np.zeros(0, int)
+        rows, columns = np.nonzero(~np.asarray(self.observed))
+        return rows, columns
+
+    def to_array(self) -> np.ndarray:
+        """(N, D) float on the host, NaN where a cell is missing."""
+        values = np.array(self.values)
+        if self.observed is not None:
+            values[~np.asarray(self.observed)] = np.nan
+        return values
+
+    def row_positions(self, ids: Any) -> np.ndarray:
+        """Positions of rows by id (by position where the data has no ids)."""
+        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
+
+    def column_positions(self, ids: Any) -> np.ndarray:
+        """Positions of columns by id (by position where the data has no ids)."""
+        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the numbers and the mask, in hex; ids do not enter."""
+        return digest("Dense", self.shape, {"values": self.values, "observed": self.observed})
+
+    def __repr__(self) -> str:
+        missing = "" if checks.is_traced(self.observed) else f", {self.num_missing} missing"
+        return f"Dense({' x '.join(map(str, jnp.shape(self.values)))}{missing})"
+
+    def _warn_of_empty_lines(self) -> None:
+        if self.observed is None:
+            return
+        observed = np.asarray(self.observed)
+        for line, seen in (("row", observed.any(axis=1)), ("column", observed.any(axis=0))):
+            if not seen.all():
+                first = int(np.argmin(seen))
+                warnings.warn(
+                    f"data: {int(np.sum(~seen))} {line}s have no observed cell, the first is "
+                    f"{line} {first}. What is said of them comes from the prior alone; drop them "
+                    "if that is not meant.",
+                    stacklevel=4,
+                )
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], None]:
+        """The arrays; ids stay behind."""
+        key = jax.tree_util.GetAttrKey
+        return ((key("values"), self.values), (key("observed"), self.observed)), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple[Any, ...]) -> Self:
+        """Built without checks: the leaves may be anything jax puts there."""
+        values, observed = children
+        return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
+
+
+def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
+    """Checked values and mask, as they are stored."""
+    if hasattr(values, "columns") or hasattr(values, "toarray") or hasattr(values, "obs_names"):
+        raise TypeError(
+            f"values: is a {type(values).__name__}; use Dense.from_array, which takes it as it is."
+        )
+    if not isinstance(values, np.ma.MaskedArray):
+        checks.check_matrix_shape("data", np.shape(values) if hasattr(values, "shape") else (1, 1))
+    array = checks.as_numeric("data", values)
+    checks.check_matrix_shape("data", array.shape)
+    array = checks.as_float("data", array)
+    if observed is None:
+        mask = ~np.isnan(array)
+    else:
+        mask = np.asarray(observed)
+        if mask.dtype != bool:
+            raise TypeError(
+                f"observed: must be bool, has dtype {mask.dtype}. Use observed != 0 or similar."
+            )
+        if mask.shape != array.shape:
+            raise ValueError(
+                f"observed: has shape {mask.shape}, data has {array.shape}. They must be equal."
+            )
+    infinite = ~np.isfinite(array) & mask
+    if infinite.any():
+        raise checks.offence(
+            "data",
+            array,
+            infinite,
+            "not finite",
+            "Missing cells are marked with NaN (or observed=False); repair or mark these.",
+        )
+    if not mask.any():
+        raise ValueError(
+            f"data: all {mask.size} cells are missing (NaN). At least one observed cell is needed; "
+            "check how the data was read."
+        )
+    if mask.all():
+        return {"values": jnp.asarray(array), "observed": None}
+    return {"values": jnp.asarray(np.where(mask, array, 0)), "observed": jnp.asarray(mask)}

@@ -1,0 +1,118 @@
+"""Ids of rows and columns: of any type, kept on the host and given back with results."""
+
+from collections.abc import Hashable, Iterable
+from typing import Any
+
+import numpy as np
+
+from jaxmf.types import Names
+
+
+def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | None:
+    """The ids as an array that keeps their types; None stays None.
+
+    Raises:
+        ValueError: not one id for each row or column, an id that is missing, or one that
+            stands twice.
+    """
+    if names is None:
+        return None
+    array = _object_array(names)
+    if size is not None and len(array) != size:
+        raise ValueError(
+            f"{argument}: {len(array)} ids for {size} {'rows' if 'row' in argument else 'columns'}."
+            " Give one id for each, in order."
+        )
+    seen: dict[Hashable, int] = {}
+    for position, name in enumerate(array.tolist()):
+        if is_missing_id(name):
+            raise ValueError(
+                f"{argument}: the id at position {position} is missing ({name!r}). "
+                "Give every one an id, or none at all."
+            )
+        if name in seen:
+            raise ValueError(
+                f"{argument}: the id {name!r} stands at positions {seen[name]} and {position}. "
+                "Ids must be unique; rename them (in pandas: df.reset_index(drop=True))."
+            )
+        seen[name] = position
+    return array
+
+
+def is_missing_id(name: Any) -> bool:
+    """Whether an id is None, NaN or another value that is not equal to itself."""
+    if name is None:
+        return True
+    different = name != name
+    return different is not False and not (
+        isinstance(different, (bool, np.bool_)) and not different
+    )
+
+
+def encode(argument: str, ids: Any) -> tuple[np.ndarray, Names]:
+    """Positions (T,) int32 of the ids among the unique ones, and these in order of appearance.
+
+    Raises:
+        ValueError: an id is missing.
+        TypeError: an id cannot be hashed.
+    """
+    array = _object_array(ids)
+    table: dict[Hashable, int] = {}
+    codes = np.empty(len(array), np.int32)
+    for position, name in enumerate(array.tolist()):
+        if is_missing_id(name):
+            raise ValueError(
+                f"{argument}: the id at line {position} is missing ({name!r}). "
+                "Drop these lines (in pandas: df.dropna(subset=[...])) or give them an id."
+            )
+        try:
+            codes[position] = table.setdefault(name, len(table))
+        except TypeError:
+            raise TypeError(
+                f"{argument}: the id {name!r} at line {position} cannot be hashed. "
+                "Use numbers, strings or tuples."
+            ) from None
+    return codes, _fitting_array(list(table), array.dtype)
+
+
+def positions(argument: str, ids: Any, *, names: Names | None, size: int) -> np.ndarray:
+    """Positions (T,) int32 of ids; where the data has no ids, they are the positions themselves.
+
+    Raises:
+        ValueError: an id that the data does not have.
+    """
+    if names is None:
+        from jaxmf.data.checks import as_index
+
+        return as_index(argument, np.atleast_1d(ids), size=size)
+    if isinstance(ids, (str, tuple)) or not isinstance(ids, Iterable):
+        ids = [ids]
+    table = {name: position for position, name in enumerate(names.tolist())}
+    found = []
+    for name in _object_array(ids).tolist():
+        if name not in table:
+            shown = ", ".join(repr(n) for n in names[:3].tolist())
+            raise ValueError(
+                f"{argument}: no {argument.removesuffix('s')} has the id {name!r}. The ids of this "
+                f"data are {shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
+            )
+        found.append(table[name])
+    return np.asarray(found, np.int32)
+
+
+def _object_array(names: Any) -> np.ndarray:
+    """One axis of ids with their types kept; tuples stay whole."""
+    if hasattr(names, "to_numpy"):
+        names = names.to_numpy()
+    if isinstance(names, np.ndarray) and names.ndim == 1:
+        return names
+    return _fitting_array(list(names), np.dtype(object))
+
+
+def _fitting_array(names: list[Any], dtype: np.dtype) -> np.ndarray:
+    if dtype != object:
+        return np.asarray(names, dtype)
+    array = np.empty(len(names), object)
+    for position, name in enumerate(names):
+        array[position] = name
+    return array
