@@ -1,0 +1,68 @@
+"""Which way imports run, and what `import jaxmf` costs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = ("matplotlib", "arviz", "pandas", "pooch", "sklearn", "numpyro", "scipy.stats", "IPython")
+
+
+def lint_imports(root: Path) -> tuple[int, str]:
+    """Exit status and report of import-linter on the package under `root`."""
+    program = "import sys; from importlinter.cli import lint_imports_command as run; run()"
+    command = [sys.executable, "-c", program, "--no-cache", "--config", str(root / "pyproject.toml")]
+    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    return result.returncode, result.stdout + result.stderr
+
+
+def test_imports_run_downwards():
+    status, report = lint_imports(ROOT)
+    assert status == 0, report
+    assert "0 broken" in report
+
+
+@pytest.mark.parametrize(
+    ("module", "line", "contract"),
+    [
+        ("types.py", "import jaxmf.data", "imports run downwards"),
+        ("engine/run.py", "import jaxmf.data", "imports run downwards"),
+        ("samplers/gibbs.py", "from jaxmf.models import one", "imports run downwards"),
+        ("models/two.py", "from jaxmf.models import one", "a model never imports another"),
+        ("models/two.py", "import pytest", "test libraries stay in the tests"),
+        ("attic.py", "", "imports run downwards"),  # a room without a floor
+    ],
+)
+def test_an_import_upwards_is_seen(tmp_path, module, line, contract):
+    (tmp_path / "pyproject.toml").write_text((ROOT / "pyproject.toml").read_text())
+    package = tmp_path / "jaxmf"
+    for name in ("__init__", "types", "data", "engine/__init__", "samplers/__init__"):
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / f"{name}.py").touch()
+    (package / "models").mkdir()
+    for name in ("__init__", "one", "two"):
+        (package / "models" / f"{name}.py").touch()
+    (package / module).write_text(f"{line}\n")
+    status, report = lint_imports(tmp_path)
+    broken = [text for text in report.splitlines() if text.endswith("BROKEN")]
+    assert status == 1, report
+    assert any(text.startswith(contract) for text in broken), report
+
+
+def test_importing_the_package_is_light():
+    program = "import json, sys; import jaxmf; print(json.dumps(sorted(sys.modules)))"
+    result = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    baseline = subprocess.run(
+        [sys.executable, "-c", program.replace("import jaxmf", "import jax")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    loaded = set(json.loads(result.stdout)) - set(json.loads(baseline.stdout))
+    assert not loaded.intersection(HEAVY)
