@@ -14,8 +14,13 @@ HEAVY = ("matplotlib", "arviz", "pandas", "pooch", "sklearn", "numpyro", "scipy.
 def lint_imports(root: Path) -> tuple[int, str]:
     """Exit status and report of import-linter on the package under `root`."""
     program = "import sys; from importlinter.cli import lint_imports_command as run; run()"
-    command = [sys.executable, "-c", program, "--no-cache", "--config", str(root / "pyproject.toml")]
-    result = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", program, "--no-cache", "--config", "pyproject.toml"],
+        cwd=root,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     return result.returncode, result.stdout + result.stderr
 
 
