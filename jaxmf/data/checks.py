@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.types import Names
+
 INT32_MAX = 2**31 - 1
 
 
@@ -50,7 +52,7 @@ def as_numeric(name: str, x: Any) -> np.ndarray:
     if isinstance(x, np.ma.MaskedArray):
         if np.ma.is_masked(x):
             kind = x.dtype if np.issubdtype(x.dtype, np.floating) else np.float64
-            return np.asarray(x.astype(kind).filled(np.nan))
+            return np.ma.filled(x.astype(kind), np.nan)
         x = x.data
     try:
         array = np.asarray(x)
@@ -244,17 +246,27 @@ def as_index(name: str, x: Any, *, size: int | None = None) -> np.ndarray:
 
 
 def check_no_duplicates(
-    name: str, rows: np.ndarray, columns: np.ndarray, num_columns: int, remedy: str
+    name: str,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    *,
+    num_columns: int,
+    remedy: str,
+    names: tuple[Names | None, Names | None] = (None, None),
 ) -> None:
-    """No cell twice."""
+    """No cell twice; with ``names`` of rows and columns the cell is shown by its ids."""
     cells = rows.astype(np.int64) * num_columns + columns
     order = np.argsort(cells, kind="stable")
     again = order[1:][cells[order[1:]] == cells[order[:-1]]]
     if len(again):
         second = int(again.min())
         first = int(np.argmax(cells == cells[second]))
+        row, column = (
+            int(index[second]) if ids is None else ids.tolist()[index[second]]
+            for index, ids in zip((rows, columns), names, strict=True)
+        )
         raise ValueError(
-            f"{name}: duplicate cell (row {rows[second]}, column {columns[second]}) at positions "
+            f"{name}: duplicate cell (row {row!r}, column {column!r}) at positions "
             f"{first} and {second} ({len(again)} repeats in all). {remedy}"
         )
 

@@ -6,6 +6,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from jaxmf.data import checks
+from jaxmf.data.names import as_names, encode, positions
+from jaxmf.types import Names
+
 T = TypeVar("T")
 
 
@@ -20,11 +24,16 @@ class Table(NamedTuple):
     column_names: Any = None
 
 
+def assign(instance: Any, **fields: Any) -> None:
+    """Set fields of a frozen dataclass, for its own constructor."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
+
+
 def bare(cls: type[T], **fields: Any) -> T:
     """An instance of a frozen dataclass without its checks, as jax needs for unflattening."""
     instance = object.__new__(cls)
-    for name, value in fields.items():
-        object.__setattr__(instance, name, value)
+    assign(instance, **fields)
     return instance
 
 
@@ -38,6 +47,56 @@ def digest(kind: str, shape: Sequence[Any], arrays: Mapping[str, Any]) -> str:
         if host is not None:
             result.update(host.data if host.size else b"")
     return result.hexdigest()
+
+
+def lookup(argument: str, ids: Any, given: Any) -> tuple[np.ndarray, Names]:
+    """Positions of ids, and all ids: those ``given``, or else those found, as they appear.
+
+    Raises:
+        ValueError: a missing id, or one that ``given`` lacks.
+    """
+    if given is None:
+        return encode(argument, ids)
+    known = as_names(argument, given)
+    assert known is not None
+    return positions(argument, ids, names=known, size=len(known)), known
+
+
+def checked_cells(
+    rows: Any,
+    columns: Any,
+    shape: tuple[int, int],
+    *,
+    names: tuple[Any, Any],
+    remedy: str,
+) -> tuple[np.ndarray, np.ndarray, tuple[Names | None, Names | None]]:
+    """Indices of cells as int32, each cell once, and the ids of rows and columns.
+
+    Raises:
+        ValueError: lengths that differ, indices out of range, no cells, a cell given twice, ids
+            that do not fit.
+    """
+    row_indices = checks.as_index("rows", rows, size=shape[0])
+    column_indices = checks.as_index("columns", columns, size=shape[1])
+    checks.check_vector("columns", column_indices, length=len(row_indices), like="rows")
+    if len(row_indices) == 0:
+        raise ValueError(
+            "rows: is empty, there is no cell. At least one is needed; check the filter or the "
+            "file they came from."
+        )
+    ids = (
+        as_names("row_names", names[0], size=shape[0]),
+        as_names("column_names", names[1], size=shape[1]),
+    )
+    checks.check_no_duplicates(
+        "rows, columns",
+        row_indices,
+        column_indices,
+        num_columns=shape[1],
+        remedy=remedy,
+        names=ids,
+    )
+    return row_indices, column_indices, ids
 
 
 def is_anndata(x: Any) -> bool:

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import checks, names
-from jaxmf.data.container import bare, digest, peel
+from jaxmf.data.container import assign, bare, digest, peel
 from jaxmf.types import Array, Names
 
 
 @jax.tree_util.register_pytree_with_keys_class
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, init=False, eq=False, repr=False)
 class Dense:
     """A matrix (N, D) of real numbers; NaN means missing.
 
@@ -44,17 +44,27 @@ class Dense:
     """
 
     values: Array
-    observed: Array | None = None
-    row_names: Names | None = None
-    column_names: Names | None = None
+    observed: Array | None
+    row_names: Names | None
+    column_names: Names | None
 
-    def __post_init__(self) -> None:
-        if checks.is_traced(self.values, self.observed):
+    def __init__(
+        self,
+        values: Any,
+        observed: Any = None,
+        row_names: Any = None,
+        column_names: Any = None,
+    ) -> None:
+        arrays = {"values": values, "observed": observed}
+        if checks.is_traced(values, observed):
+            assign(self, **arrays, row_names=None, column_names=None)
             return
-        for name, value in _normalise(self.values, self.observed).items():
-            object.__setattr__(self, name, value)
-        for name, size in (("row_names", self.num_rows), ("column_names", self.num_columns)):
-            object.__setattr__(self, name, names.as_names(name, getattr(self, name), size=size))
+        assign(self, **_normalise(values, observed))
+        assign(
+            self,
+            row_names=names.as_names("row_names", row_names, size=self.num_rows),
+            column_names=names.as_names("column_names", column_names, size=self.num_columns),
+        )
 
     @classmethod
     def from_array(
@@ -171,8 +181,6 @@ def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
         raise TypeError(
             f"values: is a {type(values).__name__}; use Dense.from_array, which takes it as it is."
         )
-    if not isinstance(values, np.ma.MaskedArray):
-        checks.check_matrix_shape("data", np.shape(values) if hasattr(values, "shape") else (1, 1))
     array = checks.as_numeric("data", values)
     checks.check_matrix_shape("data", array.shape)
     array = checks.as_float("data", array)

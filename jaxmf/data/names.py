@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.data.checks import as_index
 from jaxmf.types import Names
 
 
@@ -17,7 +18,7 @@ def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | N
     """
     if names is None:
         return None
-    array = _object_array(names)
+    array = object_array(names)
     if size is not None and len(array) != size:
         raise ValueError(
             f"{argument}: {len(array)} ids for {size} {'rows' if 'row' in argument else 'columns'}."
@@ -56,7 +57,7 @@ def encode(argument: str, ids: Any) -> tuple[np.ndarray, Names]:
         ValueError: an id is missing.
         TypeError: an id cannot be hashed.
     """
-    array = _object_array(ids)
+    array = object_array(ids)
     table: dict[Hashable, int] = {}
     codes = np.empty(len(array), np.int32)
     for position, name in enumerate(array.tolist()):
@@ -82,25 +83,24 @@ def positions(argument: str, ids: Any, *, names: Names | None, size: int) -> np.
         ValueError: an id that the data does not have.
     """
     if names is None:
-        from jaxmf.data.checks import as_index
-
         return as_index(argument, np.atleast_1d(ids), size=size)
     if isinstance(ids, (str, tuple)) or not isinstance(ids, Iterable):
         ids = [ids]
+    line = argument.removesuffix("s")
     table = {name: position for position, name in enumerate(names.tolist())}
     found = []
-    for name in _object_array(ids).tolist():
+    for name in object_array(ids).tolist():
         if name not in table:
             shown = ", ".join(repr(n) for n in names[:3].tolist())
             raise ValueError(
-                f"{argument}: no {argument.removesuffix('s')} has the id {name!r}. The ids of this "
-                f"data are {shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
+                f"{argument}: no {line} has the id {name!r}. The ids of this data are "
+                f" {shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
             )
         found.append(table[name])
     return np.asarray(found, np.int32)
 
 
-def _object_array(names: Any) -> np.ndarray:
+def object_array(names: Any) -> np.ndarray:
     """One axis of ids with their types kept; tuples stay whole."""
     if hasattr(names, "to_numpy"):
         names = names.to_numpy()
@@ -110,7 +110,7 @@ def _object_array(names: Any) -> np.ndarray:
 
 
 def _fitting_array(names: list[Any], dtype: np.dtype) -> np.ndarray:
-    if dtype != object:
+    if not dtype.hasobject:
         return np.asarray(names, dtype)
     array = np.empty(len(names), object)
     for position, name in enumerate(names):

@@ -1,0 +1,72 @@
+"""Users' own objects made into the container that a model needs."""
+
+from typing import Any, TypeVar
+
+from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse
+from jaxmf.data.dense import Dense
+from jaxmf.data.entries import Entries
+from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.data.tokens import Tokens
+
+Container = Dense | Entries | SparseBinary | Tokens
+"""Any of the containers."""
+
+C = TypeVar("C", Dense, Entries, SparseBinary, Tokens)
+
+_MAKE_ONE = {
+    Dense: "Dense.from_array(x), NaN for missing cells",
+    Entries: "Entries.from_pandas(df, row=, column=, value=) or Entries.from_scipy(matrix)",
+    SparseBinary: "SparseBinary.from_baskets(lists), .from_pairs(pairs) or .from_scipy(matrix)",
+    Tokens: "Tokens.from_counts(counts) or Tokens.from_columns(columns)",
+}
+
+
+def as_container(data: Any, container_type: type[C]) -> C:
+    """The data as a container of the type, where only one reading is possible.
+
+    - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
+    - ``Entries``: arrays (NaN is missing); a scipy.sparse matrix, whose stored cells are observed.
+    - ``SparseBinary``: arrays, DataFrames, AnnData and scipy.sparse matrices of zeros and ones.
+    - ``Tokens``: the same of counts, rows being documents and columns words.
+
+    Args:
+        data: a container, or what one is made of.
+        container_type: ``Dense``, ``Entries``, ``SparseBinary`` or ``Tokens``.
+
+    Raises:
+        TypeError: another container, or an object with more than one reading; says what to write.
+        ValueError: what the container says.
+
+    Example:
+        >>> as_container([[0, 1], [1, 1]], Dense)
+        Dense(2 x 2, 0 missing)
+    """
+    if isinstance(data, container_type):
+        return data
+    if isinstance(data, Container):
+        raise TypeError(
+            f"data: is {type(data).__name__}, this model needs {container_type.__name__}. "
+            f"Make one with {_MAKE_ONE[container_type]}."
+        )
+    make: Any = getattr(container_type, "from_array", Tokens.from_counts)
+    if container_type is Entries:
+        _check_one_reading(data, Entries, "is it a long table or a matrix", is_frame, is_anndata)
+        make = Entries.from_scipy if is_sparse(data) else make
+    if container_type is SparseBinary:
+        _check_one_reading(
+            data, SparseBinary, "are these baskets or rows of zeros and ones", _is_plain_list
+        )
+    result: C = make(data)
+    return result
+
+
+def _is_plain_list(data: Any) -> bool:
+    return isinstance(data, (list, tuple)) and not isinstance(data, Table)
+
+
+def _check_one_reading(data: Any, container_type: Any, question: str, *refused: Any) -> None:
+    if any(test(data) for test in refused):
+        raise TypeError(
+            f"data: a {type(data).__name__} has more than one reading here: {question}? "
+            f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."
+        )

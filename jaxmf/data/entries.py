@@ -1,0 +1,241 @@
+"""Entries: the observed cells of a matrix of which most cells were never seen."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks, names
+from jaxmf.data.container import assign, bare, checked_cells, digest, is_sparse, lookup, peel
+from jaxmf.types import Array, Names
+
+_REMEDY = "Give each cell once: drop the repeats, or average them."
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Entries:
+    """Observed cells of a matrix (N, D): rows, columns, values; all other cells are missing.
+
+    The order of the cells is kept. Rows and columns without a cell are taken as they are (new
+    users, items nobody has rated): nothing is learned about them, and what is said of them comes
+    from the prior. No cell at all is an error, and so are repeated cells and values that are NaN
+    or infinite: a missing cell is simply left out.
+
+    A pytree of the three arrays; the shape is static, the ids live on the host only.
+
+    Args:
+        rows: (T,) whole numbers in 0..N-1.
+        columns: (T,) whole numbers in 0..D-1.
+        values: (T,) finite numbers.
+        shape: (N, D).
+        row_names: N ids of any type, or None.
+        column_names: D ids of any type, or None.
+
+    Raises:
+        TypeError: objects, text or complex numbers.
+        ValueError: lengths that differ, indices out of range, duplicate cells, values that are not
+            finite or that the floating dtype cannot hold, no cells, ids that do not fit.
+
+    Example:
+        >>> Entries([0, 2], [1, 0], [5.0, 3.0], (3, 2))
+        Entries(3 x 2, 2 observed)
+    """
+
+    rows: Array
+    columns: Array
+    values: Array
+    shape: tuple[int, int]
+    row_names: Names | None
+    column_names: Names | None
+
+    def __init__(
+        self,
+        rows: Any,
+        columns: Any,
+        values: Any,
+        shape: Any,
+        row_names: Any = None,
+        column_names: Any = None,
+    ) -> None:
+        if checks.is_traced(rows, columns, values):
+            assign(self, rows=rows, columns=columns, values=values, shape=tuple(shape))
+            assign(self, row_names=None, column_names=None)
+            return
+        shape = checks.check_shape_pair("shape", shape)
+        rows, columns, ids = checked_cells(
+            rows, columns, shape, names=(row_names, column_names), remedy=_REMEDY
+        )
+        values = checks.as_numeric("values", values)
+        checks.check_vector("values", values, length=len(rows), like="rows")
+        checks.check_finite("values", values)
+        assign(
+            self,
+            rows=jnp.asarray(rows),
+            columns=jnp.asarray(columns),
+            values=jnp.asarray(checks.as_float("values", values)),
+            shape=shape,
+            row_names=ids[0],
+            column_names=ids[1],
+        )
+
+    @classmethod
+    def from_pandas(
+        cls,
+        frame: Any,
+        *,
+        row: str,
+        column: str,
+        value: str,
+        row_names: Any = None,
+        column_names: Any = None,
+    ) -> Self:
+        """Data from a long table with one observed cell a line.
+
+        Args:
+            frame: a DataFrame.
+            row: the column of ``frame`` with the ids of the rows.
+            column: the column with the ids of the columns.
+            value: the column with the values.
+            row_names: all ids of rows, in order, for instance those of a training set; None takes
+                the ids in order of appearance.
+            column_names: the same for columns.
+
+        Raises:
+            TypeError, ValueError: as the class; a column that the table lacks, a missing id.
+
+        Example:
+            >>> import pandas as pd
+            >>> df = pd.DataFrame({"who": ["ann", "bo"], "what": ["tea", "tea"], "stars": [5, 3]})
+            >>> Entries.from_pandas(df, row="who", column="what", value="stars").row_names.tolist()
+            ['ann', 'bo']
+        """
+        for argument, label in (("row", row), ("column", column), ("value", value)):
+            if label not in getattr(frame, "columns", ()):
+                have = ", ".join(repr(c) for c in getattr(frame, "columns", ())) or "no columns"
+                raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
+        rows, row_ids = lookup(f"column {row!r}", frame[row], row_names)
+        columns, column_ids = lookup(f"column {column!r}", frame[column], column_names)
+        values = frame[value]
+        missing = np.asarray(values.isna())
+        if missing.any():
+            raise ValueError(
+                f"column {value!r}: is missing at line {int(np.argmax(missing))} "
+                f"({int(missing.sum())} such lines). Missing cells are left out: "
+                f"df.dropna(subset=[{value!r}])."
+            )
+        if getattr(values.dtype, "kind", "O") not in "biufc":
+            raise TypeError(
+                f"column {value!r}: has dtype {values.dtype}, numbers are needed; the first is "
+                f"{values.iloc[0]!r}. Convert it with pandas.to_numeric."
+            )
+        numbers = values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None))
+        return cls(rows, columns, numbers, (len(row_ids), len(column_ids)), row_ids, column_ids)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from a scipy.sparse matrix: its stored cells, zeros among them, are the observed.
+
+        Args:
+            matrix: (N, D) sparse.
+            row_names: N ids, or None.
+            column_names: D ids, or None.
+
+        Raises:
+            TypeError: not a sparse matrix.
+            ValueError: as the class.
+        """
+        if not is_sparse(matrix):
+            raise TypeError(
+                f"matrix: a {type(matrix).__name__} is no scipy.sparse matrix. "
+                "For an array with NaN for missing cells use Entries.from_array."
+            )
+        cells = matrix.tocoo()
+        return cls(cells.row, cells.col, cells.data, cells.shape, row_names, column_names)
+
+    @classmethod
+    def from_array(cls, x: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from a matrix whose missing cells are NaN (or masked).
+
+        Args:
+            x: (N, D) numbers, an array or a wide DataFrame.
+            row_names: N ids, instead of those of ``x``.
+            column_names: D ids, instead of those of ``x``.
+
+        Raises:
+            TypeError, ValueError: as the class.
+        """
+        table = peel("data", x)
+        array = checks.as_numeric("data", table.values)
+        checks.check_matrix_shape("data", array.shape)
+        rows, columns = np.nonzero(~np.isnan(array))
+        if len(rows) == 0:
+            raise ValueError(
+                f"data: all {array.size} cells are missing (NaN). At least one observed cell is "
+                "needed; check how the data was read."
+            )
+        return cls(
+            rows,
+            columns,
+            array[rows, columns],
+            array.shape,
+            table.row_names if row_names is None else row_names,
+            table.column_names if column_names is None else column_names,
+        )
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.shape[1]
+
+    @property
+    def num_entries(self) -> int:
+        """T, the number of observed cells."""
+        return self.rows.shape[0]
+
+    def to_scipy(self) -> Any:
+        """(N, D) scipy.sparse coordinate array of the observed cells, on the host."""
+        from scipy.sparse import coo_array
+
+        cells = (np.asarray(self.values), (np.asarray(self.rows), np.asarray(self.columns)))
+        return coo_array(cells, shape=self.shape)
+
+    def row_positions(self, ids: Any) -> np.ndarray:
+        """Positions of rows by id (by position where the data has no ids)."""
+        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
+
+    def column_positions(self, ids: Any) -> np.ndarray:
+        """Positions of columns by id (by position where the data has no ids)."""
+        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and cells, in hex; ids do not enter."""
+        arrays = {"rows": self.rows, "columns": self.columns, "values": self.values}
+        return digest("Entries", self.shape, arrays)
+
+    def __repr__(self) -> str:
+        return f"Entries({self.num_rows} x {self.num_columns}, {self.num_entries} observed)"
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+        """The arrays; ids stay behind."""
+        key = jax.tree_util.GetAttrKey
+        children = (
+            (key("rows"), self.rows),
+            (key("columns"), self.columns),
+            (key("values"), self.values),
+        )
+        return children, self.shape
+
+    @classmethod
+    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+        """Built without checks: the leaves may be anything jax puts there."""
+        rows, columns, values = children
+        arrays = {"rows": rows, "columns": columns, "values": values}
+        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)

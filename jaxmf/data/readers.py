@@ -1,0 +1,229 @@
+"""Matrices and tables from files, for the command line."""
+
+import csv
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxmf.data.container import Table, peel
+from jaxmf.data.names import object_array
+
+MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+"""What stands for a missing cell in a text file, in lower case."""
+
+
+def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
+    """A matrix and its ids from a file, to be passed on to ``as_container`` or a model.
+
+    - ``.npy``: one array. ``.npz``: the array ``key`` (or the only one), or a matrix saved by
+      ``scipy.sparse.save_npz``.
+    - ``.csv``, ``.tsv``: numbers; empty cells and NA are missing (NaN). A first line that is no
+      numbers holds the ids of the columns. A first column that is no numbers, or whose heading is
+      empty, holds the ids of the rows.
+    - ``.parquet``: by pandas; its index, if it has one, holds the ids of the rows.
+
+    Args:
+        path: the file.
+        key: which array of a ``.npz``.
+
+    Returns:
+        ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an extension not listed, lines that differ in length, a column that holds no
+            numbers, pickled objects, an array that is not named.
+    """
+    path = _existing(path)
+    readers: dict[str, Callable[[], Table]] = {
+        ".npy": lambda: Table(_load_numpy(path)),
+        ".npz": lambda: _read_npz(path, key),
+        ".csv": lambda: _read_text(path, ","),
+        ".tsv": lambda: _read_text(path, "\t"),
+        ".parquet": lambda: _read_parquet(path),
+    }
+    if path.suffix.lower() not in readers:
+        raise ValueError(
+            f"{path}: the extension {path.suffix or '(none)'!r} is not known. "
+            f"Matrices are read from {', '.join(readers)} files; save it as one of them."
+        )
+    return readers[path.suffix.lower()]()
+
+
+def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
+
+    Args:
+        path: the file; its first line holds the headings.
+        names: the columns wanted.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: an extension not listed, lines that differ in length, a heading that is not
+            there, no lines, an empty cell.
+    """
+    path = _existing(path)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
+    lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
+    header = [cell.strip() for cell in lines[0]]
+    result = {}
+    for name in names:
+        if name not in header:
+            raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
+        column = [line[header.index(name)].strip() for line in lines[1:]]
+        if not column:
+            raise ValueError(f"{path}: has a first line with headings and no further lines.")
+        if "" in column:
+            raise ValueError(f"{path}: column {name!r} is empty in line {column.index('') + 2}.")
+        result[name] = _ids(column)
+    return result
+
+
+def _existing(path: str | Path) -> Path:
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, a file is needed.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: there is no such file (looked in {path.absolute().parent})."
+        )
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: the file is empty.")
+    return path
+
+
+def _load_numpy(path: Path) -> Any:
+    try:
+        return np.load(path, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise ValueError(
+            f"{path}: numpy cannot read it as plain numbers ({error}). "
+            "Save it with numpy.save(path, numpy.asarray(x, dtype=float))."
+        ) from None
+
+
+def _read_npz(path: Path, key: str | None) -> Table:
+    with _load_numpy(path) as arrays:
+        if key is None and {"format", "shape", "data"} <= set(arrays.files):
+            import scipy.sparse
+
+            return Table(scipy.sparse.load_npz(path))
+        if key is None and len(arrays.files) != 1:
+            raise ValueError(
+                f"{path}: holds {len(arrays.files)} arrays ({', '.join(arrays.files)}). "
+                "Say which one is meant (key), or save the one alone."
+            )
+        if key is not None and key not in arrays.files:
+            raise ValueError(f"{path}: has no array {key!r}, it has {', '.join(arrays.files)}.")
+        return Table(arrays[key or arrays.files[0]])
+
+
+def _read_parquet(path: Path) -> Table:
+    try:
+        import pandas as pd
+    except ImportError:
+        raise ValueError(
+            f"{path}: reading .parquet needs pandas; pip install 'jaxmf[data]' pyarrow."
+        ) from None
+    try:
+        frame = pd.read_parquet(path)
+    except ImportError as error:
+        raise ValueError(
+            f"{path}: pandas lacks what .parquet needs; pip install pyarrow."
+        ) from error
+    except Exception as error:
+        raise ValueError(f"{path}: pandas cannot read it ({error}).") from error
+    return peel(str(path), frame)
+
+
+def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
+    """The lines of a text file, equally long; empty lines are left out."""
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            reader = csv.reader(file, delimiter=delimiter)
+            lines: list[list[str]] = []
+            for line in reader:
+                if not line:
+                    continue
+                if lines and len(line) != len(lines[0]):
+                    raise ValueError(
+                        f"{path}: line {reader.line_num} has {len(line)} cells, the first has "
+                        f"{len(lines[0])}. All lines need as many; leave missing cells empty."
+                    )
+                lines.append(line)
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+    if not lines:
+        raise ValueError(f"{path}: the file has no lines.")
+    return lines
+
+
+def _read_text(path: Path, delimiter: str) -> Table:
+    lines = _read_lines(path, delimiter)
+    header = _header(lines)
+    body = lines[1:] if header else lines
+    if not body:
+        raise ValueError(f"{path}: has a first line with headings and no further lines.")
+    first = [line[0].strip() for line in body]
+    has_ids = len(body[0]) > 1 and (
+        (header is not None and header[0] == "") or not any(map(_is_cell, first))
+    )
+    start = 1 if has_ids else 0
+    values = np.empty((len(body), len(body[0]) - start))
+    for row, line in enumerate(body):
+        for column, cell in enumerate(line[start:]):
+            try:
+                values[row, column] = float(cell)
+            except ValueError:
+                if cell.strip().lower() not in MISSING:
+                    raise _cell_error(path, lines, row, column + start, header) from None
+                values[row, column] = np.nan
+    return Table(
+        values,
+        _ids(first) if has_ids else None,
+        _ids(header[start:]) if header else None,
+    )
+
+
+def _header(lines: list[list[str]]) -> list[str] | None:
+    """The first line where it holds headings, else None."""
+    first = [cell.strip() for cell in lines[0]]
+    named = any(not _is_cell(cell) for cell in first[1:] or first)
+    # pandas writes an index as a column without heading, and unnamed columns as 0, 1, 2, ...
+    numbered = (
+        len(first) > 1 and first[0] == "" and first[1:] == list(map(str, range(len(first) - 1)))
+    )
+    return first if named or numbered else None
+
+
+def _is_cell(text: str) -> bool:
+    """Whether a cell is a number or missing."""
+    if text.strip().lower() in MISSING:
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _cell_error(
+    path: Path, lines: list[list[str]], row: int, column: int, header: list[str] | None
+) -> ValueError:
+    line = lines[row + (header is not None)]
+    heading = f" ({header[column]!r})" if header else ""
+    return ValueError(
+        f"{path}: column {column + 1}{heading} holds no numbers: {line[column]!r} in line "
+        f"{row + 1 + (header is not None)}. Remove the column, or leave missing cells empty."
+    )
+
+
+def _ids(texts: Sequence[str]) -> np.ndarray:
+    """Whole numbers where all are, else texts."""
+    try:
+        return np.asarray([int(text) for text in texts])
+    except ValueError:
+        return object_array(list(texts))

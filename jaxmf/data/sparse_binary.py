@@ -1,0 +1,259 @@
+"""SparseBinary: a fully observed matrix of zeros and ones, given by its ones."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks, names
+from jaxmf.data.container import (
+    assign,
+    bare,
+    checked_cells,
+    digest,
+    is_frame,
+    is_sparse,
+    lookup,
+    peel,
+)
+from jaxmf.types import Array, Names
+
+_REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class SparseBinary:
+    """The ones of a fully observed matrix (N, D) of zeros and ones, sorted by row, then column.
+
+    Every cell that is not listed is an observed zero. Rows and columns without a one are data like
+    any other (an empty basket says something) and are taken as they are. No one at all is an error,
+    and so is a one given twice.
+
+    A pytree of the two arrays; the shape is static, the ids live on the host only.
+
+    Args:
+        rows: (T,) whole numbers in 0..N-1.
+        columns: (T,) whole numbers in 0..D-1.
+        shape: (N, D).
+        row_names: N ids of any type, or None.
+        column_names: D ids of any type, or None.
+
+    Raises:
+        TypeError: objects, text or complex numbers.
+        ValueError: lengths that differ, indices out of range, a one given twice, no ones, ids that
+            do not fit.
+
+    Example:
+        >>> SparseBinary([0, 1], [1, 0], (2, 2))
+        SparseBinary(2 x 2, 2 ones)
+    """
+
+    rows: Array
+    columns: Array
+    shape: tuple[int, int]
+    row_names: Names | None
+    column_names: Names | None
+
+    def __init__(
+        self,
+        rows: Any,
+        columns: Any,
+        shape: Any,
+        row_names: Any = None,
+        column_names: Any = None,
+    ) -> None:
+        if checks.is_traced(rows, columns):
+            assign(self, rows=rows, columns=columns, shape=tuple(shape))
+            assign(self, row_names=None, column_names=None)
+            return
+        shape = checks.check_shape_pair("shape", shape)
+        rows, columns, ids = checked_cells(
+            rows, columns, shape, names=(row_names, column_names), remedy=_REMEDY
+        )
+        order = np.lexsort((columns, rows))
+        assign(
+            self,
+            rows=jnp.asarray(rows[order]),
+            columns=jnp.asarray(columns[order]),
+            shape=shape,
+            row_names=ids[0],
+            column_names=ids[1],
+        )
+
+    @classmethod
+    def from_baskets(cls, baskets: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from baskets, each a collection of ids of what is in it.
+
+        A basket is a set: an item that stands in it twice is in it. An empty basket is a row of
+        zeros.
+
+        Args:
+            baskets: N collections of ids of any type; a mapping or a Series gives ids of rows too.
+            row_names: N ids of the baskets, or None.
+            column_names: all ids of items, in order; None takes them in order of appearance.
+
+        Raises:
+            TypeError: a basket that is a text or no collection.
+            ValueError: as the class; an item that ``column_names`` lacks.
+
+        Example:
+            >>> data = SparseBinary.from_baskets([["milk", "bread"], [], ["milk"]])
+            >>> data, data.column_names.tolist()
+            (SparseBinary(3 x 2, 3 ones), ['milk', 'bread'])
+        """
+        if isinstance(baskets, Mapping):
+            row_names = list(baskets) if row_names is None else row_names
+            baskets = list(baskets.values())
+        elif hasattr(baskets, "index") and hasattr(baskets, "to_numpy"):
+            row_names = baskets.index if row_names is None else row_names
+        rows: list[int] = []
+        items: list[Any] = []
+        num_rows = 0
+        for position, basket in enumerate(baskets):
+            if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
+                raise TypeError(
+                    f"baskets: the basket at position {position} is {basket!r}, a collection of "
+                    "ids is needed. One basket alone is written [basket]."
+                )
+            content = list(dict.fromkeys(basket))
+            rows.extend([position] * len(content))
+            items.extend(content)
+            num_rows += 1
+        if num_rows == 0 or (not items and column_names is None):
+            raise ValueError(
+                f"baskets: is empty, {num_rows} baskets with nothing in them. At least one item is "
+                "needed; check the filter or the file they came from."
+            )
+        columns, column_ids = lookup("baskets", names.object_array(items), column_names)
+        return cls(rows, columns, (num_rows, len(column_ids)), row_names, column_ids)
+
+    @classmethod
+    def from_pairs(cls, pairs: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from pairs (id of the row, id of the column), one for each one.
+
+        Args:
+            pairs: T pairs of ids of any type, or a DataFrame of two columns.
+            row_names: all ids of rows, in order; None takes them in order of appearance.
+            column_names: the same for columns.
+
+        Raises:
+            TypeError, ValueError: as the class; a line that is no pair, an unknown or missing id.
+
+        Example:
+            >>> SparseBinary.from_pairs([("ann", "tea"), ("bo", "tea")])
+            SparseBinary(2 x 1, 2 ones)
+        """
+        if is_frame(pairs):
+            pairs = list(pairs.itertuples(index=False, name=None))
+        elif isinstance(pairs, np.ndarray):
+            pairs = pairs.tolist()
+        lines = list(pairs)
+        for position, pair in enumerate(lines):
+            if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
+                raise ValueError(
+                    f"pairs: the line at position {position} is {pair!r}, a pair (row, column) is "
+                    "needed."
+                )
+        rows, row_ids = lookup("pairs", names.object_array([p[0] for p in lines]), row_names)
+        columns, column_ids = lookup(
+            "pairs", names.object_array([p[1] for p in lines]), column_names
+        )
+        if not lines:
+            raise ValueError("pairs: is empty, the matrix has no ones. At least one is needed.")
+        return cls(rows, columns, (len(row_ids), len(column_ids)), row_ids, column_ids)
+
+    @classmethod
+    def from_scipy(cls, matrix: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from a scipy.sparse matrix of ones; cells that it does not store are zeros.
+
+        Args:
+            matrix: (N, D) sparse.
+            row_names: N ids, or None.
+            column_names: D ids, or None.
+
+        Raises:
+            TypeError: not a sparse matrix.
+            ValueError: as the class; a stored value that is neither 0 nor 1.
+        """
+        if not is_sparse(matrix):
+            raise TypeError(
+                f"matrix: a {type(matrix).__name__} is no scipy.sparse matrix. "
+                "For an array of zeros and ones use SparseBinary.from_array."
+            )
+        cells = matrix.tocoo()
+        ones = checks.check_binary("matrix", checks.as_numeric("matrix", cells.data))
+        return cls(cells.row[ones], cells.col[ones], cells.shape, row_names, column_names)
+
+    @classmethod
+    def from_array(cls, x: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+        """Data from a matrix of zeros and ones: array, DataFrame, AnnData or scipy.sparse.
+
+        Args:
+            x: (N, D) zeros and ones.
+            row_names: N ids, instead of those of ``x``.
+            column_names: D ids, instead of those of ``x``.
+
+        Raises:
+            TypeError, ValueError: as the class; a value that is neither 0 nor 1.
+        """
+        table = peel("data", x)
+        row_names = table.row_names if row_names is None else row_names
+        column_names = table.column_names if column_names is None else column_names
+        if is_sparse(table.values):
+            return cls.from_scipy(table.values, row_names=row_names, column_names=column_names)
+        array = checks.as_numeric("data", table.values)
+        checks.check_matrix_shape("data", array.shape)
+        rows, columns = np.nonzero(checks.check_binary("data", array))
+        return cls(rows, columns, array.shape, row_names, column_names)
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.shape[1]
+
+    @property
+    def num_ones(self) -> int:
+        """T."""
+        return self.rows.shape[0]
+
+    def to_scipy(self) -> Any:
+        """(N, D) scipy.sparse row-compressed array of ones, on the host."""
+        from scipy.sparse import csr_array
+
+        ones = np.ones(self.num_ones, np.int8)
+        return csr_array((ones, (np.asarray(self.rows), np.asarray(self.columns))), self.shape)
+
+    def row_positions(self, ids: Any) -> np.ndarray:
+        """Positions of rows by id (by position where the data has no ids)."""
+        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
+
+    def column_positions(self, ids: Any) -> np.ndarray:
+        """Positions of columns by id (by position where the data has no ids)."""
+        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape and ones, in hex; ids do not enter."""
+        return digest("SparseBinary", self.shape, {"rows": self.rows, "columns": self.columns})
+
+    def __repr__(self) -> str:
+        return f"SparseBinary({self.num_rows} x {self.num_columns}, {self.num_ones} ones)"
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+        """The arrays; ids stay behind."""
+        key = jax.tree_util.GetAttrKey
+        return ((key("rows"), self.rows), (key("columns"), self.columns)), self.shape
+
+    @classmethod
+    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+        """Built without checks: the leaves may be anything jax puts there."""
+        rows, columns = children
+        return bare(cls, rows=rows, columns=columns, shape=shape, row_names=None, column_names=None)

@@ -1,0 +1,272 @@
+"""Tokens: a long table, one line a token, each with an index (or a number) in every column."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks
+from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
+from jaxmf.data.names import as_names, positions
+from jaxmf.types import Array, Names
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Tokens:
+    """A table of T tokens: columns of indices (document, word, user, ...) and of real values.
+
+    Lines may repeat: a word that stands twice in a document is two tokens. A level without a token
+    (an empty document, a word that nobody used) is taken as it is: its distribution is the prior's.
+    No token at all is an error.
+
+    A pytree of the arrays; the sizes are static, the ids live on the host only.
+
+    Args:
+        columns: for each name (T,) whole numbers in 0..size-1.
+        sizes: for each name how many levels there are; the names are those of ``columns``.
+        values: for each name (T,) finite numbers.
+        names: for each name the ids of the levels, or leave it out.
+
+    Raises:
+        TypeError: objects, text or complex numbers.
+        ValueError: lengths that differ, indices out of range, values that are not finite, no
+            tokens, ids that do not fit.
+
+    Example:
+        >>> Tokens({"document": [0, 0, 1], "word": [2, 2, 0]}, {"document": 2, "word": 3})
+        Tokens(3 tokens, document: 2, word: 3)
+    """
+
+    columns: dict[str, Array]
+    sizes: dict[str, int]
+    values: dict[str, Array]
+    names: dict[str, Names]
+
+    def __init__(
+        self,
+        columns: Mapping[str, Any],
+        sizes: Mapping[str, int],
+        values: Mapping[str, Any] | None = None,
+        names: Mapping[str, Any] | None = None,
+    ) -> None:
+        values, names = values or {}, names or {}
+        _check_labels(columns=columns, sizes=sizes, values=values, names=names)
+        if checks.is_traced(*columns.values(), *values.values()):
+            assign(self, columns=dict(columns), sizes=dict(sizes), values=dict(values), names={})
+            return
+        checked_sizes = {
+            label: checks.check_shape_pair(f"sizes[{label!r}]", (sizes[label], 1))[0]
+            for label in columns
+        }
+        indices = {
+            label: checks.as_index(f"column {label!r}", column, size=checked_sizes[label])
+            for label, column in columns.items()
+        }
+        first, array = next(iter(indices.items()))
+        if len(array) == 0:
+            raise ValueError(
+                f"column {first!r}: is empty, there is no token. At least one is needed; check the "
+                "filter or the file they came from."
+            )
+        numbers = {
+            label: checks.as_numeric(f"values {label!r}", column)
+            for label, column in values.items()
+        }
+        for label, column in (*indices.items(), *numbers.items()):
+            checks.check_vector(f"column {label!r}", column, length=len(array), like=repr(first))
+        for label, column in numbers.items():
+            checks.check_finite(f"values {label!r}", column)
+        assign(
+            self,
+            columns={label: jnp.asarray(column) for label, column in indices.items()},
+            sizes=checked_sizes,
+            values={
+                label: jnp.asarray(checks.as_float(f"values {label!r}", column))
+                for label, column in numbers.items()
+            },
+            names={
+                label: as_names(f"names[{label!r}]", levels, size=checked_sizes[label])
+                for label, levels in names.items()
+                if levels is not None
+            },
+        )
+
+    @classmethod
+    def from_columns(
+        cls,
+        columns: Any,
+        *,
+        values: Mapping[str, Any] | None = None,
+        names: Mapping[str, Any] | None = None,
+    ) -> Self:
+        """Data from columns of ids, one line a token.
+
+        Args:
+            columns: for each name T ids of any type; a mapping or a DataFrame.
+            values: for each name (T,) numbers.
+            names: for each name all ids, in order; ids are taken in order of appearance for names
+                that are left out.
+
+        Raises:
+            TypeError, ValueError: as the class; a missing id, an id that ``names`` lacks.
+
+        Example:
+            >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
+            Tokens(3 tokens, user: 2, rating: 2)
+        """
+        given = dict(names or {})
+        indices, sizes, ids = {}, {}, {}
+        if not hasattr(columns, "keys"):
+            raise TypeError(
+                f"columns: a {type(columns).__name__} has no names. Pass a mapping from names to "
+                "columns, or a DataFrame."
+            )
+        for label in columns:
+            index, levels = lookup(f"column {label!r}", columns[label], given.get(label))
+            indices[label], ids[label], sizes[label] = index, levels, max(len(levels), 1)
+        if not all(len(index) for index in indices.values()):
+            ids = {}  # no tokens: let the class say so
+        return cls(indices, sizes, dict(values or {}), ids)
+
+    @classmethod
+    def from_counts(
+        cls,
+        counts: Any,
+        *,
+        vocabulary: Any = None,
+        row_names: Any = None,
+        row: str = "document",
+        column: str = "word",
+    ) -> Self:
+        """Data from a matrix of counts, each count opened up into so many equal tokens.
+
+        Args:
+            counts: (N, D) whole numbers, an array, DataFrame, AnnData or scipy.sparse matrix.
+            vocabulary: D ids of the columns, instead of those of ``counts``.
+            row_names: N ids of the rows, instead of those of ``counts``.
+            row: the name of the tokens' column for the rows.
+            column: the name of the tokens' column for the columns.
+
+        Raises:
+            TypeError, ValueError: as the class; negative, fractional or missing counts, more tokens
+                than int32 can index.
+
+        Example:
+            >>> Tokens.from_counts([[2, 0], [0, 1]], vocabulary=["yes", "no"])
+            Tokens(3 tokens, document: 2, word: 2)
+        """
+        table = peel("counts", counts)
+        vocabulary = table.column_names if vocabulary is None else vocabulary
+        row_names = table.row_names if row_names is None else row_names
+        if is_sparse(table.values):
+            cells = table.values.tocoo()
+            rows, columns, numbers = cells.row, cells.col, checks.as_numeric("counts", cells.data)
+            shape = cells.shape
+            numbers = _checked_counts(numbers, rows, columns)
+        else:
+            array = checks.as_numeric("counts", table.values)
+            checks.check_matrix_shape("counts", array.shape)
+            shape = array.shape
+            array = checks.check_counts("counts", array)
+            rows, columns = np.nonzero(array)
+            numbers = array[rows, columns]
+        total = int(numbers.sum(dtype=object))
+        if total > checks.INT32_MAX:
+            raise ValueError(
+                f"counts: {total} tokens are more than int32 can index ({checks.INT32_MAX}). "
+                "Split the rows, or use a model of counts."
+            )
+        if total == 0:
+            raise ValueError("counts: all counts are 0, there is no token. At least one is needed.")
+        ids = {
+            label: as_names(argument, given, size=size)
+            for label, argument, given, size in (
+                (row, "row_names", row_names, shape[0]),
+                (column, "vocabulary", vocabulary, shape[1]),
+            )
+        }
+        return cls(
+            {row: np.repeat(rows, numbers), column: np.repeat(columns, numbers)},
+            {row: int(shape[0]), column: int(shape[1])},
+            {},
+            {label: array for label, array in ids.items() if array is not None},
+        )
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        return next(iter(self.columns.values())).shape[0]
+
+    def positions(self, column: str, ids: Any) -> np.ndarray:
+        """Positions of levels of a column by id (by position where it has no ids)."""
+        if column not in self.sizes:
+            raise ValueError(f"column: {column!r} is none of {', '.join(map(repr, self.sizes))}.")
+        return positions(column, ids, names=self.names.get(column), size=self.sizes[column])
+
+    def fingerprint(self) -> str:
+        """SHA-256 of sizes and columns, in hex; ids do not enter."""
+        values = {f"values {label}": array for label, array in self.values.items()}
+        return digest("Tokens", tuple(self.sizes.items()), {**self.columns, **values})
+
+    def __repr__(self) -> str:
+        levels = "".join(f", {label}: {size}" for label, size in self.sizes.items())
+        values = "".join(f", {label}: real" for label in self.values)
+        return f"Tokens({self.num_tokens} tokens{levels}{values})"
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+        """The arrays; ids stay behind."""
+        key = jax.tree_util.GetAttrKey
+        children = ((key("columns"), self.columns), (key("values"), self.values))
+        return children, tuple(self.sizes.items())
+
+    @classmethod
+    def tree_unflatten(cls, sizes: Any, children: tuple[Any, ...]) -> Self:
+        """Built without checks: the leaves may be anything jax puts there."""
+        columns, values = children
+        return bare(cls, columns=columns, sizes=dict(sizes), values=values, names={})
+
+
+def _check_labels(**given: Any) -> None:
+    """Names of columns that are texts, agree with the sizes, and stand once."""
+    for argument, mapping in given.items():
+        if not isinstance(mapping, Mapping):
+            raise TypeError(
+                f"{argument}: a {type(mapping).__name__} is no mapping from names of columns. "
+                "Write for instance {'document': ..., 'word': ...}."
+            )
+    columns, sizes, values, names = (
+        given[argument] for argument in ("columns", "sizes", "values", "names")
+    )
+    if not columns:
+        raise ValueError("columns: is empty. At least one column of indices is needed.")
+    for label in (*columns, *values):
+        if not isinstance(label, str):
+            raise TypeError(f"columns: the name {label!r} is no text. Columns are named by texts.")
+    if set(sizes) != set(columns):
+        raise ValueError(
+            f"sizes: has the names {sorted(sizes)}, the columns are {sorted(columns)}. "
+            "Give one size for each column."
+        )
+    for label in names:
+        if label not in columns:
+            raise ValueError(f"names: {label!r} is none of the columns {list(columns)}.")
+    for label in values:
+        if label in columns:
+            raise ValueError(f"values: {label!r} is a column of indices too. Rename one of them.")
+
+
+def _checked_counts(numbers: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """Counts of a sparse matrix, an offence shown at its cell."""
+    bad = ~np.isfinite(numbers) | (numbers < 0) | (numbers != np.floor(numbers))
+    if bad.any():
+        first = int(np.argmax(bad))
+        try:
+            checks.check_counts("counts", numbers[first : first + 1])
+        except ValueError as error:
+            where = f"row {rows[first]}, column {columns[first]}"
+            raise ValueError(str(error).replace("position 0", where)) from None
+    return numbers.astype(np.int64)
