@@ -1,0 +1,294 @@
+"""Priors of binary feature matrices: the Indian buffet process and its finite counterpart.
+
+Both are written in the two-parameter form of Ghahramani, Griffiths and Sollich (2007): with
+mass `alpha` and `concentration` beta (1 is the ordinary process), a row has Poisson(alpha)
+features, and beta says how widely they are shared. Counts m_k are the numbers of rows that have
+feature k; slots are padded, see `jaxmf.slots`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import betaln, digamma
+
+from jaxmf import slots
+
+
+def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
+    """The sum over rows i = 1, ..., N of concentration / (concentration + i - 1).
+
+    alpha times it is the expected number of features of N rows; it is the harmonic number for a
+    concentration of one.
+
+    Args:
+        num_rows: () N, a Python integer where it is static.
+        concentration: () float.
+
+    Returns:
+        () float.
+
+    Example:
+        >>> float(harmonic(2, 1.0))
+        1.5
+    """
+    concentration = jnp.asarray(concentration, jnp.result_type(float))
+    if isinstance(num_rows, int):
+        earlier_rows = jnp.arange(num_rows, dtype=concentration.dtype)
+        return jnp.sum(concentration / (concentration + earlier_rows))
+    return concentration * (digamma(concentration + num_rows) - digamma(concentration))
+
+
+def left_ordered_form(z: Array) -> Array:
+    """Sorts the columns by the binary numbers they spell, largest first, row 0 the highest bit.
+
+    Two matrices are equal up to the order of their columns exactly if their forms are equal.
+
+    Args:
+        z: (N, K) bool.
+
+    Returns:
+        (N, K) bool, empty columns last.
+
+    Example:
+        >>> left_ordered_form(jnp.array([[0, 1, 0], [1, 0, 0]], bool)).astype(int).tolist()
+        [[1, 0, 0], [0, 1, 0]]
+    """
+    num_rows, num_slots = z.shape
+
+    # Radix sort: stable passes from the lowest bit, which is the last row, to the highest.
+    def one_pass(step: Array, order: Array) -> Array:
+        off = ~z[num_rows - 1 - step].astype(bool)
+        return order[jnp.argsort(off[order], stable=True)]
+
+    order = jax.lax.fori_loop(0, num_rows, one_pass, jnp.arange(num_slots))
+    return z[:, order]
+
+
+def _sample_by_rows(
+    log_odds_fn: Callable[[Array, Array], Array],
+    new_rate_fn: Callable[[Array], Array],
+    key: Array,
+    num_rows: int,
+    capacity: int,
+) -> tuple[Array, Array]:
+    """Rows one after another, each given the counts of those before it (Algorithm 1)."""
+
+    def add_row(carry: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:
+        counts, overflow = carry
+        bits_key, new_key = jax.random.split(jax.random.fold_in(key, row))
+        log_odds = log_odds_fn(counts, row + 1)
+        bits = jax.random.uniform(bits_key, (capacity,)) < jax.nn.sigmoid(log_odds)
+        num_new = jax.random.poisson(new_key, new_rate_fn(row + 1))
+        claim = slots.claim(counts > 0, num_new)
+        bits = bits | (claim.claimed & (num_new > 0))
+        return (counts + bits, overflow | claim.overflow), bits
+
+    start = (jnp.zeros(capacity, int), jnp.asarray(False))
+    (_, overflow), z = jax.lax.scan(add_row, start, jnp.arange(num_rows))
+    return z, overflow
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["alpha", "concentration"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class IndianBuffet:
+    """The Indian buffet process with numbers of features without bound.
+
+    The first row has Poisson(alpha) features; row i has feature k of the rows before it with
+    probability m_k / (beta + i - 1), and Poisson(alpha beta / (beta + i - 1)) new ones.
+
+    Args:
+        alpha: () float, mass.
+        concentration: () float, beta.
+    """
+
+    alpha: Array | float
+    concentration: Array | float = 1.0
+
+    def exists(self, counts: Array) -> Array:
+        """(K,) bool: the slots that are features, those some row has."""
+        return counts > 0
+
+    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
+        """Log odds that a row has each feature: m_k / (beta + N - 1 - m_k).
+
+        Args:
+            counts_without_row: (K,) counts among the other N - 1 rows.
+            num_rows: () N, this row included; i for row i = 1, 2, ... of a filter.
+
+        Returns:
+            (K,) float; -inf for a feature that no other row has.
+        """
+        counts = counts_without_row.astype(jnp.result_type(float))
+        return jnp.log(counts) - jnp.log(self.concentration + (num_rows - 1) - counts)
+
+    def new_rate(self, num_rows: Array | int) -> Array:
+        """() float: Poisson rate of the features that only this row of N rows has."""
+        return jnp.asarray(
+            self.alpha * self.concentration / (self.concentration + (num_rows - 1)),
+            jnp.result_type(float),
+        )
+
+    def log_prob(self, counts: Array, gram: Array, num_rows: Array | int) -> Array:
+        """Log probability of a left-ordered class of matrices.
+
+        log P = K log(alpha beta) - alpha sum_i beta / (beta + i - 1)
+                + sum_k log B(m_k, N - m_k + beta) - sum_h log K_h!
+        with K_h the number of features of history h (equation 2 of Wood and Griffiths for
+        beta = 1). Columns k, l are equal exactly if m_k = m_l = (Z'Z)_kl, which finds the K_h.
+
+        Args:
+            counts: (K,) counts of all N rows.
+            gram: (K, K) the matrix Z'Z.
+            num_rows: () N.
+
+        Returns:
+            () float.
+        """
+        equal = (gram == counts) & (gram == counts[:, None]) & (counts > 0)
+        rank = jnp.sum(jnp.tril(equal), axis=1)
+        log_orders = jnp.sum(jnp.log(jnp.maximum(rank, 1).astype(jnp.result_type(float))))
+        return self.log_prob_labelled(counts, num_rows) - log_orders
+
+    def log_prob_labelled(self, counts: Array, num_rows: Array | int) -> Array:
+        """Log density of labelled features, the class probability times prod_h K_h!.
+
+        This is the density under which features are points of a Poisson process over
+        histories; it is all that updates of `alpha` and `concentration` need.
+
+        Args:
+            counts: (K,) counts of all N rows.
+            num_rows: () N.
+
+        Returns:
+            () float.
+        """
+        dtype = jnp.result_type(float)
+        occupied = counts > 0
+        safe_counts = jnp.where(occupied, counts, 1).astype(dtype)
+        log_beta = betaln(safe_counts, num_rows - safe_counts + self.concentration)
+        num_features = jnp.sum(occupied).astype(dtype)
+        return (
+            num_features * jnp.log(jnp.asarray(self.alpha * self.concentration, dtype))
+            - self.alpha * harmonic(num_rows, self.concentration)
+            + jnp.sum(jnp.where(occupied, log_beta, 0.0))
+        )
+
+    def sample(self, key: Array, num_rows: int, capacity: int) -> tuple[Array, Array]:
+        """Draws a matrix row by row (Algorithm 1).
+
+        Args:
+            key: typed PRNG key.
+            num_rows: N.
+            capacity: K, the number of slots.
+
+        Returns:
+            z (N, K) bool, features in the order in which they appear, and overflow () bool,
+            whether more slots were needed.
+        """
+        return _sample_by_rows(self.log_odds, self.new_rate, key, num_rows, capacity)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["alpha", "concentration"],
+    meta_fields=["num_features"],
+)
+@dataclass(frozen=True)
+class BetaBernoulli:
+    """The finite model whose limit for many features is the Indian buffet process.
+
+    pi_k ~ Beta(alpha beta / K, beta); z_nk ~ Bernoulli(pi_k), with pi integrated out. The first
+    `num_features` slots are features whether a row has them or not.
+
+    Args:
+        alpha: () float, mass.
+        concentration: () float, beta.
+        num_features: K, static.
+    """
+
+    alpha: Array | float
+    concentration: Array | float = 1.0
+    num_features: int = 1
+
+    @property
+    def _pseudo_count(self) -> Array:
+        return jnp.asarray(
+            self.alpha * self.concentration / self.num_features, jnp.result_type(float)
+        )
+
+    def exists(self, counts: Array) -> Array:
+        """(K,) bool: the slots that are features, the first `num_features`."""
+        return jnp.arange(counts.shape[0]) < self.num_features
+
+    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
+        """Log odds that a row has each feature: (m_k + alpha beta / K) / (beta + N - 1 - m_k).
+
+        Args:
+            counts_without_row: (K,) counts among the other N - 1 rows.
+            num_rows: () N, this row included.
+
+        Returns:
+            (K,) float; -inf at slots that are not features.
+        """
+        counts = counts_without_row.astype(jnp.result_type(float))
+        log_odds = jnp.log(counts + self._pseudo_count) - jnp.log(
+            self.concentration + (num_rows - 1) - counts
+        )
+        return jnp.where(self.exists(counts), log_odds, -jnp.inf)
+
+    def new_rate(self, num_rows: Array | int) -> Array:
+        """() float: zero, the number of features is fixed."""
+        return jnp.zeros((), jnp.result_type(float))
+
+    def log_prob(self, counts: Array, gram: Array, num_rows: Array | int) -> Array:
+        """Log probability of the labelled matrix; see `log_prob_labelled`. `gram` is not used."""
+        return self.log_prob_labelled(counts, num_rows)
+
+    def log_prob_labelled(self, counts: Array, num_rows: Array | int) -> Array:
+        """Log probability of the labelled matrix.
+
+        log P = sum_k log B(m_k + alpha beta / K, N - m_k + beta) - log B(alpha beta / K, beta)
+
+        Args:
+            counts: (K,) counts of all N rows.
+            num_rows: () N.
+
+        Returns:
+            () float.
+        """
+        dtype = jnp.result_type(float)
+        counts = counts.astype(dtype)
+        concentration = jnp.asarray(self.concentration, dtype)
+        log_prob = betaln(counts + self._pseudo_count, num_rows - counts + concentration)
+        log_prob = log_prob - betaln(self._pseudo_count, concentration)
+        return jnp.sum(jnp.where(self.exists(counts), log_prob, 0.0))
+
+    def sample(self, key: Array, num_rows: int, capacity: int) -> tuple[Array, Array]:
+        """Draws a matrix row by row, pi integrated out.
+
+        Args:
+            key: typed PRNG key.
+            num_rows: N.
+            capacity: the number of slots, at least `num_features`.
+
+        Returns:
+            z (N, capacity) bool, and overflow () bool, always False.
+
+        Raises:
+            ValueError: if `capacity` is smaller than `num_features`.
+        """
+        if capacity < self.num_features:
+            raise ValueError(
+                f"capacity {capacity} is smaller than num_features {self.num_features}"
+            )
+        return _sample_by_rows(self.log_odds, self.new_rate, key, num_rows, capacity)

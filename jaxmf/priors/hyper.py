@@ -1,0 +1,136 @@
+"""Hyperparameters: positive numbers that are fixed, or have a numpyro distribution as prior.
+
+Whether one is fixed is known when a program is traced. The updates are in `samplers/hyper.py`.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any, TypeAlias
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
+
+_NUM_MEDIAN_DRAWS = 1_001
+
+
+def is_fixed(prior: Hyperparameter) -> bool:
+    """Whether a hyperparameter is a number, rather than a distribution with `log_prob`."""
+    return not hasattr(prior, "log_prob")
+
+
+def initial_value(prior: Hyperparameter) -> Array:
+    """The number itself; of a distribution its mean, or its median where the mean is infinite.
+
+    Args:
+        prior: a number or a numpyro distribution.
+
+    Returns:
+        () float.
+    """
+    dtype = jnp.result_type(float)
+    if is_fixed(prior):
+        return jnp.asarray(prior, dtype)
+    # The quantile function of several distributions needs a further package: use draws instead.
+    draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
+    median = jnp.median(jnp.asarray(draws, dtype))
+    try:
+        mean = jnp.asarray(prior.mean, dtype)
+    except NotImplementedError:
+        return median
+    return jnp.where(jnp.isfinite(mean), mean, median)
+
+
+def sample_prior(key: Array, prior: Hyperparameter) -> Array:
+    """A draw from the prior; the number itself if it is fixed.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+
+    Returns:
+        () float.
+    """
+    value = prior if is_fixed(prior) else prior.sample(key)
+    return jnp.asarray(value, jnp.result_type(float))
+
+
+def log_prior(prior: Hyperparameter, value: Array) -> Array:
+    """Log prior density of a value; zero if the hyperparameter is fixed.
+
+    Args:
+        prior: a number or a numpyro distribution.
+        value: () float.
+
+    Returns:
+        () float, -inf outside the support.
+    """
+    dtype = jnp.result_type(float)
+    if is_fixed(prior):
+        return jnp.zeros((), dtype)
+    # Some distributions return finite densities outside their support.
+    inside = prior.support(value)
+    return jnp.where(inside, prior.log_prob(value), -jnp.inf).astype(dtype)
+
+
+def validate(name: str, prior: Hyperparameter) -> None:
+    """Refuses what cannot be a positive hyperparameter. Values inside jit are not looked at.
+
+    Args:
+        name: how the user calls it, for the message.
+        prior: a number or a numpyro distribution.
+
+    Raises:
+        TypeError: if it is neither a number nor a numpyro distribution.
+        ValueError: if it is not positive and finite, or a distribution over anything else than
+            one positive real number.
+    """
+    leaves = jax.tree.leaves(prior)
+    if any(isinstance(leaf, jax.core.Tracer) or type(leaf) is object for leaf in leaves):
+        return  # the model is being rebuilt inside a transformation
+    if is_fixed(prior):
+        _validate_number(name, prior)
+    else:
+        _validate_distribution(name, prior)
+
+
+def _validate_number(name: str, value: Any) -> None:
+    is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
+    if isinstance(value, bool) or not (is_array or isinstance(value, numbers.Real)):
+        raise TypeError(
+            f"{name} must be a positive number or a numpyro distribution, "
+            f"got {value!r} of type {type(value).__name__}"
+        )
+    if is_array and value.shape != ():
+        raise ValueError(f"{name} must be one number, got an array of shape {value.shape}")
+    if is_array and not np.issubdtype(value.dtype, np.number):
+        raise TypeError(f"{name} must be a positive number, got an array of {value.dtype}")
+    number = float(value)
+    if math.isnan(number) or math.isinf(number) or number <= 0:
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+
+
+def _validate_distribution(name: str, prior: Any) -> None:
+    label = type(prior).__name__
+    if not hasattr(prior, "support") or not hasattr(prior, "sample"):
+        raise TypeError(f"{name} must be a number or a numpyro distribution, got {label}")
+    if prior.batch_shape != () or prior.event_shape != ():
+        raise ValueError(
+            f"the prior of {name} must be over one number, got {label} with batch shape "
+            f"{prior.batch_shape} and event shape {prior.event_shape}"
+        )
+    if prior.is_discrete:
+        raise ValueError(f"the prior of {name} must be continuous, {label} is discrete")
+    if any(bool(prior.support(value)) for value in (-1e-6, -0.5, -1.0, -1e6)):
+        raise ValueError(
+            f"the prior of {name} must be over positive numbers, {label} allows negative ones; "
+            "try Gamma, LogNormal, InverseGamma or HalfNormal"
+        )
+    parameters = jax.tree.leaves(prior)
+    if not all(np.all(np.isfinite(np.asarray(leaf, float))) for leaf in parameters):
+        raise ValueError(f"the prior of {name}, {label}, has a parameter that is not finite")

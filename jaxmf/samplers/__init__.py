@@ -1,0 +1,1 @@
+"""Transition kernels and filters on arrays; they know no model."""

@@ -1,0 +1,129 @@
+"""Gibbs updates of hyperparameters.
+
+A fixed number is left alone by all of them, so that models call them without asking; whether it
+is fixed is known when the program is traced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
+from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
+from jaxmf.samplers.slice import slice_sample
+
+
+def update_alpha(
+    key: Array, prior: Hyperparameter, alpha: Array, num_features: Array, rate: Array
+) -> Array:
+    """Gibbs update of the mass of an Indian buffet process.
+
+    alpha | Z ~ Gamma(a + K, rate b + sum_i beta / (beta + i - 1)) under a Gamma(a, rate b) prior;
+    a slice update under any other prior.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+        alpha: () float, the present value.
+        num_features: () K, the number of features some row has.
+        rate: () float, `features.harmonic(num_rows, concentration)`.
+
+    Returns:
+        () float, unchanged if alpha is fixed.
+    """
+    if is_fixed(prior):
+        return alpha
+    import numpyro.distributions as dist
+
+    if isinstance(prior, dist.Gamma):
+        shape = prior.concentration + num_features
+        draw = jax.random.gamma(key, jnp.asarray(shape, alpha.dtype))
+        return (draw / (prior.rate + rate)).astype(alpha.dtype)
+    return update_scale(
+        key, prior, alpha, lambda value: num_features * jnp.log(value) - value * rate
+    )
+
+
+def update_scale(
+    key: Array,
+    prior: Hyperparameter,
+    value: Array,
+    log_density_fn: Callable[[Array], Array],
+    *,
+    width: float = 1.0,
+) -> Array:
+    """Slice update of a positive hyperparameter, on the log scale.
+
+    Leaves the density proportional to prior(v) exp(log_density_fn(v)) invariant.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+        value: () float, the present value.
+        log_density_fn: v () -> () log likelihood of v; the prior is added here.
+        width: first width of the slice, in units of log v.
+
+    Returns:
+        () float, unchanged if the hyperparameter is fixed.
+    """
+    if is_fixed(prior):
+        return value
+
+    def log_density(log_value: Array) -> Array:
+        scale = jnp.exp(log_value)
+        return log_density_fn(scale) + log_prior(prior, scale) + log_value
+
+    return jnp.exp(slice_sample(key, log_density, jnp.log(value), width=width)).astype(value.dtype)
+
+
+def update_feature_prior(
+    key: Array,
+    features: IndianBuffet | BetaBernoulli,
+    *,
+    alpha_prior: Hyperparameter,
+    concentration_prior: Hyperparameter,
+    counts: Array,
+    num_rows: int,
+) -> tuple[Array, Array]:
+    """Updates the mass and then the concentration of a prior of features, given the counts.
+
+    Args:
+        key: typed PRNG key.
+        features: the prior at the present values.
+        alpha_prior, concentration_prior: numbers or numpyro distributions.
+        counts: (K,) counts of all N rows.
+        num_rows: N.
+
+    Returns:
+        alpha () and concentration () float.
+    """
+    alpha_key, concentration_key = jax.random.split(key)
+    alpha = jnp.asarray(features.alpha, jnp.result_type(float))
+    concentration = jnp.asarray(features.concentration, jnp.result_type(float))
+
+    def log_density(alpha: Array, concentration: Array) -> Array:
+        if isinstance(features, BetaBernoulli):
+            prior = BetaBernoulli(alpha, concentration, features.num_features)
+            return prior.log_prob_labelled(counts, num_rows)
+        return IndianBuffet(alpha, concentration).log_prob_labelled(counts, num_rows)
+
+    if isinstance(features, BetaBernoulli):
+        # Not conjugate: features that no row has count as well.
+        alpha = update_scale(
+            alpha_key, alpha_prior, alpha, lambda value: log_density(value, concentration)
+        )
+    else:
+        num_features = jnp.sum(features.exists(counts))
+        rate = harmonic(num_rows, concentration)
+        alpha = update_alpha(alpha_key, alpha_prior, alpha, num_features, rate)
+    concentration = update_scale(
+        concentration_key,
+        concentration_prior,
+        concentration,
+        lambda value: log_density(alpha, value),
+    )
+    return alpha, concentration

@@ -1,0 +1,115 @@
+"""Fixed-capacity slots: how a growing number of features or groups lives in arrays of fixed shape.
+
+Slot k is either occupied or free; arrays over slots are padded with zeros at free slots. Random
+choices over slots come from one vector of draws, which is the same for the first slots whatever
+the capacity, so that a step repeated at larger capacity makes the same choices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+
+class Claim(NamedTuple):
+    """Slots handed out: `claimed` (K,) bool, and `overflow` () bool, more asked for than free."""
+
+    claimed: Array
+    overflow: Array
+
+
+def claim(occupied: Array, num_new: Array | int) -> Claim:
+    """Hands out the `num_new` lowest free slots.
+
+    Args:
+        occupied: (K,) bool.
+        num_new: () int32, how many slots are needed.
+
+    Returns:
+        `Claim`; on overflow all free slots are claimed and the caller must discard the step.
+
+    Example:
+        >>> claim(jnp.array([True, False, True, False, False]), 2).claimed.tolist()
+        [False, True, False, True, False]
+    """
+    free = ~occupied
+    rank = jnp.cumsum(free)
+    return Claim(claimed=free & (rank <= num_new), overflow=jnp.asarray(num_new) > rank[-1])
+
+
+def release(array: Array, freed: Array, *, axis: int = -1) -> Array:
+    """Sets the slots that are free again to zero.
+
+    Args:
+        array: any array with the slots on `axis`.
+        freed: (K,) bool.
+
+    Returns:
+        The array with zeros at the freed slots.
+    """
+    shape = [1] * array.ndim
+    shape[axis] = freed.shape[0]
+    return jnp.where(freed.reshape(shape), jnp.zeros((), array.dtype), array)
+
+
+def random_order(key: Array, occupied: Array) -> Array:
+    """A uniformly random order of the occupied slots, followed by the free ones.
+
+    A sweep over features must visit them in such a fresh order for every row: the order of the
+    slots tells the age of a feature, and with it something about its bits.
+
+    Args:
+        key: typed PRNG key.
+        occupied: (K,) bool.
+
+    Returns:
+        (K,) int32; the part over occupied slots does not depend on the capacity.
+    """
+    position = jax.random.uniform(key, occupied.shape)
+    return jnp.argsort(jnp.where(occupied, position, 2.0), stable=True).astype(jnp.int32)
+
+
+def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tuple[Array, ...]:
+    """Moves the occupied slots to the front, in a fresh uniformly random order.
+
+    A compaction that kept the order would let the slot tell the age of a feature.
+
+    Args:
+        key: typed PRNG key.
+        occupied: (K,) bool.
+        arrays: arrays with the slots on `axis`.
+
+    Returns:
+        The arrays in the new order.
+    """
+    order = random_order(key, occupied)
+    return tuple(jnp.take(array, order, axis=axis) for array in arrays)
+
+
+def pad_axis(array: Array, axis: int, size: int) -> Array:
+    """The same array with zeros appended on one axis up to `size` slots.
+
+    Args:
+        array: any array.
+        axis: the axis that grows.
+        size: its new length.
+
+    Returns:
+        The padded array.
+
+    Raises:
+        ValueError: if `size` is smaller than the present length.
+
+    Example:
+        >>> pad_axis(jnp.ones((2, 1)), 1, 3).tolist()
+        [[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]
+    """
+    present = array.shape[axis]
+    if size < present:
+        raise ValueError(f"an axis of {present} slots cannot grow to {size}")
+    widths = [(0, 0)] * array.ndim
+    widths[axis] = (0, size - present)
+    return jnp.pad(array, widths)
