@@ -213,10 +213,13 @@ def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree
     keys = _particle_keys(key, options.num_particles)
     particles = _map(lambda particle_key: model.init(particle_key, data), options, keys)
     zero = jnp.zeros((), jnp.result_type(float))
+    log_weights = jnp.zeros(options.num_particles, zero.dtype)
+    if options.resample_fn is optimal:
+        log_weights = _one_of_identical(particles, log_weights)
     count = jnp.zeros((), jnp.int32)
     return Cloud(
         particles=particles,
-        log_weights=jnp.zeros(options.num_particles, zero.dtype),
+        log_weights=log_weights,
         log_evidence=zero,
         log_evidence_rest=zero,
         ancestor=indices,
@@ -225,6 +228,20 @@ def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree
         row=count,
         num_tempered=count,
     )
+
+
+def _one_of_identical(particles: PyTree, log_weights: Array) -> Array:
+    """Give all weight to the first particle when all are the same.
+
+    Distinct children are what optimal resampling is about: those of identical parents would
+    fill the cloud with copies.
+    """
+    same = jnp.ones((), bool)
+    for leaf in jax.tree.leaves(particles):
+        same &= jnp.all(leaf == leaf[:1])
+    num_particles = log_weights.shape[0]
+    alone = jnp.full_like(log_weights, -jnp.inf).at[0].set(np.log(num_particles))
+    return jnp.where(same, alone, log_weights)
 
 
 def _step(options, model, key, cloud: Cloud, data, progress) -> tuple[Cloud, Info]:
@@ -303,7 +320,8 @@ def _weigh(options, key, cloud: Cloud, choices, log_weights: Array) -> tuple[Clo
     """
     num_particles, num_children = log_weights.shape
     candidates = (cloud.log_weights[:, None] + log_weights).reshape(-1)
-    increment = logsumexp(candidates) - logsumexp(cloud.log_weights)
+    before = logsumexp(cloud.log_weights)
+    increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
     total, rest = _compensated(cloud.log_evidence, cloud.log_evidence_rest, increment)
     cloud = cloud._replace(
         log_evidence=total,
