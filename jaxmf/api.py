@@ -1,0 +1,287 @@
+"""The verbs: `fit`, `sample`, `particle_filter`, `variational` and `load`.
+
+Each takes a model and data and gives back a `Posterior`. Data may be a container, or what one can be
+made of without a question: an array (NaN means missing), a DataFrame, a scipy.sparse matrix, an
+AnnData.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.tree_util import Partial
+
+from jaxmf import engine, registry, settings
+from jaxmf.data import as_container
+from jaxmf.posterior import Meta, Posterior, prediction
+from jaxmf.posterior import load as load
+from jaxmf.posterior.assemble import assemble
+
+
+def fit(
+    model: Any, data: Any, *, method: str | None = None, seed: Any = 0, **options: Any
+) -> Posterior:
+    """Fit a model to data by its default method, or by the one named.
+
+    Args:
+        model: a model, such as `LinearGaussianIBP(...)`.
+        data: a container, or what one can be made of: an array with NaN where cells are missing.
+        method: ``"sample"``, ``"particle_filter"`` or ``"variational"``; None for the default.
+        seed: int or typed key.
+        **options: settings of that method.
+    Returns:
+        The posterior.
+    Raises:
+        ValueError: the model has no such method; the message names those it has.
+    Example:
+        >>> import numpy as np, jaxmf as mf
+        >>> X = np.random.default_rng(0).normal(size=(8, 3))
+        >>> post = mf.fit(mf.LinearGaussianIBP(alpha=1.0), X, num_warmup=5, num_samples=5)
+        >>> post.draws["num_features"].shape
+        (4, 5)
+    """
+    entry = registry.entry_of(model)
+    chosen = entry.default if method is None else method
+    registry.check_method(entry, chosen)
+    return VERBS[chosen](model, data, seed=seed, **options)
+
+
+def sample(
+    model: Any,
+    data: Any,
+    *,
+    num_warmup: int = 500,
+    num_samples: int = 500,
+    num_chains: int = 4,
+    thin: int = 1,
+    seed: Any = 0,
+    chain_method: str = "auto",
+    mesh: Any = None,
+    progress: Any = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 10.0,
+    resume: bool = False,
+    memory_limit: int | None = None,
+    predict_at: Any = None,
+    **options: Any,
+) -> Posterior:
+    """Draw from the posterior by Markov chain Monte Carlo.
+
+    Args:
+        model: a model that has this method.
+        data: a container, or what one can be made of.
+        num_warmup: steps thrown away at the start of each chain.
+        num_samples: draws kept of each chain.
+        num_chains: chains, started apart.
+        thin: steps between kept draws.
+        seed: int or typed key; the same seed gives the same draws on the same device.
+        chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices.
+        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
+            called with a `jaxmf.engine.Report` after every chunk.
+        checkpoint: folder that draws and state are written to on the way.
+        checkpoint_seconds: least time between two checkpoints.
+        resume: go on from that folder, bit for bit.
+        memory_limit: bytes of device memory the run may take.
+        predict_at: cells, as for `Posterior.predict`, whose predictive mean and sd are gathered on
+            the way, for draws too large to keep; see ``averages``.
+        **options: options of the model's sampler.
+    Returns:
+        The posterior; an interrupted run gives back the draws there are.
+    Raises:
+        ValueError: the model has no such method, or the checkpoint is of another run.
+        TypeError: an unknown option; the message names the right ones.
+    """
+    container, build = _prepare(model, data, "sample", options, sample)
+    algorithm = build(**options)
+    if predict_at is not None:
+        algorithm = _with_predictions(algorithm, model, container, predict_at)
+    run_settings = {
+        "num_warmup": _count("num_warmup", num_warmup, 0),
+        "num_samples": _count("num_samples", num_samples, 1),
+        "num_chains": _count("num_chains", num_chains, 1),
+        "thin": _count("thin", thin, 1),
+    }
+    run = engine.run(
+        algorithm,
+        container,
+        seed=seed,
+        **run_settings,
+        chain_method=chain_method,
+        mesh=mesh,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        resume=resume,
+        memory_limit=memory_limit,
+        identity=_identity(model, container, "sample", options),
+    )
+    meta = _meta("sample", seed, run_settings | {"chain_method": chain_method}, options, run)
+    return assemble(model, container, run, meta)
+
+
+def particle_filter(
+    model: Any,
+    data: Any,
+    *,
+    num_particles: int = 1_000,
+    num_runs: int = 1,
+    seed: Any = 0,
+    chain_method: str = "auto",
+    mesh: Any = None,
+    progress: Any = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 10.0,
+    resume: bool = False,
+    memory_limit: int | None = None,
+    **options: Any,
+) -> Posterior:
+    """Pass over the rows once with a cloud of weighted particles.
+
+    Args:
+        model: a model that has this method.
+        data: a container, or what one can be made of.
+        num_particles: particles of a run.
+        num_runs: independent runs, pooled by their evidence.
+        seed: int or typed key.
+        chain_method: how runs are worked on: ``"vectorized"``, ``"sequential"`` or ``"auto"``.
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
+        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
+            called with a `jaxmf.engine.Report` after every chunk.
+        checkpoint: folder that draws and state are written to on the way.
+        checkpoint_seconds: least time between two checkpoints.
+        resume: go on from that folder, bit for bit.
+        memory_limit: bytes of device memory the run may take.
+        **options: options of the model's filter.
+    Returns:
+        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows.
+    Raises:
+        ValueError, TypeError: as `sample`.
+    """
+    container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    _count("num_particles", num_particles, 1)
+    algorithm = build(num_particles=num_particles, **options)
+    num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
+    everything = dict(options) | {"num_particles": num_particles}
+    _count("num_runs", num_runs, 1)
+    run = engine.run(
+        algorithm,
+        container,
+        seed=seed,
+        num_warmup=0,
+        num_samples=num_steps,
+        num_chains=num_runs,
+        chain_method=chain_method,
+        mesh=mesh,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        resume=resume,
+        memory_limit=memory_limit,
+        identity=_identity(model, container, "particle_filter", everything),
+    )
+    meta = _meta("particle_filter", seed, {"num_runs": num_runs}, everything, run)
+    return assemble(model, container, run, meta)
+
+
+def variational(model: Any, data: Any, *, seed: Any = 0, **options: Any) -> Posterior:
+    """Approximate the posterior by variational inference, for the models that have it.
+
+    Args:
+        model: a model that has this method.
+        data: a container, or what one can be made of.
+        seed: int or typed key.
+        **options: options of the method.
+    Returns:
+        The posterior.
+    Raises:
+        ValueError: the model has no such method; the message names those it has.
+    """
+    entry = registry.entry_of(model)
+    registry.check_method(entry, "variational")
+    raise NotImplementedError("no model of this version has a variational method")
+
+
+VERBS: Mapping[str, Callable[..., Posterior]] = {
+    "sample": sample,
+    "particle_filter": particle_filter,
+    "variational": variational,
+}
+
+
+def _prepare(
+    model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
+) -> tuple[Any, Callable[..., Any]]:
+    entry = registry.entry_of(model)
+    registry.check_method(entry, method)
+    registry.check_options(entry, method, options, verb)
+    return as_container(data, entry.container), entry.builder(model, method)
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value}")
+    return int(value)
+
+
+def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a run must share with the checkpoint it goes on from, beside the run's own settings."""
+    return {
+        "model": registry.encode_model(model),
+        "method": method,
+        "options": {name: settings.encode(value, name=name) for name, value in options.items()},
+        "data": data.fingerprint(),
+    }
+
+
+def _meta(
+    method: str, seed: Any, run_settings: Mapping[str, Any], options: Mapping[str, Any], run: Any
+) -> Meta:
+    environment = engine.describe_environment()
+    return Meta(
+        method=method,
+        seed=seed,
+        run=dict(run_settings),
+        options=dict(options),
+        versions=environment["versions"],
+        device=_device_name(),
+        seconds=float(run.seconds),
+        complete=bool(run.complete),
+        capacity=dict(run.capacity),
+    )
+
+
+def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
+    """The algorithm with predictive moments of some cells among its running means."""
+    rows, columns = prediction.read_cells(cells, data)
+    average = Partial(
+        _predictive_moments,
+        model,
+        algorithm.record,
+        algorithm.average,
+        jax.numpy.asarray(rows),
+        jax.numpy.asarray(columns),
+    )
+    return algorithm._replace(average=average)
+
+
+def _predictive_moments(
+    model: Any, record: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
+) -> dict[str, Any]:
+    mean, variance = model.predict_cells(record(key, state, data), data, rows, columns)
+    moments = {"predicted": mean, "predicted_square": variance + mean**2}
+    return moments if other is None else moments | other(key, state, data)
+
+
+def _device_name() -> str:
+    devices = jax.devices()
+    kind = devices[0].device_kind
+    kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
+    return kind if len(devices) == 1 else f"{len(devices)} x {kind}"

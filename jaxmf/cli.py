@@ -1,0 +1,430 @@
+"""The command line: parses, calls the public API, prints.
+
+Models and their settings come from the registry. Mistakes end in one line and exit status 2.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+app = typer.Typer(
+    name="jaxmf",
+    help="Bayesian nonparametric matrix factorisation.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_NOTES = "notes.json"
+_TRUTH = "held_out.npz"
+_CHECKPOINT = "checkpoint"
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+Shape = Annotated[
+    str | None, typer.Option(help="HEIGHTxWIDTH if rows are images, such as 8x8.", metavar="HxW")
+]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: run a command and leave with its exit status."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; mistakes become one line on stderr and status 2."""
+    import click
+
+    try:
+        status = app(args=arguments, prog_name="jaxmf", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as help_text:
+        print(help_text.format_message())
+        return 0
+    except click.ClickException as error:
+        return _complain(error.format_message())
+    except (click.Abort, KeyboardInterrupt):
+        return _complain("interrupted", status=130)
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError, LookupError) as error:
+        return _complain(_message(error))
+    except ModuleNotFoundError as error:
+        return _complain(str(error))
+    return status if isinstance(status, int) else 0
+
+
+def _complain(words: str, status: int = 2) -> int:
+    print("jaxmf: " + " ".join(words.split()), file=sys.stderr)
+    return status
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return words or type(error).__name__
+
+
+@app.command()
+def models() -> None:
+    """List the models, one line each, with their methods and settings."""
+    from jaxmf import registry, settings
+
+    for entry in registry.ENTRIES:
+        methods = ", ".join(
+            f"{method} (default)" if method == entry.default else method for method in entry.methods
+        )
+        print(f"{entry.name:24}{entry.one_line}")
+        print(f"{'':24}methods:  {methods}")
+        _print_settings("settings:", registry.model_settings(entry), settings)
+        for method in entry.methods:
+            _print_settings(f"{method}:", registry.method_settings(entry, method), settings)
+
+
+def _print_settings(head: str, known: list[Any], settings: Any) -> None:
+    import textwrap
+
+    shown = [
+        f"{each.name}" if each.required else f"{each.name}={settings.describe(each.default)}"
+        for each in known
+    ]
+    indent = " " * 24
+    text = f"{head} {', '.join(shown)}"
+    print(textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent + "  "))
+
+
+@app.command()
+def fit(
+    model: Annotated[str, typer.Argument(help="Name of a model; `jaxmf models` lists them.")],
+    data: Annotated[Path, typer.Argument(help="Matrix: .npy, .npz, .csv, .tsv or .parquet.")],
+    out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
+    method: Annotated[str | None, typer.Option(help="The model's default unless given.")] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains of a sampler.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Draws kept of each chain.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps thrown away first.")] = None,
+    thin: Annotated[int | None, typer.Option(help="Steps between kept draws.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles of a filter.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Independent runs of a filter.")] = None,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the model or an option of the method: a number, true, false, none, "
+            "or a numpyro distribution such as alpha=Gamma(1,1). May be repeated.",
+        ),
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(help="Share of the observed cells hidden and scored in the report.")
+    ] = 0.0,
+    image_shape: Shape = None,
+    key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between checkpoints; 0 for as many as there can be.")
+    ] = 10.0,
+    progress: Annotated[
+        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+    ] = None,
+) -> None:
+    """Fit a model to a matrix and write the run to a folder."""
+    import jaxmf as mf
+    from jaxmf import registry
+    from jaxmf.data import as_container, read_matrix
+
+    _check_out(out, resume=resume, overwrite=overwrite)
+    shape = _read_shape(image_shape)
+    entry = registry.get(model)
+    chosen = entry.default if method is None else method.replace("-", "_")
+    registry.check_method(entry, chosen)
+    model_values, options = _read_settings(entry, chosen, set_ or [])
+    description = _build(entry, model_values)
+    container = as_container(read_matrix(data, key=key), entry.container)
+    _check_shape(shape, container)
+    container, truth = _hide(container, hold_out, seed)
+    _start_compilation_cache()
+    given = {
+        "sample": {
+            "num_chains": chains,
+            "num_samples": samples,
+            "num_warmup": warmup,
+            "thin": thin,
+        },
+        "particle_filter": {"num_particles": particles, "num_runs": runs},
+        "variational": {},
+    }
+    _refuse_foreign(chosen, given)
+    settings = {name: value for name, value in given[chosen].items() if value is not None}
+    if overwrite:
+        shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
+    posterior = mf.fit(
+        description,
+        container,
+        method=chosen,
+        seed=seed,
+        checkpoint=out / _CHECKPOINT,
+        checkpoint_seconds=checkpoint_every,
+        resume=resume,
+        progress=progress,
+        **settings,
+        **options,
+    )
+    posterior.save(out)
+    _write_notes(out, shape, truth)
+    print(posterior)
+    print(f"\nWritten to {out}. Next: jaxmf report {out} -o report.html")
+
+
+@app.command()
+def show(folder: Folder) -> None:
+    """Show the summary and the facts of a run."""
+    import jaxmf as mf
+
+    posterior = mf.load(folder)
+    print(posterior)
+    print()
+    facts = posterior.facts()
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+@app.command()
+def predict(
+    folder: Folder,
+    cells: Annotated[
+        Path | None, typer.Argument(help="CSV with columns row and column; missing cells if none.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
+    ] = None,
+    quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
+) -> None:
+    """Predict cells: mean, sd and quantiles of each."""
+    import jaxmf as mf
+    from jaxmf.data import read_columns
+
+    levels = _read_levels(quantiles)
+    posterior = mf.load(folder)
+    chosen = None
+    if cells is not None:
+        columns = read_columns(cells, ["row", "column"])
+        chosen = (columns["row"], columns["column"])
+    _start_compilation_cache()
+    table = posterior.predict(chosen, quantiles=levels).table()
+    if out is None:
+        _write_table(sys.stdout, table)
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        _write_table(file, table)
+    print(f"{len(table['mean']):,} predictions written to {out}")
+
+
+@app.command()
+def report(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file to write.")] = None,
+    image_shape: Shape = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="The complete matrix, if missing cells are known.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page about a run."""
+    import jaxmf as mf
+    from jaxmf.data import read_matrix
+    from jaxmf.report import report as write_report
+
+    posterior = mf.load(folder)
+    shape, known = _read_notes(folder)
+    shape = _read_shape(image_shape) or shape
+    if truth is not None:
+        known = np.asarray(read_matrix(truth).values, dtype=float)
+    _start_compilation_cache()
+    path = write_report(
+        posterior, out or folder / "report.html", image_shape=shape, truth=known, title=title
+    )
+    print(path)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder the run and its report go to.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    progress: Annotated[
+        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+    ] = None,
+) -> None:
+    """The main job on small images: hidden features, held-out cells predicted, a report."""
+    from jaxmf import demonstration
+
+    _start_compilation_cache()
+    path = demonstration.run(out, seed=seed, progress=progress)
+    print(f"\nThe report: {path.absolute()}")
+
+
+def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; name a folder")
+    holds_run = (out / "posterior.json").exists() or _has_checkpoint(out)
+    if holds_run and not (resume or overwrite):
+        raise ValueError(
+            f"{out} already holds a run; --resume goes on with it, --overwrite replaces it"
+        )
+    if resume and not _has_checkpoint(out):
+        raise ValueError(f"{out} holds no checkpoint to resume from; leave --resume out")
+
+
+def _has_checkpoint(out: Path) -> bool:
+    return (out / _CHECKPOINT / "checkpoint.json").exists()
+
+
+def _read_shape(text: str | None) -> tuple[int, int] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)\s*[x×,]\s*(\d+)", text.strip().lower())
+    if match is None or 0 in (shape := tuple(map(int, match.groups()))):
+        raise ValueError(f"--image-shape {text!r}: write HEIGHTxWIDTH, such as 8x8")
+    return shape[0], shape[1]
+
+
+def _check_shape(shape: tuple[int, int] | None, data: Any) -> None:
+    if shape is not None and shape[0] * shape[1] != data.num_columns:
+        raise ValueError(
+            f"--image-shape {shape[0]}x{shape[1]} has {shape[0] * shape[1]} cells, "
+            f"the data has {data.num_columns} columns"
+        )
+
+
+def _read_levels(text: str) -> tuple[float, ...]:
+    try:
+        levels = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--quantiles {text!r}: write numbers such as 0.05,0.5,0.95") from None
+    if not all(0 < level < 1 for level in levels):
+        raise ValueError(f"--quantiles {text!r}: levels lie between 0 and 1")
+    return levels
+
+
+def _read_settings(
+    entry: Any, method: str, given: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split ``name=value`` settings into those of the model and those of the method."""
+    from jaxmf import registry, settings
+
+    of_model = {each.name: each for each in registry.model_settings(entry)}
+    of_method = {each.name: each for each in registry.method_settings(entry, method)}
+    found: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        name = name.strip()
+        if not separator or not value.strip():
+            raise ValueError(f"--set {text!r}: write NAME=VALUE, such as alpha=Gamma(1,1)")
+        if name not in of_model and name not in of_method:
+            raise ValueError(
+                f"--set {name}: {entry.name} by {method} has no such setting; there are "
+                f"{', '.join([*of_model, *of_method])}"
+            )
+        if name in found:
+            raise ValueError(f"--set {name} is given twice")
+        try:
+            found[name] = settings.parse(value)
+        except ValueError as error:
+            raise ValueError(f"--set {name}: {error}") from None
+        default = (of_model.get(name) or of_method[name]).default
+        if callable(default) and isinstance(found[name], str):
+            found[name] = _function_beside(default, found[name], name)
+    model_values = {name: value for name, value in found.items() if name in of_model}
+    return model_values, {name: value for name, value in found.items() if name not in of_model}
+
+
+def _function_beside(default: Any, word: str, name: str) -> Any:
+    """A function named by a word, from where the default of an option stands."""
+    module = sys.modules[default.__module__]
+    function = getattr(module, word, None)
+    if not callable(function) or getattr(function, "__module__", "") != default.__module__:
+        raise ValueError(f"--set {name}={word}: {default.__module__} has no function {word!r}")
+    return function
+
+
+def _build(entry: Any, values: dict[str, Any]) -> Any:
+    from jaxmf import registry
+
+    missing = [
+        each.name
+        for each in registry.model_settings(entry)
+        if each.required and each.name not in values
+    ]
+    if missing:
+        raise ValueError(f"{entry.name} needs --set {missing[0]}=VALUE")
+    return entry.model(**values)
+
+
+def _refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
+    flags = {
+        "num_chains": "--chains",
+        "num_samples": "--samples",
+        "num_warmup": "--warmup",
+        "thin": "--thin",
+        "num_particles": "--particles",
+        "num_runs": "--runs",
+    }
+    for other, values in given.items():
+        for name, value in values.items():
+            if other != method and value is not None:
+                own = ", ".join(flags[n] for n in given[method]) or "no such option"
+                raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {own}")
+
+
+def _hide(data: Any, share: float, seed: int) -> tuple[Any, np.ndarray | None]:
+    """Hide a share of the observed cells; returns the data and the matrix as it was."""
+    if not 0 <= share < 1:
+        raise ValueError(f"--hold-out {share}: a share between 0 and 1")
+    if share == 0:
+        return data, None
+    from jaxmf.data import Dense
+
+    truth = data.to_array()
+    hidden = np.random.default_rng([seed, 5]).random(truth.shape) < share
+    values = np.where(hidden, np.nan, truth)
+    return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
+
+
+def _start_compilation_cache() -> None:
+    from jaxmf.engine.compilation_cache import enable_compilation_cache
+
+    enable_compilation_cache()
+
+
+def _write_notes(out: Path, shape: tuple[int, int] | None, truth: np.ndarray | None) -> None:
+    (out / _NOTES).write_text(json.dumps({"image_shape": shape}), encoding="utf-8")
+    if truth is not None:
+        np.savez_compressed(out / _TRUTH, truth=truth)
+    else:
+        (out / _TRUTH).unlink(missing_ok=True)
+
+
+def _read_notes(folder: Path) -> tuple[tuple[int, int] | None, np.ndarray | None]:
+    notes = folder / _NOTES
+    shape = json.loads(notes.read_text(encoding="utf-8"))["image_shape"] if notes.exists() else None
+    truth = None
+    if (folder / _TRUTH).exists():
+        with np.load(folder / _TRUTH, allow_pickle=False) as file:
+            truth = file["truth"]
+    return (None if shape is None else (int(shape[0]), int(shape[1]))), truth
+
+
+def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:
+    writer = csv.writer(file)
+    writer.writerow(table)
+    for line in zip(*(column.tolist() for column in table.values()), strict=True):
+        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line)

@@ -1,0 +1,338 @@
+"""How well a run went, from quantities that do not depend on the labels of features.
+
+Features have no names: feature 3 of one draw may be feature 7 of the next, and a mean over draws
+of either means nothing. So everything here is a function of scalars such as the log joint, of the
+number of features, of entries of ZZ' (how many features two rows share), or of predictions.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
+WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
+
+
+class Summary:
+    """A small table of numbers with a name to each row; prints well, also in a notebook.
+
+    Args:
+        names: one a row.
+        columns: one a column.
+        values: (rows, columns) float.
+        caption: a line below the table.
+    Example:
+        >>> table = Summary(["alpha"], ["mean", "sd"], np.array([[1.25, 0.5]]))
+        >>> float(table["alpha", "mean"])
+        1.25
+    """
+
+    def __init__(
+        self, names: Sequence[str], columns: Sequence[str], values: np.ndarray, caption: str = ""
+    ) -> None:
+        self.names = list(names)
+        self.columns = list(columns)
+        self.values = np.asarray(values, dtype=float).reshape(len(self.names), len(self.columns))
+        self.caption = caption
+
+    def __getitem__(self, place: str | tuple[str, str]) -> Any:
+        """`table["alpha"]` is a dict of the row, `table["alpha", "mean"]` one number."""
+        name, column = place if isinstance(place, tuple) else (place, None)
+        if name not in self.names:
+            raise KeyError(f"{name!r} is no row of this table; there are: {', '.join(self.names)}")
+        row = self.values[self.names.index(name)]
+        if column is None:
+            return dict(zip(self.columns, row.tolist(), strict=True))
+        if column not in self.columns:
+            raise KeyError(f"{column!r} is no column; there are: {', '.join(self.columns)}")
+        return row[self.columns.index(column)]
+
+    def cells(self) -> list[list[str]]:
+        """The numbers as they are shown, row by row."""
+        return [
+            [_show(value, column) for value, column in zip(row, self.columns, strict=True)]
+            for row in self.values
+        ]
+
+    def to_pandas(self) -> Any:
+        """The same as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.values, index=self.names, columns=self.columns)
+
+    def __repr__(self) -> str:
+        cells = self.cells()
+        first = max([len(name) for name in self.names], default=0)
+        widths = [
+            max([len(column)] + [len(row[i]) for row in cells])
+            for i, column in enumerate(self.columns)
+        ]
+        lines = [
+            " " * first + "".join(f"  {c:>{w}}" for c, w in zip(self.columns, widths, strict=True))
+        ]
+        for name, row in zip(self.names, cells, strict=True):
+            numbers = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
+            lines.append(f"{name:<{first}}{numbers}")
+        return "\n".join(lines + ([self.caption] if self.caption else []))
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
+        body = "".join(
+            f"<tr><th>{html.escape(name)}</th>" + "".join(f"<td>{c}</td>" for c in row) + "</tr>"
+            for name, row in zip(self.names, self.cells(), strict=True)
+        )
+        caption = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        table = f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody>"
+        return f'<table class="jaxmf-summary">{table}</table>{caption}'
+
+
+def _show(value: float, column: str) -> str:
+    if np.isnan(value):
+        return "–"
+    if column == "ESS":
+        return f"{value:.0f}"
+    if column == "R-hat":
+        return f"{value:.3f}"
+    if value != 0 and (abs(value) < 1e-3 or abs(value) >= 1e6):
+        return f"{value:.2e}"
+    return f"{value:.{max(0, min(4, 3 - int(np.floor(np.log10(max(abs(value), 1e-12))))))}f}"
+
+
+def summarise_chains(quantities: Mapping[str, ArrayLike]) -> Summary:
+    """Mean, sd, 5 %, 95 %, split R-hat and effective sample size of scalar quantities.
+
+    R-hat and the effective sample size are numpyro's; they are missing where a quantity does not
+    vary, or where there are fewer than four draws a chain.
+
+    Args:
+        quantities: name -> (chains, draws).
+    Returns:
+        A table with one row a quantity.
+    """
+    from numpyro.diagnostics import effective_sample_size, split_gelman_rubin
+
+    rows = []
+    for values in quantities.values():
+        x = np.asarray(values, dtype=float)
+        numbers = [x.mean(), x.std(), *np.quantile(x, (0.05, 0.95))]
+        varies = x.shape[1] >= 4 and bool(np.isfinite(x).all()) and np.ptp(x) > 0
+        with np.errstate(all="ignore"):
+            rhat = float(split_gelman_rubin(x)) if varies else np.nan
+            size = float(effective_sample_size(x)) if varies else np.nan
+        rows.append([*numbers, rhat, size])
+    shape = np.shape(next(iter(quantities.values()))) if quantities else (0, 0)
+    caption = f"{_count(shape[0], 'chain')} of {_count(shape[1], 'draw')}"
+    return Summary(list(quantities), CHAIN_COLUMNS, np.array(rows), caption)
+
+
+def summarise_weighted(
+    quantities: Mapping[str, ArrayLike], log_weights: ArrayLike, *, caption: str = ""
+) -> Summary:
+    """Weighted mean, sd, 5 % and 95 % of scalar quantities of particles.
+
+    Args:
+        quantities: name -> array of the shape of `log_weights`.
+        log_weights: unnormalised.
+        caption: a line below the table.
+    Returns:
+        A table with one row a quantity.
+    """
+    weights = normalise(log_weights).ravel()
+    rows = []
+    for values in quantities.values():
+        x = np.asarray(values, dtype=float).ravel()
+        mean = weights @ x
+        sd = np.sqrt(weights @ (x - mean) ** 2)
+        rows.append([mean, sd, *weighted_quantile(x, weights, (0.05, 0.95))])
+    return Summary(list(quantities), WEIGHTED_COLUMNS, np.array(rows), caption)
+
+
+def _count(number: int, word: str) -> str:
+    return f"{number:,} {word}" + ("" if number == 1 else "s")
+
+
+def normalise(log_weights: ArrayLike) -> np.ndarray:
+    """Weights that sum to one over all axes, from unnormalised log weights.
+
+    Example:
+        >>> normalise([0.0, 0.0]).tolist()
+        [0.5, 0.5]
+    """
+    log_weights = np.asarray(log_weights, dtype=float)
+    weights = np.exp(log_weights - log_weights.max())
+    return weights / weights.sum()
+
+
+def weights_effective_size(log_weights: ArrayLike) -> float:
+    """Effective number of weighted particles, (Σ w)² / Σ w².
+
+    Example:
+        >>> weights_effective_size([0.0, 0.0, -1e9])
+        2.0
+    """
+    weights = normalise(log_weights)
+    return float(1 / np.sum(weights**2))
+
+
+def weighted_quantile(values: ArrayLike, weights: ArrayLike, levels: ArrayLike) -> np.ndarray:
+    """Quantiles of a weighted sample: the smallest value with that much weight at or below it.
+
+    Args:
+        values: (S,).
+        weights: (S,), summing to one.
+        levels: (Q,) between 0 and 1.
+    Returns:
+        (Q,) values.
+    """
+    values, weights = np.asarray(values), np.asarray(weights)
+    order = np.argsort(values, kind="stable")
+    cumulative = np.cumsum(weights[order])
+    places = np.searchsorted(cumulative, np.asarray(levels) - 1e-12)
+    return values[order][np.minimum(places, values.size - 1)]
+
+
+def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarray:
+    """How often each weighted draw is taken when `num_draws` equally weighted ones are wanted.
+
+    Systematic resampling: draw s with weight w is taken floor or ceiling of num_draws · w times.
+
+    Args:
+        weights: (S,), summing to one.
+        num_draws: how many to take in all.
+        seed: of the one uniform number needed.
+    Returns:
+        (S,) int64 counts summing to num_draws.
+    """
+    weights = np.asarray(weights, dtype=float)
+    points = (np.arange(num_draws) + np.random.default_rng(seed).random()) / num_draws
+    places = np.searchsorted(np.cumsum(weights) / np.sum(weights), points, side="right")
+    return np.bincount(np.minimum(places, weights.size - 1), minlength=weights.size)
+
+
+def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
+    """E[ZZ'] over weighted draws: the expected number of features two rows share.
+
+    Args:
+        z: (S, N, K) bool.
+        weights: (S,), summing to one.
+        rows: (R,) int, which rows; all by default.
+    Returns:
+        (R, R) float.
+    """
+    z, weights = np.asarray(z), np.asarray(weights, dtype=float)
+    rows = np.arange(z.shape[1]) if rows is None else np.asarray(rows)
+    total = np.zeros((rows.size, rows.size))
+    kept = np.flatnonzero(weights)
+    # Draws laid side by side make one matrix product of a bounded size.
+    block = max(1, int(2**24 // max(1, rows.size * z.shape[2])))
+    for start in range(0, kept.size, block):
+        some = kept[start : start + block]
+        bits = z[some][:, rows].astype(np.float32)
+        scaled = bits * np.sqrt(weights[some]).astype(np.float32)[:, None, None]
+        wide = np.moveaxis(scaled, 0, 1).reshape(rows.size, -1)
+        total += wide @ wide.T
+    return total
+
+
+class HeldOutScore(NamedTuple):
+    """Scores of predictions for cells whose values are known.
+
+    Args:
+        log_likelihood: (M,) log posterior predictive density of each cell.
+        mean: their mean.
+        standard_error: of that mean, over cells.
+    """
+
+    log_likelihood: np.ndarray
+    mean: float
+    standard_error: float
+
+
+def held_out_score(log_likelihood: ArrayLike) -> HeldOutScore:
+    """Gather the log predictive densities of M cells into one score."""
+    each = np.asarray(log_likelihood, dtype=float)
+    error = each.std(ddof=1) / np.sqrt(each.size) if each.size > 1 else np.nan
+    return HeldOutScore(log_likelihood=each, mean=float(each.mean()), standard_error=float(error))
+
+
+def root_mean_square(difference: ArrayLike) -> float:
+    """Square root of the mean square, as errors of predictions are reported.
+
+    Example:
+        >>> root_mean_square([3.0, 4.0, 0.0, 0.0])
+        2.5
+    """
+    return float(np.sqrt(np.mean(np.square(np.asarray(difference, dtype=float)))))
+
+
+class HeldOutError(NamedTuple):
+    """How well the missing cells were predicted, where their values are known.
+
+    Args:
+        num_cells: how many were scored.
+        rmse: root mean square error of the posterior mean.
+        column_mean_rmse: that of the mean of each column's observed cells, the baseline.
+        coverage: share of cells inside their 90 % interval.
+        log_likelihood: mean log posterior predictive density of a cell.
+    """
+
+    num_cells: int
+    rmse: float
+    column_mean_rmse: float
+    coverage: float
+    log_likelihood: float
+
+    def __repr__(self) -> str:
+        return (
+            f"held-out error (root mean square over {self.num_cells:,} cells): {self.rmse:.4g}, "
+            f"column means {self.column_mean_rmse:.4g}; {100 * self.coverage:.0f} % inside their "
+            "90 % interval"
+        )
+
+
+def held_out_error(posterior: Any, truth: ArrayLike) -> HeldOutError:
+    """Score the predictions of the cells missing in training against the complete matrix.
+
+    Args:
+        posterior: a `jaxmf.Posterior`.
+        truth: (N, D) the complete matrix; NaN where nothing is known.
+    Returns:
+        Error, baseline, coverage and log likelihood.
+    """
+    known = np.asarray(truth, dtype=float)
+    rows, columns = posterior.data.missing_cells()
+    if known.shape != (posterior.data.num_rows, posterior.data.num_columns):
+        raise ValueError(
+            f"truth has shape {known.shape}, the data "
+            f"{(posterior.data.num_rows, posterior.data.num_columns)}"
+        )
+    hidden = np.zeros(known.shape, dtype=bool)
+    hidden[rows, columns] = True
+    hidden &= np.isfinite(known)
+    if not hidden.any():
+        raise ValueError("no cell that is missing in the data is known in truth")
+    values = known[hidden]
+    prediction = posterior.predict(hidden, quantiles=(0.05, 0.95))
+    inside = (values >= prediction.quantiles[0]) & (values <= prediction.quantiles[1])
+    means = column_means(posterior.data)
+    return HeldOutError(
+        num_cells=values.size,
+        rmse=root_mean_square(prediction.mean - values),
+        column_mean_rmse=root_mean_square(means[np.nonzero(hidden)[1]] - values),
+        coverage=float(inside.mean()),
+        log_likelihood=posterior.held_out_log_likelihood(values, hidden).mean,
+    )
+
+
+def column_means(data: Any) -> np.ndarray:
+    """Mean of the observed cells of each column, (D,); of all of them where a column has none."""
+    values = data.to_array()
+    observed = np.isfinite(values)
+    counts = observed.sum(axis=0)
+    totals = np.where(observed, values, 0).sum(axis=0)
+    return np.where(counts > 0, totals / np.maximum(counts, 1), values[observed].mean())

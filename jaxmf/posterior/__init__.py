@@ -1,0 +1,12 @@
+"""What a run gives back. Open ``posterior.py`` first: the class every method returns.
+
+``prediction.py`` mixes predictions over draws, ``assemble.py`` makes a posterior from a finished
+run and goes on with one, ``saving.py`` writes and reads folders.
+"""
+
+from jaxmf.posterior.posterior import Features as Features
+from jaxmf.posterior.posterior import Meta as Meta
+from jaxmf.posterior.posterior import NumFeatures as NumFeatures
+from jaxmf.posterior.posterior import Posterior as Posterior
+from jaxmf.posterior.prediction import Prediction as Prediction
+from jaxmf.posterior.saving import load as load

@@ -1,0 +1,552 @@
+"""The posterior: draws, and the questions they answer."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxmf import diagnostics, registry, settings
+from jaxmf.diagnostics import HeldOutScore, Summary
+from jaxmf.posterior import prediction
+from jaxmf.posterior.prediction import Prediction
+
+if TYPE_CHECKING:
+    from jaxmf.engine import Run
+    from jaxmf.plot import Plots
+
+
+@dataclasses.dataclass(frozen=True)
+class Meta:
+    """The facts of a run.
+
+    Args:
+        method: the verb: ``sample``, ``particle_filter``, ...
+        seed: int or typed key.
+        run: settings of the run loop, such as num_samples and num_chains.
+        options: options of the method, as given.
+        versions: of jaxmf, jax, jaxlib, numpyro, numpy and Python.
+        device: what it ran on.
+        seconds: how long the run took, compilation included.
+        complete: False if it was interrupted.
+        capacity: final sizes of the growing axes.
+    """
+
+    method: str
+    seed: Any
+    run: Mapping[str, Any]
+    options: Mapping[str, Any]
+    versions: Mapping[str, str]
+    device: str
+    seconds: float
+    complete: bool
+    capacity: Mapping[str, int]
+
+
+class Evidence(NamedTuple):
+    """Estimate of log p(X) and its standard error."""
+
+    value: float
+    standard_error: float
+
+
+class Features(NamedTuple):
+    """The features of one draw, most frequent first.
+
+    Args:
+        mean: (K, D) posterior mean of each feature given this draw's Z.
+        sd: (K, D) its standard deviation.
+        counts: (K,) rows that have it.
+        slots: (K,) its place in the draw's Z.
+        chain: which chain the draw is of.
+        draw: which draw of it.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    counts: np.ndarray
+    slots: np.ndarray
+    chain: int
+    draw: int
+
+    def __repr__(self) -> str:
+        number, width = self.mean.shape
+        return (
+            f"{number} features of {width} columns, from the draw with the highest log joint "
+            f"(chain {self.chain}, draw {self.draw}); rows that have them: "
+            f"{', '.join(str(int(count)) for count in self.counts)}"
+        )
+
+
+class NumFeatures(NamedTuple):
+    """Posterior distribution of the number of features.
+
+    Args:
+        values: (V,) int, in increasing order.
+        probabilities: (V,) float.
+    """
+
+    values: np.ndarray
+    probabilities: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(self.values @ self.probabilities)
+
+    @property
+    def mode(self) -> int:
+        return int(self.values[np.argmax(self.probabilities)])
+
+    def __repr__(self) -> str:
+        pairs = zip(self.values, self.probabilities, strict=True)
+        return "number of features: " + ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """Draws of a posterior, with the model and the data they belong to.
+
+    Made by `jaxmf.fit`, `sample`, `particle_filter` and `load`. Labels of features mean nothing
+    across draws, so `summary`, `predict`, `cooccurrence` and `num_features` average over all draws,
+    while `features` and `transform` speak of one draw: the reference draw, the one with the highest
+    log joint.
+
+    Args:
+        model: the description.
+        data: the container.
+        draws: name -> (chains, draws, ...) array; a filter's are (runs, particles, ...).
+        meta: the facts of the run.
+        run: the finished run with its last state, from which it can go on.
+        averages: name -> (chains, ...) running means, where asked for.
+        particle_log_weights: (runs, particles) of a filter, comparable across runs.
+        evidence: of a filter.
+        trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
+    """
+
+    model: Any
+    data: Any
+    draws: dict[str, np.ndarray]
+    meta: Meta
+    run: Run | None = None
+    averages: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    particle_log_weights: np.ndarray | None = None
+    evidence: Evidence | None = None
+    trace: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    # --- shape and weights -----------------------------------------------------------------------
+
+    @property
+    def num_chains(self) -> int:
+        return int(next(iter(self.draws.values())).shape[0])
+
+    @property
+    def num_draws(self) -> int:
+        """Draws a chain, or particles a run."""
+        return int(next(iter(self.draws.values())).shape[1])
+
+    @property
+    def is_weighted(self) -> bool:
+        return self.particle_log_weights is not None
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(chains, draws) probabilities that sum to one; equal ones unless it is a filter's."""
+        if self.particle_log_weights is None:
+            return np.full(
+                (self.num_chains, self.num_draws), 1 / (self.num_chains * self.num_draws)
+            )
+        return diagnostics.normalise(self.particle_log_weights)
+
+    @property
+    def log_weights(self) -> np.ndarray:
+        """(runs, particles) log weights of a filter; those of several runs include the evidence."""
+        if self.particle_log_weights is None:
+            raise ValueError(
+                f"draws of {self.meta.method} are equally weighted and have no log_weights; "
+                "jaxmf.particle_filter gives weighted particles"
+            )
+        return self.particle_log_weights
+
+    @property
+    def log_evidence(self) -> float:
+        """Estimate of log p(X), the log of an unbiased estimate of p(X)."""
+        return self._evidence().value
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Standard error of `log_evidence`."""
+        return self._evidence().standard_error
+
+    def _evidence(self) -> Evidence:
+        if self.evidence is None:
+            raise ValueError(
+                f"a posterior from {self.meta.method} has no log evidence; "
+                "jaxmf.particle_filter(model, data) estimates it"
+            )
+        return self.evidence
+
+    def flat_draws(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All draws on one axis, (S, ...), and their weights (S,); weightless ones left out."""
+        weights = self.weights.ravel()
+        flat = {name: x.reshape(weights.size, *x.shape[2:]) for name, x in self.draws.items()}
+        kept = np.flatnonzero(weights)
+        if kept.size == weights.size:
+            return flat, weights
+        return {name: x[kept] for name, x in flat.items()}, weights[kept]
+
+    def reference(self) -> tuple[int, int]:
+        """(chain, draw) of the reference draw: the one with the highest log joint."""
+        score = self.draws.get("log_joint")
+        if score is None:
+            score = self.weights
+        chain, draw = np.unravel_index(int(np.argmax(score)), score.shape)
+        return int(chain), int(draw)
+
+    def reference_draw(self) -> dict[str, np.ndarray]:
+        """The arrays of the reference draw."""
+        chain, draw = self.reference()
+        return {name: values[chain, draw] for name, values in self.draws.items()}
+
+    # --- tables ----------------------------------------------------------------------------------
+
+    def quantities(self, *, num_pairs: int = 3) -> dict[str, np.ndarray]:
+        """Label-free scalars of every draw: name -> (chains, draws).
+
+        The scalars of the draws, and for latent features `num_pairs` entries of ZZ', the number of
+        features that two rows share.
+        """
+        scalars = {name: values for name, values in self.draws.items() if values.ndim == 2}
+        order = ["log_joint", "num_features"]
+        names = [name for name in order if name in scalars]
+        names += [name for name in scalars if name not in order]
+        table = {name: scalars[name] for name in names}
+        if "z" in self.draws and self.data.num_rows > 1:
+            z = self._bits()
+            rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
+            pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
+            for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
+                table[f"shared[{i}, {j}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
+        return table
+
+    def _bits(self) -> np.ndarray:
+        """(chains, draws, N, K) features, without the one that is always on."""
+        if "z" not in self.draws:
+            raise ValueError(f"{type(self.model).__name__} keeps no binary features")
+        z = self.draws["z"]
+        return z[..., 1:] if getattr(self.model, "bias", False) else z
+
+    def summary(self) -> Summary:
+        """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
+
+        For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
+        that rows i and j have in common, an entry of ZZ'.
+
+        Returns:
+            A table, which prints itself: `table["alpha", "mean"]` is one number of it.
+        """
+        if not self.is_weighted:
+            return diagnostics.summarise_chains(self.quantities())
+        size = diagnostics.weights_effective_size(self.log_weights)
+        caption = f"{self.weights.size:,} particles, effective number {size:.0f}"
+        if self.evidence is not None:
+            value, error = self.evidence
+            caption += f"; log evidence {value:.2f} ± {error:.2f}"
+        return diagnostics.summarise_weighted(self.quantities(), self.log_weights, caption=caption)
+
+    def num_features(self) -> NumFeatures:
+        """Posterior distribution of the number of features.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+        """
+        if "num_features" not in self.draws:
+            raise ValueError(f"{type(self.model).__name__} has no number of features")
+        flat, weights = self.flat_draws()
+        values, places = np.unique(flat["num_features"].astype(int), return_inverse=True)
+        return NumFeatures(values=values, probabilities=np.bincount(places, weights=weights))
+
+    def cooccurrence(self, rows: Any = None) -> np.ndarray:
+        """E[ZZ' | X]: the expected number of features that two rows share.
+
+        Args:
+            rows: (R,) positions or ids of the rows wanted; all by default.
+        Returns:
+            (R, R) float.
+        """
+        z, weights = self._bits(), self.weights.ravel()
+        if rows is None and self.data.num_rows > 20_000:
+            raise ValueError(
+                f"cooccurrence of all {self.data.num_rows:,} rows is a matrix of "
+                f"{self.data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
+            )
+        places = None if rows is None else self.data.row_positions(rows)
+        return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
+
+    def features(self) -> Features:
+        """The features of the reference draw (highest log joint), most frequent first.
+
+        Labels mean nothing across draws, so features are not averaged over draws; what the spread
+        over draws is, `predict` and `cooccurrence` say.
+
+        Returns:
+            Posterior mean and sd of the features given that draw's Z, and how many rows have them.
+        """
+        draw = self.reference_draw()
+        mean, sd = _features(self.model, draw, self.data)
+        counts = draw["z"].sum(axis=0)
+        used = np.flatnonzero(counts)
+        slots = used[np.argsort(-counts[used], kind="stable")]
+        chain, place = self.reference()
+        return Features(
+            mean=np.asarray(mean)[slots],
+            sd=np.asarray(sd)[slots],
+            counts=counts[slots],
+            slots=slots,
+            chain=chain,
+            draw=place,
+        )
+
+    # --- predictions -----------------------------------------------------------------------------
+
+    def predict(
+        self,
+        cells: Any = None,
+        *,
+        new_rows: Any = None,
+        quantiles: tuple[float, ...] = (0.05, 0.95),
+        num_draws: int | None = None,
+        seed: int = 0,
+    ) -> Prediction:
+        """Predict cells: the missing ones, those asked for, or those of rows not seen before.
+
+        The predictive law is the mixture over draws, noise included.
+
+        Args:
+            cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
+                cells. With `new_rows` they lie in these.
+            new_rows: data with the same columns. By default its missing cells are predicted, given
+                its observed ones, and all of them when none is missing.
+            quantiles: levels between 0 and 1.
+            num_draws: predictive draws kept for each cell (quantiles are taken from them); by
+                default as many as there are posterior draws, fewer when the cells are many.
+            seed: of these draws.
+        Returns:
+            Mean, sd, quantiles and draws for each cell.
+        Raises:
+            ValueError: nothing is missing and no cells are named, or cells lie outside the data.
+        """
+        if not all(0 < level < 1 for level in quantiles):
+            raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
+        target = self.data if new_rows is None else self._container(new_rows, "new_rows")
+        if cells is not None:
+            where = prediction.read_cells(cells, target)
+        elif target.num_missing or new_rows is None:
+            where = target.missing_cells()
+        else:
+            where = np.nonzero(np.ones((target.num_rows, target.num_columns), dtype=bool))
+        if where[0].size == 0:
+            raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
+        draws, weights = self.flat_draws()
+        if new_rows is None:
+            blocks = prediction.predict_cells(self.model, self.data, draws, *where)
+        else:
+            key = jax.random.key(seed)
+            blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
+        mixture = prediction.gather(
+            blocks, weights, num_cells=where[0].size, num_draws=num_draws, seed=seed
+        )
+        row_names, column_names = target.row_names, target.column_names
+        return Prediction(
+            rows=where[0],
+            columns=where[1],
+            mean=mixture.mean,
+            sd=np.sqrt(mixture.variance),
+            quantiles=np.quantile(mixture.draws, quantiles, axis=0),
+            levels=tuple(quantiles),
+            draws=mixture.draws,
+            row_names=None if row_names is None else row_names[where[0]],
+            column_names=None if column_names is None else column_names[where[1]],
+        )
+
+    def reconstruction(self, rows: Any = None) -> np.ndarray:
+        """Posterior mean of the noise-free matrix at some rows: features added up.
+
+        Args:
+            rows: (R,) positions of rows; all by default.
+        Returns:
+            (R, D) float.
+        """
+        places = np.arange(self.data.num_rows) if rows is None else np.asarray(rows)
+        num_columns = self.data.num_columns
+        where = np.repeat(places, num_columns), np.tile(np.arange(num_columns), places.size)
+        draws, weights = self.flat_draws()
+        mean = np.zeros(where[0].size)
+        for block, means, _ in prediction.predict_cells(self.model, self.data, draws, *where):
+            mean += weights[block] @ means
+        return mean.reshape(places.size, num_columns)
+
+    def transform(self, new_rows: Any, *, seed: int = 0) -> np.ndarray:
+        """Latent representation of rows not seen in training: probability of each feature.
+
+        Features are those of the reference draw (highest log joint), in the order of `features`.
+
+        Args:
+            new_rows: data with the same columns; missing cells are summed out.
+            seed: of the chain over features where they are too many to sum over.
+        Returns:
+            (N_new, K) float between 0 and 1.
+        """
+        target = self._container(new_rows, "new_rows")
+        key = jax.random.key(seed)
+        probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
+        return np.asarray(probabilities)[:, self.features().slots]
+
+    def held_out_log_likelihood(self, values: Any, cells: Any = None) -> HeldOutScore:
+        """Log posterior predictive density of cells whose values are now known.
+
+        Each cell's density is averaged over the posterior draws before the log is taken.
+
+        Args:
+            values: the whole matrix (N, D), of which the cells missing in training are scored, or
+                with `cells` one value a cell, (M,).
+            cells: which cells, as in `predict`.
+        Returns:
+            The log density of each cell (M,), their mean, and its standard error over cells.
+        """
+        where = (
+            self.data.missing_cells() if cells is None else prediction.read_cells(cells, self.data)
+        )
+        known = np.asarray(values, dtype=float)
+        if known.shape == (self.data.num_rows, self.data.num_columns):
+            known = known[where]
+        if known.shape != where[0].shape:
+            raise ValueError(
+                f"values has shape {known.shape}; give the whole matrix "
+                f"{(self.data.num_rows, self.data.num_columns)}, or one value for each of the "
+                f"{where[0].size} cells"
+            )
+        scored = np.isfinite(known)
+        if not scored.any():
+            raise ValueError(
+                "there is no cell to score: none is missing in the data, or all are NaN"
+            )
+        draws, weights = self.flat_draws()
+        where = (where[0][scored], where[1][scored])
+        each = prediction.log_density(self.model, self.data, draws, weights, where, known[scored])
+        return diagnostics.held_out_score(each)
+
+    def _container(self, new_rows: Any, name: str) -> Any:
+        from jaxmf.data import as_container
+
+        target = as_container(new_rows, registry.entry_of(self.model).container)
+        if target.num_columns != self.data.num_columns:
+            raise ValueError(
+                f"{name} has {target.num_columns} columns, the data has {self.data.num_columns}"
+            )
+        return target
+
+    # --- going on, writing, showing --------------------------------------------------------------
+
+    def extend(
+        self, new_rows: Any = None, *, num_samples: int | None = None, **run: Any
+    ) -> Posterior:
+        """Go on where the run stopped.
+
+        A filter takes more rows, with the same result as one run over all of them; a sampler draws
+        `num_samples` more draws a chain.
+
+        Args:
+            new_rows: data with the same columns, for a filter.
+            num_samples: more draws a chain, for a sampler.
+            **run: settings of the run loop, such as progress.
+        Returns:
+            A new posterior; this one is unchanged.
+        Raises:
+            ValueError: the method cannot go on in that way, or the last state was not kept.
+        """
+        from jaxmf.posterior import assemble
+
+        return assemble.extend(self, new_rows, num_samples=num_samples, run_settings=run)
+
+    def save(self, folder: str | Path, *, data: bool = True) -> Path:
+        """Write the posterior to a folder: arrays as npz, the rest as JSON, no pickle.
+
+        Args:
+            folder: made if it does not exist; a posterior in it is replaced.
+            data: whether the data is written too. Without it `load` has to be given the data.
+        Returns:
+            The folder.
+        """
+        from jaxmf.posterior import saving
+
+        return saving.save(self, folder, include_data=data)
+
+    def to_arviz(self) -> Any:
+        """The draws as an `arviz.InferenceData` (extra `arviz`).
+
+        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+        """
+        from jaxmf.posterior import saving
+
+        return saving.to_arviz(self)
+
+    @property
+    def plot(self) -> Plots:
+        """Pictures: `features(image_shape=)`, `trace()`, `cooccurrence()`, `reconstruction()`."""
+        from jaxmf.plot import Plots
+
+        return Plots(self)
+
+    def facts(self) -> dict[str, str]:
+        """The facts of the run in words, for tables."""
+        meta = self.meta
+        described = {
+            field.name: settings.describe(getattr(self.model, field.name))
+            for field in dataclasses.fields(self.model)
+        }
+        facts = {
+            "model": f"{type(self.model).__name__}("
+            + ", ".join(f"{name}={value}" for name, value in described.items())
+            + ")",
+            "data": f"{self.data.num_rows:,} rows, {self.data.num_columns:,} columns, "
+            f"{self.data.num_missing:,} cells missing",
+            "method": meta.method,
+            **{name: settings.describe(value) for name, value in meta.run.items()},
+            **{name: settings.describe(value) for name, value in meta.options.items()},
+            "seed": str(settings.encode_seed(meta.seed)),
+            "time": f"{meta.seconds:.1f} s",
+            "device": meta.device,
+            "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
+        }
+        if not meta.complete:
+            facts["complete"] = "no, the run was interrupted"
+        return facts
+
+    def __repr__(self) -> str:
+        return f"{self._headline()}\n{self.summary()!r}"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{html.escape(self._headline())}</p>{self.summary()._repr_html_()}"
+
+    def _headline(self) -> str:
+        size = f"{self.data.num_rows:,} x {self.data.num_columns:,}"
+        stopped = "" if self.meta.complete else ", interrupted"
+        return (
+            f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
+            f"in {self.meta.seconds:.1f} s{stopped}"
+        )
+
+
+@jax.jit
+def _features(model: Any, draw: Any, data: Any) -> Any:
+    return model.features(draw, data)
+
+
+@jax.jit
+def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
+    return model.transform_rows(key, draw, data, new_data)

@@ -1,0 +1,314 @@
+"""Predictions of cells: mixtures over posterior draws, in bounded memory."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf import diagnostics
+
+# Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
+_BLOCK_NUMBERS = 2**24
+_DRAWS_NUMBERS = 2**26
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """What the posterior says about M cells.
+
+    The predictive law of a cell is a mixture over posterior draws: the mean is the mean of the
+    draws' conditional means, the variance the mean of their variances plus the variance of their
+    means. Quantiles are those of `draws`, one or more conditional draws for each posterior draw.
+
+    Args:
+        rows: (M,) int.
+        columns: (M,) int.
+        mean: (M,) float.
+        sd: (M,) float, noise included.
+        quantiles: (Q, M) float.
+        levels: (Q,) the levels of the quantiles.
+        draws: (S, M) float, equally weighted.
+        row_names: (M,) ids of the rows, or None.
+        column_names: (M,) ids of the columns, or None.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    quantiles: np.ndarray
+    levels: tuple[float, ...]
+    draws: np.ndarray
+    row_names: np.ndarray | None = None
+    column_names: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return int(self.rows.size)
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a cell; ids where the data had any."""
+        columns = {
+            "row": self.rows if self.row_names is None else self.row_names,
+            "column": self.columns if self.column_names is None else self.column_names,
+            "mean": self.mean,
+            "sd": self.sd,
+        }
+        quantiles = zip(self.levels, self.quantiles, strict=True)
+        return columns | {f"{100 * level:g}%": values for level, values in quantiles}
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def to_array(self, shape: tuple[int, int]) -> np.ndarray:
+        """The means in a matrix of a shape, NaN where nothing was predicted."""
+        matrix = np.full(shape, np.nan)
+        matrix[self.rows, self.columns] = self.mean
+        return matrix
+
+    def __repr__(self) -> str:
+        table = self.table()
+        shown = min(len(self), 6)
+        lines = ["  ".join(f"{name:>10}" for name in table)]
+        for i in range(shown):
+            values = (column[i] for column in table.values())
+            lines.append("  ".join(f"{_text(value):>10}" for value in values))
+        if len(self) > shown:
+            lines.append(f"... {len(self) - shown:,} more")
+        head = f"Prediction of {len(self):,} cells from {self.draws.shape[0]:,} draws"
+        return "\n".join([head, *lines])
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+@dataclasses.dataclass(frozen=True)
+class Mixture:
+    """Moments and draws of M cells, gathered over weighted posterior draws."""
+
+    mean: np.ndarray
+    variance: np.ndarray
+    draws: np.ndarray
+
+
+def gather(
+    blocks: Iterator[tuple[slice, np.ndarray, np.ndarray]],
+    weights: np.ndarray,
+    *,
+    num_cells: int,
+    num_draws: int | None,
+    seed: int,
+) -> Mixture:
+    """Mix conditional normals over posterior draws.
+
+    Args:
+        blocks: yields (which draws, means (B, M), variances (B, M)).
+        weights: (S,), summing to one.
+        num_cells: M.
+        num_draws: predictive draws kept for each cell; None chooses from the memory there is.
+        seed: of the conditional draws.
+    Returns:
+        The mixture.
+    """
+    if num_draws is None:
+        num_draws = int(np.clip(_DRAWS_NUMBERS // max(1, num_cells), 100, max(1000, weights.size)))
+    counts = diagnostics.choose_draws(weights, num_draws, seed)
+    generator = np.random.default_rng([seed, 1])
+    mean = np.zeros(num_cells)
+    square = np.zeros(num_cells)
+    variance = np.zeros(num_cells)
+    draws = np.empty((num_draws, num_cells), dtype=np.float32)
+    total, filled = 0.0, 0
+    for where, means, variances in blocks:
+        for weight, count, m, v in zip(
+            weights[where], counts[where], means, variances, strict=True
+        ):
+            if weight > 0:
+                # West's running update: no difference of large squares.
+                total += weight
+                step = m - mean
+                mean += (weight / total) * step
+                square += weight * step * (m - mean)
+                variance += weight * v
+            if count:
+                noise = generator.standard_normal((count, num_cells), dtype=np.float32)
+                draws[filled : filled + count] = m + np.sqrt(v) * noise
+                filled += count
+    return Mixture(mean=mean, variance=variance + square, draws=draws)
+
+
+@jax.jit
+def _cells_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+    return jax.vmap(lambda draw: model.predict_cells(draw, data, rows, columns))(draws)
+
+
+@jax.jit
+def _rows_of_draws(model: Any, draws: Any, keys: Any, data: Any, new_data: Any) -> Any:
+    one = partial(_rows_of_draw, model, data, new_data)
+    return jax.vmap(one)(keys, draws)
+
+
+def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> Any:
+    return model.predict_rows(key, draw, data, new_data)
+
+
+@jax.jit
+def _log_density_of_draws(
+    model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
+) -> Any:
+    mean, variance = _cells_of_draws(model, draws, data, rows, columns)
+    return -0.5 * (jnp.log(2 * jnp.pi * variance) + (values - mean) ** 2 / variance)
+
+
+def over_draws(
+    function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], numbers: int
+) -> Iterator[tuple[slice, Any]]:
+    """Call a function on blocks of draws of one size, the last one filled up by repetition.
+
+    Args:
+        function: (block of draws, their indices) -> pytree with leading block axis.
+        draws: name -> (S, ...).
+        numbers: how many numbers one draw needs on the device, roughly.
+    Yields:
+        (which draws, the result without the filling).
+    """
+    total = len(next(iter(draws.values())))
+    block = max(1, min(total, _BLOCK_NUMBERS // max(1, numbers)))
+    for start in range(0, total, block):
+        indices = np.minimum(np.arange(start, start + block), total - 1)
+        result = function({name: values[indices] for name, values in draws.items()}, indices)
+        kept = min(block, total - start)
+        yield (
+            slice(start, start + kept),
+            jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], result),
+        )
+
+
+def numbers_of_draw(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
+    """Roughly how many numbers one draw needs on the device while cells are predicted."""
+    capacity = max((values.shape[-1] for values in draws.values() if values.ndim > 1), default=1)
+    own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
+    return own + data.num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
+
+
+def predict_cells(
+    model: Any, data: Any, draws: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Conditional mean and variance of cells for every draw, block by block."""
+
+    def evaluate(block: Any, indices: np.ndarray) -> Any:
+        return _cells_of_draws(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
+
+    for where, (means, variances) in over_draws(
+        evaluate, draws, numbers_of_draw(draws, data, rows.size)
+    ):
+        yield where, means, variances
+
+
+def predict_rows(
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    new_data: Any,
+    cells: tuple[np.ndarray, np.ndarray],
+    key: jax.Array,
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """The same for cells of new rows; draw s uses fold_in(key, s)."""
+
+    def evaluate(block: Any, indices: np.ndarray) -> Any:
+        keys = jax.vmap(partial(jax.random.fold_in, key))(indices)
+        return _rows_of_draws(model, block, keys, data, new_data)
+
+    size = new_data.num_rows * new_data.num_columns
+    for where, (means, variances) in over_draws(
+        evaluate, draws, numbers_of_draw(draws, data, size)
+    ):
+        yield where, means[:, *cells], variances[:, *cells]
+
+
+def log_density(
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    weights: np.ndarray,
+    cells: tuple[np.ndarray, np.ndarray],
+    values: np.ndarray,
+) -> np.ndarray:
+    """log Σ_s w_s p(x | draw s) of M cells, (M,)."""
+    rows, columns = (jnp.asarray(index) for index in cells)
+
+    def evaluate(block: Any, indices: np.ndarray) -> Any:
+        return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
+
+    total = np.full(values.size, -np.inf)
+    size = numbers_of_draw(draws, data, values.size)
+    for where, densities in over_draws(evaluate, draws, size):
+        with np.errstate(divide="ignore"):
+            weighted = np.log(weights[where])[:, None] + densities.astype(float)
+        total = np.logaddexp(total, np.logaddexp.reduce(weighted, axis=0))
+    return total
+
+
+def read_cells(cells: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Cells as (rows, columns): from two index arrays, an (M, 2) array, or a boolean matrix.
+
+    Whole numbers are positions counted from 0, unless the ids of the data are whole numbers
+    themselves; anything else is an id.
+
+    Args:
+        cells: which cells.
+        data: the container they lie in.
+    Returns:
+        Positions (M,) int64 of rows and of columns.
+    Raises:
+        ValueError: the cells cannot be read, or lie outside the matrix.
+    """
+    shape = (data.num_rows, data.num_columns)
+    is_pair = isinstance(cells, (tuple, list)) and len(cells) == 2 and np.ndim(cells[0]) == 1
+    if not is_pair:
+        array = np.asarray(cells)
+        if array.dtype == bool and array.shape == shape:
+            return np.nonzero(array)
+        if array.ndim != 2 or array.shape[1] != 2:
+            raise ValueError(
+                f"cells has shape {array.shape}; give (rows, columns), an array of shape (M, 2), "
+                f"or a boolean matrix of shape {shape}"
+            )
+        cells = (array[:, 0], array[:, 1])
+    if len(cells[0]) != len(cells[1]):
+        raise ValueError(
+            f"cells: {len(cells[0])} rows but {len(cells[1])} columns; give one of each a cell"
+        )
+    rows = _read_index(cells[0], shape[0], data.row_names, data.row_positions, "row")
+    columns = _read_index(cells[1], shape[1], data.column_names, data.column_positions, "column")
+    return rows, columns
+
+
+def _read_index(
+    index: Any, size: int, names: np.ndarray | None, positions: Callable[[Any], Any], word: str
+) -> np.ndarray:
+    array = np.asarray(index)
+    if array.size == 0:
+        raise ValueError("cells: there are none; give at least one row and column")
+    if names is not None and (array.dtype.kind not in "iu" or names.dtype.kind in "iu"):
+        return np.asarray(positions(array), dtype=np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(
+            f"cells: {word}s are {array.dtype} but the data has no {word} names; "
+            "give positions counted from 0"
+        )
+    outside = np.flatnonzero((array < 0) | (array >= size))
+    if outside.size:
+        raise ValueError(
+            f"cells: {word} {array[outside[0]]} (position {outside[0]}) is outside 0..{size - 1}"
+        )
+    return array.astype(np.int64)

@@ -1,0 +1,179 @@
+"""The list of models: read by the verbs, the command line, the compliance tests and the docs.
+
+An `Entry` says what a model is called, which methods it has and what a tiny problem for it looks
+like. A new model becomes known everywhere by one more entry in `ENTRIES`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from jaxmf import settings
+from jaxmf.data import Dense
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One model of the library.
+
+    Args:
+        name: its name on the command line, words joined by dashes.
+        model: the class.
+        methods: public verb -> method of the class that builds the algorithm.
+        default: the verb that `fit` runs.
+        container: the container its data is read into.
+        one_line: what it is, for `jaxmf models`.
+        example: () -> (tiny model, tiny data) for tests and docs.
+    """
+
+    name: str
+    model: type
+    methods: Mapping[str, str]
+    default: str
+    container: type
+    one_line: str
+    example: Callable[[], tuple[Any, Any]]
+
+    def builder(self, model: Any, method: str) -> Callable[..., Any]:
+        """The bound function of `model` that makes the algorithm of a method."""
+        return getattr(model, self.methods[method])
+
+
+class Setting(NamedTuple):
+    """One argument of a model or a method: its name, default and whether it has one."""
+
+    name: str
+    default: Any
+    required: bool
+
+
+def _linear_gaussian_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(2, 5))
+    values = (generator.random((12, 2)) < 0.5) @ features + 0.3 * generator.normal(size=(12, 5))
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    return LinearGaussianIBP(alpha=1.0, noise_scale=0.3, feature_scale=1.0), Dense.from_array(
+        values
+    )
+
+
+ENTRIES: tuple[Entry, ...] = (
+    Entry(
+        name="linear-gaussian-ibp",
+        model=LinearGaussianIBP,
+        methods={"sample": "sampler", "particle_filter": "filter"},
+        default="sample",
+        container=Dense,
+        one_line="hidden binary features that add up to real data (Indian buffet process)",
+        example=_linear_gaussian_example,
+    ),
+)
+
+
+def get(name: str) -> Entry:
+    """The entry of a name.
+
+    Raises:
+        ValueError: there is none; the message lists the names.
+    """
+    for entry in ENTRIES:
+        if name in (entry.name, entry.model.__name__):
+            return entry
+    known = ", ".join(entry.name for entry in ENTRIES)
+    raise ValueError(f"there is no model {name!r}; there are: {known}")
+
+
+def entry_of(model: Any) -> Entry:
+    """The entry of a model object.
+
+    Raises:
+        TypeError: the object is no model of the library, or the class itself was given.
+    """
+    for entry in ENTRIES:
+        if type(model) is entry.model:
+            return entry
+        if model is entry.model:
+            raise TypeError(
+                f"model is the class {entry.model.__name__}; give an object, such as "
+                f"{entry.model.__name__}(...)"
+            )
+    known = ", ".join(entry.model.__name__ for entry in ENTRIES)
+    raise TypeError(
+        f"model is a {type(model).__name__}, which is no model of jaxmf; there are: {known}"
+    )
+
+
+def check_method(entry: Entry, method: str) -> None:
+    """Refuse a method that a model does not have, in words that name those it has."""
+    if method not in entry.methods:
+        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
+        raise ValueError(f"{entry.model.__name__} has no method {method!r}; use {verbs}")
+
+
+def model_settings(entry: Entry) -> list[Setting]:
+    """The settings of a model, in the order of its constructor."""
+    return _settings_of(entry.model)
+
+
+def method_settings(entry: Entry, method: str) -> list[Setting]:
+    """The options that a method of a model takes."""
+    check_method(entry, method)
+    function = getattr(entry.model, entry.methods[method])
+    return [setting for setting in _settings_of(function) if setting.name != "self"]
+
+
+def _settings_of(function: Callable[..., Any]) -> list[Setting]:
+    empty = inspect.Parameter.empty
+    return [
+        Setting(name=name, default=parameter.default, required=parameter.default is empty)
+        for name, parameter in inspect.signature(function).parameters.items()
+    ]
+
+
+def check_options(
+    entry: Entry, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
+) -> None:
+    """Refuse options that a method does not take, in words that name those it takes.
+
+    Args:
+        entry: the model's.
+        method: the verb's name.
+        options: what was given beyond the verb's own arguments.
+        verb: the function of `jaxmf.api`, whose own arguments are named too.
+    Raises:
+        TypeError: an option is unknown.
+    """
+    own = [s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")]
+    known = [s.name for s in method_settings(entry, method) if s.name not in own]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        words = ", ".join(repr(name) for name in unknown)
+        raise TypeError(
+            f"{method} takes no option {words}; for {entry.model.__name__} it takes "
+            f"{', '.join(known + own)}"
+        )
+
+
+def encode_model(model: Any) -> dict[str, Any]:
+    """A model as JSON: its name and its settings."""
+    entry = entry_of(model)
+    written = {
+        field.name: settings.encode(getattr(model, field.name), name=field.name)
+        for field in dataclasses.fields(model)
+        if field.init
+    }
+    return {"name": entry.name, "settings": written}
+
+
+def decode_model(written: Mapping[str, Any]) -> Any:
+    """The model that `encode_model` wrote down."""
+    entry = get(written["name"])
+    return entry.model(
+        **{key: settings.decode(value) for key, value in written["settings"].items()}
+    )

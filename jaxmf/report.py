@@ -1,0 +1,285 @@
+"""The report: one self-contained HTML page from a posterior."""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf import diagnostics, plot
+
+if TYPE_CHECKING:
+    from jaxmf.posterior import Posterior
+
+_STYLE = """
+:root { --ink: #1f2933; --muted: #616e7c; --line: #e4e7eb; --accent: #2f6db5; --paper: #ffffff; }
+* { box-sizing: border-box; }
+body { margin: 0; background: #f5f7fa; color: var(--ink);
+       font: 16px/1.55 -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
+main { max-width: 960px; margin: 0 auto; padding: 40px 24px 64px; }
+header p { color: var(--muted); margin: 4px 0 0; }
+h1 { font-size: 30px; line-height: 1.2; margin: 0; letter-spacing: -0.01em; }
+h2 { font-size: 19px; margin: 0 0 4px; }
+section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
+          padding: 22px 26px; margin-top: 20px; }
+section > p { color: var(--muted); margin: 0 0 14px; font-size: 14.5px; max-width: 72ch; }
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 14px;
+         margin-top: 24px; }
+.tile { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
+        padding: 14px 18px; }
+.tile b { display: block; font-size: 25px; font-weight: 600; letter-spacing: -0.01em;
+          color: var(--accent); font-variant-numeric: tabular-nums; }
+.tile span { color: var(--muted); font-size: 13.5px; line-height: 1.35; display: block; }
+.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 20px; }
+.pair section { margin-top: 20px; }
+img { max-width: 100%; height: auto; display: block; margin: 0 auto; }
+table { border-collapse: collapse; width: 100%; font-size: 14.5px; }
+th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--line);
+         font-variant-numeric: tabular-nums; }
+th:first-child { text-align: left; }
+thead th { color: var(--muted); font-weight: 500; font-size: 13px; }
+tbody th { font-weight: 500; }
+.facts td { text-align: left; overflow-wrap: anywhere; }
+.facts th { width: 170px; color: var(--muted); vertical-align: top; }
+.scroll { overflow-x: auto; }
+footer { color: var(--muted); font-size: 13px; margin-top: 28px; }
+@media print { body { background: white; } section, .tile { break-inside: avoid; } }
+"""
+
+
+def report(
+    posterior: Posterior,
+    path: str | Path,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    truth: Any = None,
+    title: str | None = None,
+) -> Path:
+    """Write a page with the summary, pictures and facts of a run.
+
+    The page needs no other file: pictures are inside it.
+
+    Args:
+        posterior: what the page is about.
+        path: the HTML file to write.
+        image_shape: (height, width) if rows are images.
+        truth: (N, D) the complete matrix, if the values of missing cells are known.
+        title: heading of the page.
+    Returns:
+        The path.
+    """
+    target = Path(path)
+    if target.is_dir():
+        raise ValueError(f"{target} is a folder; name the HTML file to write")
+    page = render(posterior, image_shape=image_shape, truth=truth, title=title)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.tmp")
+    temporary.write_text(page, encoding="utf-8")
+    os.replace(temporary, target)
+    return target
+
+
+def render(
+    posterior: Posterior,
+    *,
+    image_shape: tuple[int, int] | None = None,
+    truth: Any = None,
+    title: str | None = None,
+) -> str:
+    """The page of `report` as a string."""
+    if image_shape is not None:
+        plot.check_image_shape(image_shape, posterior.data.num_columns)
+    error = None
+    if truth is not None and posterior.data.num_missing:
+        error = diagnostics.held_out_error(posterior, truth)
+    name = title or f"{type(posterior.model).__name__}"
+    sections = [
+        _tiles(posterior, error),
+        _summary(posterior),
+        _features(posterior, image_shape),
+        _reconstruction(posterior, image_shape, truth),
+        _traces(posterior),
+        f'<div class="pair">{_num_features(posterior)}{_held_out(posterior, truth, error)}</div>',
+        _cooccurrence(posterior),
+        _facts(posterior),
+    ]
+    written = datetime.now().strftime("%Y-%m-%d %H:%M")
+    lead = (
+        f"{posterior.data.num_rows:,} rows by {posterior.data.num_columns:,} columns"
+        + (f", {posterior.data.num_missing:,} cells missing" if posterior.data.num_missing else "")
+        + f", {posterior.meta.method.replace('_', ' ')} with {_effort(posterior)}"
+    )
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{html.escape(name)}</title><style>{_STYLE}</style></head><body><main>"
+        f"<header><h1>{html.escape(name)}</h1><p>{html.escape(lead)}</p></header>"
+        + "\n".join(sections)
+        + f"<footer>Written by jaxmf, {written}.</footer></main></body></html>\n"
+    )
+
+
+def _effort(posterior: Posterior) -> str:
+    if posterior.is_weighted:
+        return f"{posterior.weights.size:,} particles"
+    chains = f"{posterior.num_chains} chain" + ("s" if posterior.num_chains > 1 else "")
+    return f"{chains} of {posterior.num_draws:,} draws"
+
+
+def _tiles(posterior: Posterior, error: Any) -> str:
+    tiles = []
+    if "num_features" in posterior.draws:
+        distribution = posterior.num_features()
+        share = distribution.probabilities.max()
+        tiles.append((str(distribution.mode), f"features ({100 * share:.0f} % of the posterior)"))
+    if error is not None:
+        better = 1 - error.rmse / error.column_mean_rmse
+        tiles.append(
+            (
+                f"{error.rmse:.3g}",
+                f"error on {error.num_cells:,} held-out cells; column means: "
+                f"{error.column_mean_rmse:.3g} ({_percent_less(better)})",
+            )
+        )
+    if posterior.evidence is not None:
+        tiles.append(
+            (
+                f"{posterior.log_evidence:,.1f}",
+                f"log evidence, ± {posterior.log_evidence_error:.2f}",
+            )
+        )
+    if not posterior.is_weighted:
+        rhat = _worst_rhat(posterior)
+        if rhat is not None:
+            words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
+            tiles.append((f"{rhat:.2f}", f"largest R-hat; {words}"))
+    tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
+    cells = "".join(
+        f'<div class="tile"><b>{html.escape(number)}</b><span>{html.escape(words)}</span></div>'
+        for number, words in tiles
+    )
+    return f'<div class="tiles">{cells}</div>'
+
+
+def _percent_less(share: float) -> str:
+    return f"{100 * share:.0f} % less" if share >= 0 else f"{-100 * share:.0f} % more"
+
+
+def _worst_rhat(posterior: Posterior) -> float | None:
+    summary = posterior.summary()
+    values = summary.values[:, summary.columns.index("R-hat")]
+    return float(np.nanmax(values)) if np.isfinite(values).any() else None
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def _section(title: str, words: str, content: str) -> str:
+    return f"<section><h2>{html.escape(title)}</h2><p>{words}</p>{content}</section>"
+
+
+def _picture(make: Callable[[], Any], described: str) -> str:
+    encoded = base64.b64encode(plot.png(make())).decode()
+    # Drawn at 150 dots an inch for sharp screens, shown at 96.
+    return (
+        f'<img alt="{html.escape(described)}" src="data:image/png;base64,{encoded}" '
+        'style="zoom: 0.64">'
+    )
+
+
+def _summary(posterior: Posterior) -> str:
+    words = "Quantities that do not depend on the labels of features. "
+    if "z" in posterior.draws:
+        words += "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
+    if not posterior.is_weighted:
+        words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."
+    table = posterior.summary()._repr_html_().replace("<p>", "<p style='font-size:13px'>")
+    return _section("Summary", words, f'<div class="scroll">{table}</div>')
+
+
+def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
+    if "z" not in posterior.draws:
+        return ""
+    words = (
+        "Posterior means of the features in the draw with the highest log joint, most frequent "
+        "first, with the share of rows that have each."
+    )
+    make = lambda: posterior.plot.features(image_shape=image_shape)  # noqa: E731
+    return _section("Features", words, _picture(make, "features"))
+
+
+def _reconstruction(posterior: Posterior, image_shape: tuple[int, int] | None, truth: Any) -> str:
+    words = "Some rows as they were observed and the posterior mean of their features added up."
+    if posterior.data.num_missing:
+        words += " Missing cells are grey."
+
+    def make() -> Any:
+        return posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
+
+    return _section("Observed and reconstructed", words, _picture(make, "rows"))
+
+
+def _traces(posterior: Posterior) -> str:
+    words = (
+        "Every draw, one colour a chain. Lines that overlap without drifting are what a chain that "
+        "has forgotten its start looks like."
+        if not posterior.is_weighted
+        else "The filter on its way through the rows. A low effective sample size means that few "
+        "particles carry the weight."
+    )
+    return _section("Traces", words, _picture(posterior.plot.trace, "traces"))
+
+
+def _num_features(posterior: Posterior) -> str:
+    if "num_features" not in posterior.draws:
+        return ""
+    words = "Posterior distribution; nothing limits it from above."
+    return _section(
+        "Number of features", words, _picture(posterior.plot.num_features, "number of features")
+    )
+
+
+def _held_out(posterior: Posterior, truth: Any, error: Any) -> str:
+    if error is None:
+        return ""
+    words = (
+        f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
+        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
+        f"density {error.log_likelihood:.3g}. Bars are 90 % intervals."
+    )
+    return _section(
+        "Held-out cells", words, _picture(lambda: posterior.plot.held_out(truth), "held-out cells")
+    )
+
+
+def _cooccurrence(posterior: Posterior) -> str:
+    if "z" not in posterior.draws:
+        return ""
+    words = (
+        "E[ZZ'] over all draws: how many features two rows share. It does not depend on labels; "
+        "rows are sorted by the features they have in the reference draw."
+    )
+    return _section(
+        "Shared features", words, _picture(posterior.plot.cooccurrence, "shared features")
+    )
+
+
+def _facts(posterior: Posterior) -> str:
+    lines = "".join(
+        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td>{html.escape(value)}</td></tr>"
+        for name, value in posterior.facts().items()
+    )
+    return _section(
+        "Run",
+        "What is needed to do it again.",
+        f'<table class="facts"><tbody>{lines}</tbody></table>',
+    )

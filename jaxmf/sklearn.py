@@ -1,0 +1,170 @@
+"""scikit-learn estimators over the public API: thin, for pipelines and grid searches.
+
+``transform`` gives the probability that a row has each feature, ``inverse_transform`` adds features
+up. For uncertainty, predictions and pictures take the ``posterior_`` of a fitted estimator.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from jaxmf import api
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+
+
+class LinearGaussianIBPTransformer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+):
+    """Hidden binary features of real data, their number inferred.
+
+    Rows are sums of features: X = Z Y + noise, Z from an Indian buffet process. NaN is a missing
+    cell. Everything that is said about features is said about the reference draw, the one with the
+    highest log joint.
+
+    Args:
+        alpha: expected number of features a row; a number or a numpyro distribution.
+        noise_scale: sd of the noise, likewise.
+        feature_scale: sd of the features, likewise.
+        concentration: second parameter of the Indian buffet process.
+        num_features: None for an unbounded number.
+        bias: whether every row also has one shared feature.
+        num_warmup: steps thrown away.
+        num_samples: draws kept of each chain.
+        num_chains: independent chains.
+        random_state: int, RandomState or None, as everywhere in scikit-learn.
+
+    Attributes:
+        posterior_: the `jaxmf.Posterior`.
+        components_: (K, D) features, the bias first if there is one.
+        n_components_: K.
+        n_features_in_: D.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(20, 4))
+        >>> estimator = LinearGaussianIBPTransformer(num_warmup=5, num_samples=5, random_state=0)
+        >>> Z = estimator.fit_transform(X)
+        >>> Z.shape == (20, estimator.n_components_)
+        True
+    """
+
+    def __init__(
+        self,
+        *,
+        alpha: Any = 1.0,
+        noise_scale: Any = 1.0,
+        feature_scale: Any = 1.0,
+        concentration: Any = 1.0,
+        num_features: int | None = None,
+        bias: bool = False,
+        num_warmup: int = 200,
+        num_samples: int = 100,
+        num_chains: int = 1,
+        random_state: Any = None,
+    ) -> None:
+        self.alpha = alpha
+        self.noise_scale = noise_scale
+        self.feature_scale = feature_scale
+        self.concentration = concentration
+        self.num_features = num_features
+        self.bias = bias
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Draw from the posterior given X.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+            y: ignored.
+        Returns:
+            The estimator.
+        """
+        values = self._validate(X, reset=True)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        model = LinearGaussianIBP(
+            alpha=self.alpha,
+            noise_scale=self.noise_scale,
+            feature_scale=self.feature_scale,
+            concentration=self.concentration,
+            num_features=self.num_features,
+            bias=self.bias,
+        )
+        self.posterior_ = api.sample(
+            model,
+            values,
+            num_warmup=self.num_warmup,
+            num_samples=self.num_samples,
+            num_chains=self.num_chains,
+            seed=seed,
+            progress=False,
+        )
+        self.components_ = self.posterior_.features().mean.astype(float)
+        self.n_components_ = self.components_.shape[0]
+        self._n_features_out = self.n_components_
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Probability of each feature for each row of X.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+        Returns:
+            (N, K) float between 0 and 1.
+        """
+        check_is_fitted(self)
+        values = self._validate(X, reset=False)
+        return self.posterior_.transform(values).astype(values.dtype)
+
+    def inverse_transform(self, X: Any) -> np.ndarray:
+        """Rows from features: their sum.
+
+        Args:
+            X: (N, K), as `transform` gives it.
+        Returns:
+            (N, D) float.
+        """
+        check_is_fitted(self)
+        features = np.asarray(X)
+        if features.ndim != 2 or features.shape[1] != self.n_components_:
+            raise ValueError(
+                f"X has shape {features.shape}; the estimator has {self.n_components_} features"
+            )
+        return features @ self.components_
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Minus the mean squared error of the observed cells of X after a way there and back.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+            y: ignored.
+        Returns:
+            A number of at most 0; higher is better.
+        """
+        check_is_fitted(self)
+        values = self._validate(X, reset=False)
+        error = values - self.inverse_transform(self.transform(values))
+        return -float(np.nanmean(error**2))
+
+    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32],
+            ensure_all_finite="allow-nan",
+            ensure_min_samples=2 if reset else 1,
+        )
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
