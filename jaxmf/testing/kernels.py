@@ -1,0 +1,195 @@
+"""The joint-distribution test of a transition kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxmf.testing.exact import z_test
+from jaxmf.testing.report import LEVEL, Comparison, Report
+
+PyTree = Any
+Statistics = dict[str, Array]
+
+
+def check_kernel(
+    kernel: Callable[..., tuple[PyTree, Any]],
+    *,
+    sample_prior: Callable[[Array], PyTree],
+    simulate: Callable[[Array, PyTree], PyTree],
+    statistics: Callable[[PyTree, PyTree], Statistics],
+    key: Array,
+    num_replicates: int = 4_096,
+    num_steps: int = 3,
+    title: str = "joint distribution",
+    level: float = LEVEL,
+) -> Report:
+    """Joint-distribution test (Geweke 2004) in its replicate form.
+
+    Each independent replicate draws a state from the prior, data given the state, and applies
+    the kernel a few times. If the kernel leaves p(state | data) invariant, then (state, data) is
+    distributed afterwards as before. For every statistic the mean change within replicates is
+    held against zero, and its law against that of fresh draws from the prior: a chi-square test
+    if it takes few values, a Kolmogorov-Smirnov test otherwise.
+
+    Args:
+        kernel: (key, state, data) -> (state, Info).
+        sample_prior: key -> state; give it capacity enough that no replicate overflows.
+        simulate: (key, state) -> data.
+        statistics: (state, data) -> name -> () number; not dependent on labels.
+        key: typed PRNG key.
+        num_replicates: independent replicates, and as many fresh draws.
+        num_steps: how often the kernel is applied.
+        title: what is checked.
+        level: false-alarm probability of the whole check.
+
+    Returns:
+        A `Report` with two comparisons for each statistic.
+
+    Raises:
+        AssertionError: if a comparison fails.
+        RuntimeError: if a replicate overflows, or a statistic is not finite.
+    """
+
+    def draw(key: Array) -> tuple[PyTree, PyTree]:
+        state_key, data_key = jax.random.split(key)
+        state = sample_prior(state_key)
+        return state, simulate(data_key, state)
+
+    def replicate(key: Array) -> tuple[Statistics, Statistics, dict[str, Array]]:
+        draw_key, steps_key = jax.random.split(key)
+        state, data = draw(draw_key)
+        before = statistics(state, data)
+
+        def step(state: PyTree, index: Array) -> tuple[PyTree, dict[str, Array]]:
+            state, info = kernel(jax.random.fold_in(steps_key, index), state, data)
+            return state, info.overflow
+
+        state, overflow = jax.lax.scan(step, state, jnp.arange(num_steps))
+        return before, statistics(state, data), jax.tree.map(lambda flag: flag.any(), overflow)
+
+    @jax.jit
+    def simulate_all(key: Array) -> Any:
+        fresh_key, replicate_key = jax.random.split(key)
+        fresh = jax.vmap(lambda key: statistics(*draw(key)))(
+            jax.random.split(fresh_key, num_replicates)
+        )
+        return fresh, jax.vmap(replicate)(jax.random.split(replicate_key, num_replicates))
+
+    fresh, (before, after, overflow) = jax.device_get(simulate_all(key))
+    for axis, flags in overflow.items():
+        if flags.any():
+            raise RuntimeError(
+                f"{title}: {flags.sum()} of {num_replicates} replicates overflowed on axis "
+                f"{axis!r}; the test needs a larger capacity"
+            )
+    comparisons = []
+    for name in after:
+        for values in (fresh[name], before[name], after[name]):
+            if not np.all(np.isfinite(values)):
+                raise RuntimeError(f"{title}: statistic {name!r} is not finite")
+        comparisons.append(_mean_change(name, before[name], after[name]))
+        comparisons.append(_same_law(name, fresh[name], after[name]))
+    return Report(title, tuple(comparisons), level).require()
+
+
+def check_prior(
+    kernel: Callable[..., tuple[PyTree, Any]],
+    *,
+    sample_prior: Callable[[Array], PyTree],
+    data: PyTree,
+    statistics: Callable[[PyTree, PyTree], Statistics],
+    key: Array,
+    num_replicates: int = 4_096,
+    num_steps: int = 10,
+    title: str = "prior with the likelihood off",
+    level: float = LEVEL,
+) -> Report:
+    """Checks that the prior comes back when the data say nothing.
+
+    Args:
+        kernel, sample_prior, statistics, key, num_replicates, title, level: as in `check_kernel`.
+        data: without information about the state, for example with every cell missing.
+        num_steps: how often the kernel is applied.
+
+    Returns:
+        A `Report`.
+
+    Raises:
+        AssertionError: if a comparison fails.
+        RuntimeError: if a replicate overflows, or a statistic is not finite.
+    """
+    return check_kernel(
+        kernel,
+        sample_prior=sample_prior,
+        simulate=lambda key, state: data,
+        statistics=statistics,
+        key=key,
+        num_replicates=num_replicates,
+        num_steps=num_steps,
+        title=title,
+        level=level,
+    )
+
+
+def _mean_change(name: str, before: np.ndarray, after: np.ndarray) -> Comparison:
+    """Paired z test: the mean of after - before against zero, shown as means."""
+    before, after = np.asarray(before, np.float64), np.asarray(after, np.float64)
+    change = z_test(name, after - before, 0.0)
+    return Comparison(
+        name,
+        "mean",
+        float(before.mean()),
+        float(after.mean()),
+        change.standard_error,
+        change.p_value,
+    )
+
+
+def _same_law(name: str, expected: np.ndarray, found: np.ndarray) -> Comparison:
+    """Two-sample test of the whole law."""
+    from scipy import stats
+
+    expected, found = np.asarray(expected, np.float64), np.asarray(found, np.float64)
+    pooled = np.concatenate([expected, found])
+    values, category = np.unique(pooled, return_inverse=True)
+    if len(values) == 1:
+        test, p_value = "chi-square", 1.0
+    elif len(values) <= 64:
+        test = "chi-square"
+        sample = np.repeat([0, 1], [len(expected), len(found)])
+        table = np.zeros((2, len(values)))
+        np.add.at(table, (sample, category), 1)
+        table = _pool_rare(table)
+        p_value = 1.0
+        if table.shape[1] > 1:
+            p_value = float(stats.chi2_contingency(table, correction=False).pvalue)
+    else:
+        test = "Kolmogorov-Smirnov"
+        p_value = float(stats.ks_2samp(expected, found, method="asymp").pvalue)
+    spread = np.sqrt(expected.var(ddof=1) / len(expected) + found.var(ddof=1) / len(found))
+    return Comparison(
+        name, test, float(expected.mean()), float(found.mean()), float(spread), p_value
+    )
+
+
+def _pool_rare(table: np.ndarray, *, smallest: int = 40) -> np.ndarray:
+    """Joins neighbouring values until each has enough draws for the chi-square law."""
+    columns: list[np.ndarray] = []
+    pending = np.zeros(2)
+    for column in table.T:
+        pending = pending + column
+        if pending.sum() >= smallest:
+            columns.append(pending)
+            pending = np.zeros(2)
+    if pending.sum() > 0:
+        if columns:
+            columns[-1] = columns[-1] + pending
+        else:
+            columns.append(pending)
+    return np.array(columns).T

@@ -1,0 +1,84 @@
+"""Slots: handing out, freeing, ordering and growing."""
+
+import chex
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from scipy import stats
+
+from jaxmf import slots
+from jaxmf.testing import LEVEL
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.lists(st.booleans(), min_size=6, max_size=6), st.integers(0, 8))
+def test_claim_takes_the_lowest_free_slots(occupied, num_new):
+    claim = slots.claim(jnp.array(occupied), num_new)
+    free = [slot for slot in range(6) if not occupied[slot]]
+    assert np.flatnonzero(claim.claimed).tolist() == free[:num_new]
+    assert bool(claim.overflow) == (num_new > len(free))
+
+
+def test_claim_of_a_full_array_overflows_only_when_asked_for_more():
+    full = jnp.ones(3, bool)
+    assert not slots.claim(full, 0).overflow
+    assert slots.claim(full, 1).overflow
+    assert not slots.claim(full, 1).claimed.any()
+
+
+def test_release_zeroes_the_freed_slots_on_the_axis():
+    array = jnp.arange(1, 13).reshape(3, 4)
+    freed = jnp.array([False, True, False])
+    released = slots.release(array, freed, axis=0)
+    chex.assert_trees_all_equal(released, array.at[1].set(0))
+    freed = jnp.array([True, False, False, True])
+    released = slots.release(array, freed, axis=-1)
+    chex.assert_trees_all_equal(released, array.at[:, jnp.array([0, 3])].set(0))
+    assert released.dtype == array.dtype
+    assert slots.release(jnp.ones((2, 3), bool), freed[:3]).dtype == bool
+
+
+def test_random_order_is_uniform_over_the_occupied_slots():
+    occupied = jnp.array([True, False, True, True, False])
+    keys = jax.random.split(jax.random.key(0), 6_000)
+    orders = np.asarray(jax.vmap(slots.random_order, in_axes=(0, None))(keys, occupied))
+    assert set(map(tuple, np.sort(orders[:, :3]))) == {(0, 2, 3)}
+    assert set(map(tuple, np.sort(orders[:, 3:]))) == {(1, 4)}
+    _, counts = np.unique(orders[:, :3], axis=0, return_counts=True)
+    assert len(counts) == 6
+    assert stats.chisquare(counts).pvalue > LEVEL
+
+
+def test_random_order_does_not_depend_on_the_capacity():
+    key = jax.random.key(1)
+    occupied = jnp.array([True, False, True, True, False])
+    small = slots.random_order(key, occupied)
+    large = slots.random_order(key, slots.pad_axis(occupied, 0, 32))
+    chex.assert_trees_all_equal(small[:3], large[:3])
+
+
+def test_compact_moves_all_arrays_in_one_random_order():
+    occupied = jnp.array([False, True, False, True, True])
+    z = occupied & jnp.array([[True] * 5, [False, True, False, False, True]])
+    labels = jnp.arange(5)
+    keys = jax.random.split(jax.random.key(2), 600)
+    new_z, new_labels = jax.vmap(lambda key: slots.compact(key, occupied, z, labels))(keys)
+    for matrix, order in zip(np.asarray(new_z), np.asarray(new_labels), strict=True):
+        np.testing.assert_array_equal(matrix, np.asarray(z)[:, order])
+        assert sorted(order[:3].tolist()) == [1, 3, 4]
+    first = np.bincount(np.asarray(new_labels)[:, 0], minlength=5)[[1, 3, 4]]
+    assert stats.chisquare(first).pvalue > LEVEL
+
+
+def test_pad_axis_appends_zeros_and_refuses_to_shrink():
+    array = jnp.ones((2, 3), bool)
+    padded = slots.pad_axis(array, 1, 5)
+    assert padded.shape == (2, 5)
+    assert padded.dtype == bool
+    assert not padded[:, 3:].any()
+    chex.assert_trees_all_equal(slots.pad_axis(array, 1, 3), array)
+    with pytest.raises(ValueError, match="3 slots cannot grow to 2"):
+        slots.pad_axis(array, 1, 2)
