@@ -1,7 +1,7 @@
 """The verbs: `fit`, `sample`, `particle_filter`, `variational` and `load`.
 
-Each takes a model and data and gives back a `Posterior`. Data may be a container, or what one can be
-made of without a question: an array (NaN means missing), a DataFrame, a scipy.sparse matrix, an
+Each takes a model and data and gives back a `Posterior`. Data may be a container, or what one can
+be made of without a question: an array (NaN means missing), a DataFrame, a scipy.sparse matrix, an
 AnnData.
 """
 

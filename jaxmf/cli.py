@@ -6,7 +6,6 @@ Models and their settings come from the registry. Mistakes end in one line and e
 from __future__ import annotations
 
 import csv
-import json
 import re
 import shutil
 import sys
@@ -25,8 +24,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_NOTES = "notes.json"
-_TRUTH = "held_out.npz"
 _CHECKPOINT = "checkpoint"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
@@ -140,6 +137,7 @@ def fit(
     import jaxmf as mf
     from jaxmf import registry
     from jaxmf.data import as_container, read_matrix
+    from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
     shape = _read_shape(image_shape)
@@ -179,7 +177,7 @@ def fit(
         **options,
     )
     posterior.save(out)
-    _write_notes(out, shape, truth)
+    write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
     print(f"\nWritten to {out}. Next: jaxmf report {out} -o report.html")
 
@@ -242,10 +240,11 @@ def report(
     """Write one self-contained HTML page about a run."""
     import jaxmf as mf
     from jaxmf.data import read_matrix
+    from jaxmf.report import read_notes
     from jaxmf.report import report as write_report
 
     posterior = mf.load(folder)
-    shape, known = _read_notes(folder)
+    shape, known = read_notes(folder)
     shape = _read_shape(image_shape) or shape
     if truth is not None:
         known = np.asarray(read_matrix(truth).values, dtype=float)
@@ -265,7 +264,7 @@ def demo(
     ] = None,
 ) -> None:
     """The main job on small images: hidden features, held-out cells predicted, a report."""
-    from jaxmf import demonstration
+    from jaxmf import demo as demonstration
 
     _start_compilation_cache()
     path = demonstration.run(out, seed=seed, progress=progress)
@@ -403,24 +402,6 @@ def _start_compilation_cache() -> None:
     from jaxmf.engine.compilation_cache import enable_compilation_cache
 
     enable_compilation_cache()
-
-
-def _write_notes(out: Path, shape: tuple[int, int] | None, truth: np.ndarray | None) -> None:
-    (out / _NOTES).write_text(json.dumps({"image_shape": shape}), encoding="utf-8")
-    if truth is not None:
-        np.savez_compressed(out / _TRUTH, truth=truth)
-    else:
-        (out / _TRUTH).unlink(missing_ok=True)
-
-
-def _read_notes(folder: Path) -> tuple[tuple[int, int] | None, np.ndarray | None]:
-    notes = folder / _NOTES
-    shape = json.loads(notes.read_text(encoding="utf-8"))["image_shape"] if notes.exists() else None
-    truth = None
-    if (folder / _TRUTH).exists():
-        with np.load(folder / _TRUTH, allow_pickle=False) as file:
-            truth = file["truth"]
-    return (None if shape is None else (int(shape[0]), int(shape[1]))), truth
 
 
 def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:

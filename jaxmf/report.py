@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import json
 import os
 from collections.abc import Callable
 from datetime import datetime
@@ -17,6 +18,8 @@ from jaxmf import diagnostics, plot
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
 
+_NOTES = "notes.json"
+_TRUTH = "held_out.npz"
 _STYLE = """
 :root { --ink: #1f2933; --muted: #616e7c; --line: #e4e7eb; --accent: #2f6db5; --paper: #ffffff; }
 * { box-sizing: border-box; }
@@ -123,6 +126,27 @@ def render(
         + "\n".join(sections)
         + f"<footer>Written by jaxmf, {written}.</footer></main></body></html>\n"
     )
+
+
+def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: Any) -> None:
+    """Keep beside a saved run what a report of it needs and the posterior does not hold."""
+    (folder / _NOTES).write_text(json.dumps({"image_shape": image_shape}), encoding="utf-8")
+    if truth is None:
+        (folder / _TRUTH).unlink(missing_ok=True)
+    else:
+        np.savez_compressed(folder / _TRUTH, truth=np.asarray(truth))
+
+
+def read_notes(folder: Path) -> tuple[tuple[int, int] | None, np.ndarray | None]:
+    """What `write_notes` kept: image shape and complete matrix, None where there is none."""
+    shape, truth = None, None
+    if (folder / _NOTES).exists():
+        kept = json.loads((folder / _NOTES).read_text(encoding="utf-8"))["image_shape"]
+        shape = None if kept is None else (int(kept[0]), int(kept[1]))
+    if (folder / _TRUTH).exists():
+        with np.load(folder / _TRUTH, allow_pickle=False) as file:
+            truth = file["truth"]
+    return shape, truth
 
 
 def _effort(posterior: Posterior) -> str:

@@ -489,7 +489,8 @@ class Posterior:
     def to_arviz(self) -> Any:
         """The draws as an `arviz.InferenceData` (extra `arviz`).
 
-        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's
+        particles are resampled to equal weights.
         """
         from jaxmf.posterior import saving
 
@@ -501,6 +502,28 @@ class Posterior:
         from jaxmf.plot import Plots
 
         return Plots(self)
+
+    def report(
+        self,
+        path: str | Path,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        truth: Any = None,
+        title: str | None = None,
+    ) -> Path:
+        """Write one self-contained HTML page: summary, pictures, facts of the run.
+
+        Args:
+            path: the HTML file.
+            image_shape: (height, width) if rows are images.
+            truth: (N, D) the complete matrix, if the values of missing cells are known.
+            title: heading of the page.
+        Returns:
+            The path.
+        """
+        from jaxmf.report import report
+
+        return report(self, path, image_shape=image_shape, truth=truth, title=title)
 
     def facts(self) -> dict[str, str]:
         """The facts of the run in words, for tables."""
