@@ -8,3 +8,9 @@ from jaxmf.engine.algorithm import Info as Info
 from jaxmf.engine.algorithm import algorithm as algorithm
 from jaxmf.engine.algorithm import repeat as repeat
 from jaxmf.engine.algorithm import sequence as sequence
+from jaxmf.engine.progress import Report as Report
+from jaxmf.engine.result import NonFiniteError as NonFiniteError
+from jaxmf.engine.result import Run as Run
+from jaxmf.engine.run import as_key as as_key
+from jaxmf.engine.run import run as run
+from jaxmf.engine.storage import load_run as load_run

@@ -1,0 +1,356 @@
+"""The jitted part of the run loop: as many steps as the host asks for, in one program.
+
+The number of steps is an argument, so one compiled program serves every chunk length and a result
+does not depend on how a run was cut. The program stops by itself where the host must act: the
+buffer of draws is full, a step ran out of capacity, or something is not finite. In the last two
+cases the step is not committed, so that the host can repeat or report it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.engine.algorithm import Algorithm
+from jaxmf.types import Array, Key, PyTree
+
+INIT_FOLD = np.uint32(2**32 - 1)
+MAY_BE_MINUS_INFINITY = "log_weights"
+
+
+class Plan(NamedTuple):
+    """What the host asks for, all () int32: steps from `step` up to `end`."""
+
+    step: Any
+    end: Any
+    num_warmup: Any
+    thin: Any
+
+
+class Outcome(NamedTuple):
+    """What a chunk gives back; C is there for vectorized chains only.
+
+    Attributes:
+        state: state before step `step`, (C, ...).
+        averages: running means over the kept draws, (C, ...).
+        draws: name -> (rows, C, ...); the first `num_draws` rows count.
+        num_draws: () int32.
+        step: () int32, steps done.
+        overflow: axis -> () bool, whether step `step` ran out of it.
+        bad: (C, quantities) bool, what was not finite in step `step`.
+        scalars: name -> (C,), the scalars of the last record.
+    """
+
+    state: PyTree
+    averages: dict[str, Array]
+    draws: dict[str, Array]
+    num_draws: Array
+    step: Array
+    overflow: dict[str, Array]
+    bad: Array
+    scalars: dict[str, Array]
+
+
+class Batch(NamedTuple):
+    """How one program covers chains: `batched` maps over a leading chain axis."""
+
+    batched: bool
+    spmd_axis: str | None = None
+
+    def over(self, function: Callable) -> Callable:
+        """The function on all chains of the program."""
+        if not self.batched:
+            return function
+        return jax.vmap(function, spmd_axis_name=self.spmd_axis)
+
+    @property
+    def num_axes(self) -> int:
+        """Leading axes that stand for chains."""
+        return int(self.batched)
+
+
+def start_chain(algorithm: Algorithm, data: PyTree, chain_keys: Key, *, batch: Batch) -> PyTree:
+    """State and zero averages of every chain before its first step."""
+
+    def start(chain_key: Key) -> tuple[PyTree, dict[str, Array]]:
+        key = jax.random.fold_in(chain_key, INIT_FOLD)
+        state = jax.tree.map(_strong, algorithm.init(key, data))
+        return state, _zero_averages(algorithm, key, state, data)
+
+    # the barrier keeps outputs from being the very buffers of the data, which a later chunk,
+    # to which the state is donated, would destroy
+    return jax.lax.optimization_barrier(batch.over(start)(chain_keys))
+
+
+def grow_chain(
+    algorithm: Algorithm,
+    data: PyTree,
+    chain_keys: Key,
+    state: PyTree,
+    averages: dict[str, Array],
+    *,
+    sizes: tuple[tuple[str, int], ...],
+    batch: Batch,
+) -> PyTree:
+    """The same state at larger capacity, with its averages padded by zeros."""
+
+    def grow(chain_key: Key, state: PyTree, averages: dict) -> tuple[PyTree, dict[str, Array]]:
+        assert algorithm.grow is not None
+        state = jax.tree.map(_strong, algorithm.grow(state, dict(sizes)))
+        wanted = _zero_averages(algorithm, chain_key, state, data)
+        return state, {name: _pad(averages[name], wanted[name].shape) for name in wanted}
+
+    return jax.lax.optimization_barrier(batch.over(grow)(chain_keys, state, averages))
+
+
+def run_chunk(
+    algorithm: Algorithm,
+    data: PyTree,
+    chain_keys: Key,
+    state: PyTree,
+    averages: dict[str, Array],
+    plan: Plan,
+    *,
+    draw_shapes: tuple[tuple[str, jax.ShapeDtypeStruct], ...],
+    num_rows: int,
+    batch: Batch,
+) -> Outcome:
+    """Steps until `plan.end`, or until the host must act.
+
+    Args:
+        algorithm: the Algorithm.
+        data: its data.
+        chain_keys: (C,) keys, one a chain; () without a chain axis.
+        state: the state before step `plan.step`.
+        averages: name -> mean over the draws kept so far.
+        plan: see `Plan`.
+        draw_shapes: what `record` gives, from `record_draw`.
+        num_rows: rows of the buffer of draws.
+        batch: whether there is a chain axis.
+
+    Returns:
+        An Outcome.
+    """
+    advance = _advance(algorithm, data, chain_keys, plan, batch)
+    record = _record(algorithm, data, chain_keys, batch)
+    shapes = dict(draw_shapes)
+    chains = chain_keys.shape
+    start = Outcome(
+        state=state,
+        averages=averages,
+        draws={name: jnp.zeros((num_rows, *x.shape), x.dtype) for name, x in shapes.items()},
+        num_draws=jnp.zeros((), jnp.int32),
+        step=jnp.asarray(plan.step, jnp.int32),
+        overflow={axis: jnp.zeros((), bool) for axis in capacity_of(algorithm, state, batch)},
+        bad=jnp.zeros((*chains, len(quantity_names(state))), bool),
+        scalars={n: jnp.zeros(x.shape, x.dtype) for n, x in shapes.items() if x.shape == chains},
+    )
+
+    def must_go_on(carry: Outcome) -> Array:
+        trouble = jnp.any(carry.bad) | _any(carry.overflow)
+        return (carry.step < plan.end) & (carry.num_draws < num_rows) & ~trouble
+
+    def body(carry: Outcome) -> Outcome:
+        index = carry.step
+        state, bad, overflow = advance(index, carry.state)
+        _check_same_shapes(carry.state, state)
+        kept = (index >= plan.num_warmup) & ((index + 1 - plan.num_warmup) % plan.thin == 0)
+        shown = kept | (index + 1 == plan.end)
+        draw = jax.lax.cond(shown, record, lambda i, s: _zeros(shapes), index, state)
+        bad = jnp.concatenate([bad, _bad_log_joint(draw, kept, chains)], axis=-1)
+        bad = bad & ~_any(overflow)
+        committed = ~jnp.any(bad) & ~_any(overflow)
+        return Outcome(
+            state=_choose(committed, state, carry.state),
+            averages=jax.lax.cond(
+                committed & kept,
+                _average(algorithm, data, chain_keys, plan, batch),
+                lambda index, state, averages: averages,
+                index,
+                state,
+                carry.averages,
+            ),
+            # written whether it counts or not: a row beyond num_draws is overwritten or left out
+            draws={
+                name: jax.lax.dynamic_update_index_in_dim(rows, draw[name], carry.num_draws, axis=0)
+                for name, rows in carry.draws.items()
+            },
+            num_draws=carry.num_draws + (committed & kept).astype(jnp.int32),
+            step=index + committed.astype(jnp.int32),
+            overflow=overflow,
+            bad=bad,
+            scalars=_choose(
+                committed & shown, {name: draw[name] for name in carry.scalars}, carry.scalars
+            ),
+        )
+
+    return jax.lax.while_loop(must_go_on, body, start)
+
+
+def record_draw(
+    algorithm: Algorithm, data: PyTree, chain_keys: Key, state: PyTree, *, batch: Batch
+) -> dict[str, Array]:
+    """What a draw keeps of all chains of a program; traced for its shapes alone."""
+    return _record(algorithm, data, chain_keys, batch)(jnp.zeros((), jnp.int32), state)
+
+
+def capacity_of(algorithm: Algorithm, state: PyTree, batch: Batch) -> dict[str, int]:
+    """Sizes of the growing axes of one chain, from the shapes of the state of all."""
+    if algorithm.capacity is None:
+        return {}
+    one_chain = jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape[batch.num_axes :], leaf.dtype), state
+    )
+    return {axis: int(size) for axis, size in algorithm.capacity(one_chain).items()}
+
+
+def quantity_names(state: PyTree) -> list[str]:
+    """The quantities whose finiteness is checked, in the order of `Outcome.bad`."""
+    return [name for name, _ in _float_leaves(state)] + ["log_joint"]
+
+
+def leaf_names(tree: PyTree) -> list[str]:
+    """A readable name for every leaf of a state."""
+    paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
+    return [jax.tree_util.keystr(path, simple=True, separator=".") or "state" for path in paths]
+
+
+def _advance(
+    algorithm: Algorithm, data: PyTree, chain_keys: Key, plan: Plan, batch: Batch
+) -> Callable[[Array, PyTree], tuple[PyTree, Array, dict[str, Array]]]:
+    def advance(index: Array, state: PyTree) -> tuple[PyTree, Array, dict[str, Array]]:
+        default = jnp.result_type(float)
+        share = jnp.asarray(index, default) / jnp.maximum(plan.num_warmup, 1).astype(default)
+        progress = jnp.where(index < plan.num_warmup, share, jnp.ones_like(share))
+
+        def one(chain_key: Key, state: PyTree) -> tuple[PyTree, Array, dict[str, Array]]:
+            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 0)
+            new_state, info = algorithm.step(key, state, data, progress)
+            new_state = jax.tree.map(_strong, new_state)
+            flags = [_is_bad(name, leaf) for name, leaf in _float_leaves(new_state)]
+            bad = jnp.stack(flags) if flags else jnp.zeros((0,), bool)
+            return new_state, bad, info.overflow
+
+        axes = capacity_of(algorithm, state, batch)
+        state, bad, overflow = batch.over(one)(chain_keys, state)
+        unknown = sorted(set(overflow) - set(axes))
+        if unknown:
+            raise ValueError(
+                f"the step reports overflow of {unknown}, which the algorithm's capacity "
+                f"({sorted(axes) or 'none'}) does not name: it could not grow"
+            )
+        no = jnp.zeros((), bool)
+        return state, bad, {axis: jnp.any(overflow.get(axis, no)) for axis in axes}
+
+    return advance
+
+
+def _record(
+    algorithm: Algorithm, data: PyTree, chain_keys: Key, batch: Batch
+) -> Callable[[Array, PyTree], dict[str, Array]]:
+    def record(index: Array, state: PyTree) -> dict[str, Array]:
+        def one(chain_key: Key, state: PyTree) -> dict[str, Array]:
+            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 1)
+            draw = algorithm.record(key, state, data)
+            return {name: _strong(value) for name, value in draw.items()}
+
+        return batch.over(one)(chain_keys, state)
+
+    return record
+
+
+def _average(
+    algorithm: Algorithm, data: PyTree, chain_keys: Key, plan: Plan, batch: Batch
+) -> Callable[[Array, PyTree, dict[str, Array]], dict[str, Array]]:
+    def average(index: Array, state: PyTree, averages: dict[str, Array]) -> dict[str, Array]:
+        def one(chain_key: Key, state: PyTree, means: dict[str, Array]) -> dict[str, Array]:
+            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 2)
+            assert algorithm.average is not None
+            values = algorithm.average(key, state, data)
+            count = (index + 1 - plan.num_warmup) // plan.thin
+            return {
+                name: mean + (values[name].astype(mean.dtype) - mean) / count.astype(mean.dtype)
+                for name, mean in means.items()
+            }
+
+        return batch.over(one)(chain_keys, state, averages) if averages else averages
+
+    return average
+
+
+def _zero_averages(algorithm: Algorithm, key: Key, state: PyTree, data: PyTree) -> dict[str, Array]:
+    if algorithm.average is None:
+        return {}
+    shapes = jax.eval_shape(algorithm.average, key, state, data)
+    default = jnp.result_type(float)
+    return {
+        name: jnp.zeros(x.shape, x.dtype if jnp.issubdtype(x.dtype, jnp.inexact) else default)
+        for name, x in shapes.items()
+    }
+
+
+def _float_leaves(state: PyTree) -> list[tuple[str, Array]]:
+    named = zip(leaf_names(state), jax.tree.leaves(state), strict=True)
+    return [(name, leaf) for name, leaf in named if jnp.issubdtype(leaf.dtype, jnp.inexact)]
+
+
+def _is_bad(name: str, leaf: Array) -> Array:
+    finite = jnp.isfinite(leaf)
+    if name.rsplit(".", 1)[-1] == MAY_BE_MINUS_INFINITY:
+        # a particle of weight zero is no trouble
+        finite = finite | (leaf == -jnp.inf)
+    return ~jnp.all(finite)
+
+
+def _bad_log_joint(draw: dict[str, Array], kept: Array, chains: tuple[int, ...]) -> Array:
+    if "log_joint" not in draw:
+        return jnp.zeros((*chains, 1), bool)
+    return (kept & ~jnp.isfinite(draw["log_joint"]))[..., None]
+
+
+def _check_same_shapes(before: PyTree, after: PyTree) -> None:
+    if jax.tree.structure(before) != jax.tree.structure(after):
+        raise TypeError(
+            "the step returned a state of another structure: "
+            f"{jax.tree.structure(after)} instead of {jax.tree.structure(before)}"
+        )
+    leaves = zip(leaf_names(before), jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
+    for name, old, new in leaves:
+        if old.shape != new.shape or old.dtype != new.dtype:
+            raise TypeError(
+                f"the step changed {name} from {old.dtype}{list(old.shape)} "
+                f"to {new.dtype}{list(new.shape)}"
+            )
+
+
+def _strong(leaf: Any) -> Array:
+    leaf = jnp.asarray(leaf)
+    return jax.lax.convert_element_type(leaf, leaf.dtype) if _is_weak(leaf) else leaf
+
+
+def _is_weak(leaf: Array) -> bool:
+    return bool(getattr(leaf, "weak_type", False))
+
+
+def _pad(leaf: Array, shape: tuple[int, ...]) -> Array:
+    widths = [(0, wanted - there) for there, wanted in zip(leaf.shape, shape, strict=True)]
+    return jnp.pad(leaf, widths)
+
+
+def _zeros(shapes: PyTree) -> PyTree:
+    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def _choose(condition: Array, chosen: PyTree, otherwise: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), chosen, otherwise)
+
+
+def _any(flags: dict[str, Array]) -> Array:
+    result = jnp.zeros((), bool)
+    for flag in flags.values():
+        result = result | flag
+    return result

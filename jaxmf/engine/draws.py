@@ -1,0 +1,46 @@
+"""Kept draws on the host, zero-padded to the largest shape any of them has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class DrawStore:
+    """Draws of all chains, filled from the left, with room for `num_samples` of each.
+
+    The room is reserved at once but the system hands out pages only as they are written.
+    """
+
+    def __init__(self, num_chains: int, num_samples: int):
+        self.num_chains = num_chains
+        self.num_samples = num_samples
+        self.arrays: dict[str, np.ndarray] = {}
+
+    def put(self, chains: slice, start: int, draws: dict[str, np.ndarray]) -> None:
+        """Writes (chains, rows, ...) draws at rows `start` and on."""
+        for name, values in draws.items():
+            target = self._room(name, values.shape[2:], values.dtype)
+            rows = slice(start, start + values.shape[1])
+            cells = tuple(slice(0, size) for size in values.shape[2:])
+            target[(chains, rows, *cells)] = values
+
+    def get(self, start: int, stop: int) -> dict[str, np.ndarray]:
+        """The draws from row `start` up to `stop`, (chains, rows, ...)."""
+        return {name: values[:, start:stop] for name, values in self.arrays.items()}
+
+    def reserve(self, shapes: dict[str, tuple[tuple[int, ...], np.dtype]]) -> None:
+        """Makes room for draws of these shapes and dtypes."""
+        for name, (shape, dtype) in shapes.items():
+            self._room(name, shape, dtype)
+
+    def _room(self, name: str, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        have = self.arrays.get(name)
+        if have is not None:
+            shape = tuple(np.maximum(have.shape[2:], shape).tolist())
+            if have.shape[2:] == shape:
+                return have
+        room = np.zeros((self.num_chains, self.num_samples, *shape), dtype)
+        if have is not None:
+            room[(slice(None), slice(None), *(slice(0, size) for size in have.shape[2:]))] = have
+        self.arrays[name] = room
+        return room

@@ -1,0 +1,32 @@
+"""What besides settings and data decides the last bits of a run: versions, flags, device."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import jax
+
+
+def describe_environment() -> dict[str, Any]:
+    """Versions, XLA flags and device, as JSON."""
+    device = jax.devices()[0]
+    return {
+        "versions": {
+            "python": platform.python_version(),
+            **{name: _version(name) for name in ("jaxmf", "jax", "jaxlib", "numpy", "numpyro")},
+        },
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
+        "device": f"{device.platform} {device.device_kind}",
+        "machine": platform.machine(),
+        "default_matmul_precision": str(jax.config.jax_default_matmul_precision),
+    }
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None

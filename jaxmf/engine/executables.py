@@ -1,0 +1,138 @@
+"""Compiled programs, kept by the shapes of their arguments.
+
+`jax.jit` has a cache of its own; this one makes the compiled program available before it is run,
+so that its memory can be read first, and lets a test count what was compiled.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmf.types import PyTree
+
+MAX_EXECUTABLES = 256
+
+
+class Executable:
+    """One traced program, compiled when first wanted; safe to share between threads."""
+
+    def __init__(self, traced: Any):
+        self._traced = traced
+        self._lock = threading.Lock()
+        self._compiled: Any = None
+
+    @property
+    def shapes(self) -> PyTree:
+        """Shapes and dtypes of what the program returns."""
+        return shapes_of(self._traced.out_info)
+
+    @property
+    def compiled(self) -> Any:
+        """The compiled program."""
+        with self._lock:
+            if self._compiled is None:
+                self._compiled = self._traced.lower().compile()
+                CACHE.num_compilations += 1
+            return self._compiled
+
+    def __call__(self, *args: PyTree) -> PyTree:
+        return self.compiled(*args)
+
+    def memory(self) -> tuple[int, int]:
+        """Bytes of the arguments, and bytes needed beside them, on each device."""
+        stats = self.compiled.memory_analysis()
+        if stats is None:
+            return 0, 0
+        beside = (
+            stats.temp_size_in_bytes
+            + stats.output_size_in_bytes
+            - stats.alias_size_in_bytes
+            + stats.generated_code_size_in_bytes
+        )
+        return stats.argument_size_in_bytes, max(beside, 0)
+
+
+class ExecutableCache:
+    """Executables by function, tree structure, shapes, dtypes and shardings; the oldest leave."""
+
+    def __init__(self, max_size: int):
+        self.num_compilations = 0
+        self._max_size = max_size
+        self._lock = threading.Lock()
+        self._entries: OrderedDict[Hashable, Executable] = OrderedDict()
+
+    def get(
+        self, function: Callable, args: tuple, static: dict[str, Hashable], **jit_options: Any
+    ) -> Executable:
+        """The program of `function` for arguments like `args`, traced if it is new.
+
+        Args:
+            function: a module-level function ``(*args, **static)``.
+            args: arrays, or `jax.ShapeDtypeStruct` in their place.
+            static: options the program is specialised to.
+            **jit_options: passed to `jax.jit`; only as a function of `args` and `static`.
+        """
+        key = _signature(function, args, static)
+        with self._lock:
+            found = self._entries.get(key)
+            if found is None:
+
+                def program(*args: PyTree) -> PyTree:
+                    return function(*args, **static)
+
+                found = Executable(jax.jit(program, **jit_options).trace(*args))
+                self._entries[key] = found
+                while len(self._entries) > self._max_size:
+                    self._entries.popitem(last=False)
+            self._entries.move_to_end(key)
+            return found
+
+    def clear(self) -> None:
+        """Forgets all programs."""
+        with self._lock:
+            self._entries.clear()
+
+
+CACHE = ExecutableCache(MAX_EXECUTABLES)
+
+
+def shapes_of(tree: PyTree, sharding: Any = None) -> PyTree:
+    """The tree with every array replaced by its shape and dtype."""
+    return jax.tree.map(
+        lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
+    )
+
+
+def num_bytes(tree: PyTree) -> int:
+    """Bytes of the arrays of a tree of arrays or shapes."""
+    return sum(
+        int(np.prod(leaf.shape, dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
+def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> Hashable:
+    leaves, structure = jax.tree.flatten(args)
+    config = jax.config
+    return (
+        function,
+        structure,
+        tuple(_leaf_signature(leaf) for leaf in leaves),
+        tuple(sorted(static.items(), key=lambda item: item[0])),
+        config.jax_enable_x64,
+        config.jax_default_matmul_precision,
+        config.jax_debug_nans,
+        config.jax_numpy_dtype_promotion,
+        config.jax_numpy_rank_promotion,
+    )
+
+
+def _leaf_signature(leaf: Any) -> Hashable:
+    weak = bool(getattr(leaf, "weak_type", False))
+    return tuple(leaf.shape), str(leaf.dtype), weak, getattr(leaf, "sharding", None)

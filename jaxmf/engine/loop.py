@@ -1,0 +1,123 @@
+"""The host loop itself: chunk, take the draws, show, save, decide how long the next chunk is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxmf.engine.interrupt import Interrupts
+from jaxmf.engine.program import Group, Program, Progress
+from jaxmf.engine.progress import Display, Report, mean_scalars
+from jaxmf.engine.progression import Progression
+from jaxmf.engine.result import NonFiniteError
+from jaxmf.engine.storage import Storage
+
+MAX_CHUNK_GROWTH = 8
+
+
+class Loop:
+    """Drives the groups of a run to their end.
+
+    Args:
+        program: what advances a group.
+        progression: where the run is; changed in place.
+        storage: where checkpoints go, if anywhere.
+        chunk_seconds: aim for the length of a chunk.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        progression: Progression,
+        storage: Storage | None,
+        chunk_seconds: float,
+    ):
+        self._program = program
+        self._progression = progression
+        self._storage = storage
+        self._chunk_seconds = chunk_seconds
+        self._num_workers = num_workers(len(progression.groups))
+
+    def go(self, display: Display, interrupts: Interrupts) -> bool:
+        """Runs to the end, or to the first interrupt; says which.
+
+        Raises:
+            NonFiniteError: at the first quantity that is not finite.
+        """
+        now, length = self._progression, 1
+        total = now.schedule.num_steps
+        with self._mapping() as over_groups:
+            while now.step < total and not interrupts.requested:
+                start = now.step
+                end = min(start + length, total)
+                chunks = over_groups(partial(self._program.advance, end=end))
+                seconds_per_step = self._take(chunks, start, end)
+                length = next_length(length, seconds_per_step, self._chunk_seconds)
+                try:
+                    display.show(self._report(chunks, seconds_per_step))
+                except KeyboardInterrupt:
+                    interrupts.requested = True
+                if self._storage is not None:
+                    finished = now.step >= total
+                    self._storage.save(now, at_once=finished or interrupts.requested)
+        return now.step >= total
+
+    @contextlib.contextmanager
+    def _mapping(self) -> Iterator[Callable[[Callable[[Group], Progress]], list[Progress]]]:
+        groups = self._progression.groups
+        if self._num_workers == 1:
+            yield lambda function: [function(group) for group in groups]
+        else:
+            # compiled programs let go of the interpreter's lock: chains run at the same time
+            with ThreadPoolExecutor(self._num_workers) as pool:
+                yield lambda function: list(pool.map(function, groups))
+
+    def _take(self, chunks: list[Progress], start: int, end: int) -> float:
+        now = self._progression
+        for chunk in chunks:
+            if chunk.failure is not None:
+                folder = None if self._storage is None else self._storage.path
+                raise NonFiniteError(chunk.failure, folder)
+        for group, chunk in zip(now.groups, chunks, strict=True):
+            row = now.schedule.num_draws(start) - now.num_dropped
+            for draws, num_rows in zip(chunk.draws, chunk.rows, strict=True):
+                now.store.put(group.chains, row, draws)
+                row += num_rows
+        return sum(chunk.seconds for chunk in chunks) / self._num_workers / (end - start)
+
+    def _report(self, chunks: list[Progress], seconds_per_step: float) -> Report:
+        now, schedule = self._progression, self._progression.schedule
+        scalars: dict[str, Any] = {
+            name: [chunk.scalars[name] for chunk in chunks] for name in chunks[0].scalars
+        }
+        return Report(
+            step=now.step,
+            num_steps=schedule.num_steps,
+            num_warmup=schedule.num_warmup,
+            seconds_left=(schedule.num_steps - now.step) * seconds_per_step,
+            scalars=mean_scalars(scalars),
+        )
+
+
+def next_length(length: int, seconds_per_step: float, chunk_seconds: float) -> int:
+    """Steps of the next chunk, so that it takes about `chunk_seconds`.
+
+    Example:
+        >>> next_length(100, seconds_per_step=0.004, chunk_seconds=1.0)
+        250
+    """
+    aim = chunk_seconds / max(seconds_per_step, 1e-9)
+    return max(1, min(int(aim), MAX_CHUNK_GROWTH * length))
+
+
+def num_workers(num_groups: int) -> int:
+    """How many groups run at once: on CPU as many as there are cores, else one."""
+    if jax.default_backend() != "cpu":
+        return 1
+    return max(1, min(num_groups, len(os.sched_getaffinity(0))))

@@ -1,0 +1,146 @@
+"""How much memory a run needs, and a refusal in words when it cannot have it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from jaxmf.engine.executables import Executable, num_bytes
+from jaxmf.types import PyTree
+
+
+class Needs(NamedTuple):
+    """Bytes a run needs on its fullest device, by purpose.
+
+    Attributes:
+        data: the data and the numbers of the model.
+        states: the states of all chains.
+        working: what the compiled steps need beside them, for all chains that run at once.
+        draws: the kept draws on the host, counted where host and device share their memory.
+    """
+
+    data: int
+    states: int
+    working: int
+    draws: int
+
+
+class MemoryGuard:
+    """Refuses programs that do not fit beside what the run keeps.
+
+    Args:
+        constants: data and algorithm, on the device already.
+        num_groups: groups of chains, each with a state.
+        num_at_once: how many of them run at the same time.
+        num_draws: draws to keep of each chain.
+        limit: bytes the run may take; the free memory, measured now, if None.
+    """
+
+    def __init__(
+        self,
+        constants: PyTree,
+        *,
+        num_groups: int,
+        num_at_once: int,
+        num_draws: int,
+        limit: int | None,
+    ):
+        self._data = num_bytes(constants)
+        self._num_groups = num_groups
+        self._num_at_once = num_at_once
+        self._num_draws = num_draws
+        device = jax.devices()[0]
+        self._shares_host = device.platform == "cpu"
+        self._limit = available_bytes(device) if limit is None else limit
+        self._host_limit = available_host_bytes()
+        self._approved: set[int] = set()
+
+    def approve(self, program: Executable) -> None:
+        """Checks a chunk's program before it runs.
+
+        Raises:
+            MemoryError: if it does not fit.
+        """
+        if id(program) in self._approved:
+            return
+        arguments, beside = program.memory()
+        draws = 0
+        for rows in program.shapes.draws.values():
+            draws += num_bytes(rows) // max(1, rows.shape[0]) * self._num_draws * self._num_groups
+        states = max(0, arguments - self._data) * self._num_groups
+        needs = Needs(self._data, states, beside * self._num_at_once, draws)
+        if self._shares_host:
+            refuse_if_too_large(needs, self._limit)
+        else:
+            refuse_if_too_large(needs._replace(draws=0), self._limit)
+            refuse_if_too_large(Needs(0, 0, 0, draws), self._host_limit)
+        self._approved.add(id(program))
+
+
+def available_bytes(device: jax.Device) -> int | None:
+    """Bytes a new run may take on the device; None where nothing is known."""
+    if device.platform == "cpu":
+        return available_host_bytes()
+    stats = device.memory_stats() or {}
+    if "bytes_limit" not in stats:
+        return None
+    return int(stats["bytes_limit"]) - int(stats.get("bytes_in_use", 0))
+
+
+def available_host_bytes() -> int | None:
+    """Bytes free on this machine, or in this container where it has a limit of its own."""
+    found = []
+    meminfo = _read("/proc/meminfo")
+    for line in meminfo.splitlines():
+        if line.startswith("MemAvailable:"):
+            found.append(int(line.split()[1]) * 1024)
+    limit, used = _read("/sys/fs/cgroup/memory.max"), _read("/sys/fs/cgroup/memory.current")
+    if limit.strip().isdigit() and used.strip().isdigit():
+        reclaimable = [
+            int(line.split()[1])
+            for line in _read("/sys/fs/cgroup/memory.stat").splitlines()
+            if line.startswith("inactive_file ")
+        ]
+        found.append(int(limit) - int(used) + sum(reclaimable))
+    return min(found) if found else None
+
+
+def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
+    """Checks an estimate against the limit.
+
+    Raises:
+        MemoryError: with both figures, where the memory goes, and what to lower.
+    """
+    total = sum(needs)
+    if limit is None or total <= limit:
+        return
+    parts = ", ".join(f"{name} {in_words(size)}" for name, size in needs._asdict().items())
+    raise MemoryError(
+        f"this run needs about {in_words(total)} ({parts}) and {in_words(limit)} are available. "
+        "Lower num_chains, the number of particles (or their batch_size) or the capacity, or keep "
+        "less with a smaller num_samples; memory_limit sets another limit in bytes"
+    )
+
+
+def in_words(size: int) -> str:
+    """A size in bytes as people read it.
+
+    Example:
+        >>> in_words(3_200_000)
+        '3.2 MB'
+    """
+    value = float(size)
+    for unit in ("B", "kB", "MB"):
+        if abs(value) < 1000:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.1f} GB"
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except OSError:
+        return ""

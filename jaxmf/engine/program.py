@@ -1,0 +1,231 @@
+"""An algorithm, its data and a group of chains: start, advance, grow, by compiled programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.chunk import (
+    Plan,
+    capacity_of,
+    grow_chain,
+    quantity_names,
+    record_draw,
+    run_chunk,
+    start_chain,
+)
+from jaxmf.engine.executables import CACHE, Executable, num_bytes, shapes_of
+from jaxmf.engine.sharding import Placement
+from jaxmf.types import Key, PyTree
+
+# a chunk's draws wait on the device in a buffer of a fixed number of rows, so that one program
+# serves every length: as many as fit these bytes, a power of two
+BUFFER_BYTES = 32 * 2**20
+MAX_BUFFER_ROWS = 2**14
+
+
+@dataclass
+class Group:
+    """Chains that one program advances: one chain, or all of them along a leading axis."""
+
+    chains: slice
+    keys: Key
+    state: PyTree
+    averages: dict[str, Any]
+    step: int
+    capacity: dict[str, int]
+
+
+class Failure(NamedTuple):
+    """What was not finite, in which chain and at which step (counted from 0)."""
+
+    quantity: str
+    chain: int
+    step: int
+
+
+@dataclass
+class Progress:
+    """What a group did in a chunk.
+
+    Attributes:
+        draws: pieces of kept draws in order, each name -> (chains, rows, ...).
+        scalars: name -> (chains,), of the last record.
+        seconds: time spent running, compilation left out.
+        failure: what stopped it, if anything.
+    """
+
+    draws: list[dict[str, np.ndarray]] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+    scalars: dict[str, np.ndarray] = field(default_factory=dict)
+    seconds: float = 0.0
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Program:
+    """An algorithm bound to its data and to devices.
+
+    Attributes:
+        algorithm, data: on their devices.
+        placement: one chain or many a program, and where they lie.
+        num_warmup, thin: which steps are kept.
+        approve: called with every chunk program before it runs; raises if it is too large.
+    """
+
+    algorithm: Algorithm
+    data: PyTree
+    placement: Placement
+    num_warmup: int
+    thin: int
+    approve: Callable[[Executable], None] = lambda executable: None
+    _chunk_programs: dict[tuple, Executable] = field(default_factory=dict)
+
+    def start_program(self, keys: Key) -> Executable:
+        """The program that starts a group."""
+        return self._get(start_chain, (self.algorithm, self.data, keys))
+
+    def shapes(self, keys: Key, capacity: dict[str, int] | None = None) -> tuple[PyTree, dict]:
+        """Shapes of state and averages of a group, at this capacity."""
+        shapes = self.start_program(keys).shapes
+        shapes = shapes_of(shapes, self.placement.chains)
+        if not capacity or self.capacity(shapes[0]) == capacity:
+            return shapes
+        grown = self._grow_program(keys, *shapes, capacity).shapes
+        return shapes_of(grown, self.placement.chains)
+
+    def capacity(self, state: PyTree) -> dict[str, int]:
+        """Sizes of the growing axes."""
+        return capacity_of(self.algorithm, state, self.placement.batch)
+
+    def draw_shapes(self, keys: Key, state: PyTree) -> tuple[tuple[str, Any], ...]:
+        """Names, shapes and dtypes of a draw of the group."""
+        state = shapes_of(state, self.placement.chains)
+        traced = self._get(record_draw, (self.algorithm, self.data, keys, state))
+        return tuple(sorted(traced.shapes.items()))
+
+    def chunk_program(self, keys: Key, state: PyTree, averages: dict) -> Executable:
+        """The program that advances a group of this state's shapes."""
+        known = tuple(leaf.shape for leaf in jax.tree.leaves(state))
+        if known not in self._chunk_programs:
+            shapes = shapes_of((state, averages), self.placement.chains)
+            draw_shapes = self.draw_shapes(keys, state)
+            args = (self.algorithm, self.data, keys, *shapes, self._plan(0, 0))
+            num_rows = _num_rows(num_bytes(dict(draw_shapes)))
+            self._chunk_programs[known] = self._get(
+                run_chunk, args, draw_shapes=draw_shapes, num_rows=num_rows
+            )
+        return self._chunk_programs[known]
+
+    def start(self, keys: Key, chains: slice) -> Group:
+        """A group before its first step."""
+        with self.placement.context():
+            state, averages = self.start_program(keys)(self.algorithm, self.data, keys)
+        return Group(
+            chains=chains,
+            keys=keys,
+            state=state,
+            averages=averages,
+            step=0,
+            capacity=self.capacity(state),
+        )
+
+    def grow(self, group: Group, sizes: dict[str, int]) -> None:
+        """Gives a group larger capacity on the named axes."""
+        before = group.capacity
+        wanted = before | sizes
+        if wanted == before:
+            return
+        shapes = shapes_of((group.state, group.averages), self.placement.chains)
+        program = self._grow_program(group.keys, *shapes, wanted)
+        with self.placement.context():
+            group.state, group.averages = program(
+                self.algorithm, self.data, group.keys, group.state, group.averages
+            )
+        if self.capacity(group.state) != wanted:
+            raise ValueError(
+                f"the algorithm's grow was asked for the sizes {wanted} and gave "
+                f"{self.capacity(group.state)}"
+            )
+        group.capacity = wanted
+
+    def advance(self, group: Group, end: int) -> Progress:
+        """Takes a group up to step `end`, growing it on the way where a step overflows.
+
+        A step that overflows is repeated with the same key at larger capacity: drawing it anew
+        would favour paths that need less room.
+        """
+        progress = Progress()
+        while group.step < end and progress.failure is None:
+            program = self.chunk_program(group.keys, group.state, group.averages)
+            self.approve(program)
+            _ = program.compiled
+            began = time.perf_counter()
+            with self.placement.context():
+                outcome = program(
+                    self.algorithm,
+                    self.data,
+                    group.keys,
+                    group.state,
+                    group.averages,
+                    self._plan(group.step, end),
+                )
+            group.state, group.averages = outcome.state, outcome.averages
+            num_draws, step, overflow, bad, scalars = jax.device_get(
+                (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad, outcome.scalars)
+            )
+            group.step = int(step)
+            self._keep(progress, outcome.draws, int(num_draws))
+            progress.seconds += time.perf_counter() - began
+            progress.scalars = {name: np.atleast_1d(value) for name, value in scalars.items()}
+            full = [axis for axis, flag in overflow.items() if flag]
+            if full:
+                self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
+            elif bad.any():
+                progress.failure = self._explain(group, np.atleast_2d(bad))
+        return progress
+
+    def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int) -> None:
+        if not num_draws:
+            return
+        piece = {}
+        for name, buffer in draws.items():
+            rows = np.asarray(buffer)[:num_draws]
+            rows = np.moveaxis(rows, 1, 0) if self.placement.batch.batched else rows[None]
+            piece[name] = np.array(rows)
+        progress.draws.append(piece)
+        progress.rows.append(num_draws)
+
+    def _explain(self, group: Group, bad: np.ndarray) -> Failure:
+        chain, quantity = np.argwhere(bad)[0]
+        return Failure(
+            quantity=quantity_names(group.state)[quantity],
+            chain=range(*group.chains.indices(group.chains.stop))[chain],
+            step=group.step,
+        )
+
+    def _plan(self, step: int, end: int) -> Plan:
+        numbers = (step, end, self.num_warmup, self.thin)
+        return Plan(*(np.asarray(number, np.int32) for number in numbers))
+
+    def _grow_program(
+        self, keys: Key, state: PyTree, averages: dict, capacity: dict[str, int]
+    ) -> Executable:
+        args = (self.algorithm, self.data, keys, state, averages)
+        return self._get(grow_chain, args, sizes=tuple(sorted(capacity.items())))
+
+    def _get(self, function: Callable, args: tuple, **static: Any) -> Executable:
+        options = self.placement.options(function.__name__)
+        with self.placement.context():
+            return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+
+
+def _num_rows(bytes_per_draw: int) -> int:
+    rows = max(1, min(BUFFER_BYTES // max(1, bytes_per_draw), MAX_BUFFER_ROWS))
+    return 1 << (rows.bit_length() - 1)

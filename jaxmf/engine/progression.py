@@ -1,0 +1,157 @@
+"""A run under way on the host: how it starts, anew or from an earlier one, and what it ends as."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.engine.chunk import Batch, capacity_of, leaf_names
+from jaxmf.engine.draws import DrawStore
+from jaxmf.engine.program import Group, Program
+from jaxmf.engine.result import Run, Schedule
+from jaxmf.types import Key, PyTree
+
+
+@dataclass
+class Progression:
+    """A run under way: its groups of chains, what they kept, and the time so far.
+
+    Attributes:
+        schedule: steps and draws there are to be.
+        groups: the chains.
+        store: the draws kept.
+        num_dropped: draws of an earlier run that the store was not given.
+        seconds_before: time of earlier parts of a resumed run.
+        num_saved: draws of the store that are in a checkpoint.
+    """
+
+    schedule: Schedule
+    groups: list[Group]
+    store: DrawStore
+    num_dropped: int = 0
+    seconds_before: float = 0.0
+    num_saved: int = 0
+    began: float = field(default_factory=time.perf_counter)
+
+    @property
+    def step(self) -> int:
+        """Steps done by every chain."""
+        return min(group.step for group in self.groups)
+
+    @property
+    def num_stored(self) -> int:
+        """Draws in the store."""
+        return self.schedule.num_draws(self.step) - self.num_dropped
+
+    @property
+    def seconds(self) -> float:
+        """Wall time so far."""
+        return self.seconds_before + time.perf_counter() - self.began
+
+
+def start_anew(program: Program, keys: list[tuple[slice, Key]], schedule: Schedule) -> Progression:
+    """All chains before their first step."""
+    groups = [program.start(key, chains) for chains, key in keys]
+    return Progression(schedule, groups, DrawStore(_num_chains(keys), schedule.num_samples))
+
+
+def start_from(
+    program: Program, keys: list[tuple[slice, Key]], schedule: Schedule, initial: Run
+) -> Progression:
+    """All chains where an earlier run left them.
+
+    Raises:
+        ValueError: if its state is not one of this algorithm and these chains.
+    """
+    batched = program.placement.batch.batched
+    capacity = capacity_of(program.algorithm, initial.state, Batch(batched=True))
+    groups = []
+    for chains, key in keys:
+        shapes, _ = program.shapes(key, capacity)
+        pick = chains if batched else chains.start
+        own = jax.tree.map(lambda leaf, pick=pick: leaf[pick], (initial.state, initial.averages))
+        _check_like(own[0], shapes, _num_chains(keys))
+        state, averages = program.placement.put_chains(own)
+        groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
+    num_given = min((x.shape[1] for x in initial.draws.values()), default=0)
+    num_dropped = initial.num_draws - num_given
+    store = DrawStore(_num_chains(keys), schedule.num_samples - num_dropped)
+    store.put(slice(None), 0, initial.draws)
+    return Progression(
+        schedule, groups, store, num_dropped=num_dropped, seconds_before=initial.seconds
+    )
+
+
+def finish(program: Program, progression: Progression) -> Run:
+    """What a run gives back, complete or interrupted."""
+    seconds = progression.seconds
+    groups, schedule = progression.groups, progression.schedule
+    sizes = [group.capacity for group in groups]
+    common = {axis: max(size[axis] for size in sizes) for axis in sizes[0]}
+    for group in groups:
+        program.grow(group, common)
+    store = progression.store
+    store.reserve(_draw_shapes(program, groups[0]))
+    state, averages = _gather(groups, batched=program.placement.batch.batched)
+    return Run(
+        draws=store.get(0, progression.num_stored),
+        averages=averages,
+        state=state,
+        num_steps=progression.step,
+        num_warmup=schedule.num_warmup,
+        complete=progression.step >= schedule.num_steps,
+        seconds=seconds,
+        capacity=common,
+        num_draws=schedule.num_draws(progression.step),
+        thin=schedule.thin,
+    )
+
+
+def _draw_shapes(program: Program, group: Group) -> dict[str, tuple[tuple[int, ...], Any]]:
+    num_axes = program.placement.batch.num_axes
+    shapes = program.draw_shapes(group.keys, group.state)
+    return {name: (x.shape[num_axes:], x.dtype) for name, x in shapes}
+
+
+def _gather(groups: list[Group], *, batched: bool) -> tuple[PyTree, dict[str, np.ndarray]]:
+    trees = [(group.state, group.averages) for group in groups]
+    if batched:
+        return jax.tree.map(_to_host, trees[0])
+    return jax.tree.map(lambda *leaves: _stack(leaves), *trees)
+
+
+def _stack(leaves: tuple[Any, ...]) -> Any:
+    if jax.dtypes.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+        return jnp.stack(leaves)
+    return np.stack([np.asarray(leaf) for leaf in leaves])
+
+
+def _to_host(leaf: Any) -> Any:
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf if is_key else np.array(leaf)
+
+
+def _check_like(state: PyTree, shapes: PyTree, num_chains: int) -> None:
+    found = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", state)
+    wanted = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", shapes)
+    if jax.tree.structure(found) != jax.tree.structure(wanted):
+        raise ValueError(
+            f"initial: its state has the structure {jax.tree.structure(found)}, and this "
+            f"algorithm's has {jax.tree.structure(wanted)}; it is a run of another algorithm"
+        )
+    pairs = zip(leaf_names(shapes), jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    for name, there, needed in pairs:
+        if there != needed:
+            raise ValueError(
+                f"initial: {name} of its state is {there} and should be {needed} for these data "
+                f"and num_chains={num_chains}"
+            )
+
+
+def _num_chains(keys: list[tuple[slice, Key]]) -> int:
+    return keys[-1][0].stop

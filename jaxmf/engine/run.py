@@ -1,0 +1,249 @@
+"""The way in: one function that runs any algorithm.
+
+`loop.py` is the host loop, `program.py` its compiled programs, `chunk.py` what is compiled.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.interrupt import Interrupts
+from jaxmf.engine.loop import Loop, num_workers
+from jaxmf.engine.memory import MemoryGuard
+from jaxmf.engine.program import Program
+from jaxmf.engine.progress import Display, Report
+from jaxmf.engine.progression import finish, start_anew, start_from
+from jaxmf.engine.result import Run, Schedule
+from jaxmf.engine.sharding import Placement, validate_mesh
+from jaxmf.engine.storage import Storage
+from jaxmf.types import Key, PyTree, Seed
+
+
+def run(
+    algorithm: Algorithm,
+    data: PyTree,
+    *,
+    seed: Seed = 0,
+    num_warmup: int = 0,
+    num_samples: int,
+    thin: int = 1,
+    num_chains: int = 1,
+    chain_method: str = "auto",
+    mesh: Mesh | None = None,
+    chunk_seconds: float = 1.0,
+    progress: bool | Callable[[Report], None] | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    checkpoint_seconds: float = 10.0,
+    resume: bool = False,
+    memory_limit: int | None = None,
+    identity: dict[str, Any] | None = None,
+    initial: Run | None = None,
+) -> Run:
+    """Runs an algorithm and gives back its draws and last state.
+
+    Chain c has the key ``fold_in(seed, c)``, its step s the key ``fold_in(chain key, s)``: a
+    result depends neither on how the run is cut into chunks nor on where it was stopped and
+    resumed.
+
+    Args:
+        algorithm: what to run.
+        data: a pytree of arrays, passed to every function of the algorithm.
+        seed: a whole number or a typed key.
+        num_warmup: steps before the first that may be kept.
+        num_samples: draws to keep of each chain.
+        thin: steps a kept draw, so that ``num_warmup + thin * num_samples`` steps are done.
+        num_chains: independent chains.
+        chain_method: "vectorized" advances all chains in one program, "sequential" each by itself
+            (on CPU as many at once as there are cores), "auto" is sequential on CPU and
+            vectorized elsewhere.
+        mesh: devices to spread the chains over, along its axis "chain".
+        chunk_seconds: aim for the time between two looks of the host.
+        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
+            called with a `Report` after every chunk.
+        checkpoint: folder to write checkpoints to.
+        checkpoint_seconds: least time between two of them; 0 for one a chunk.
+        resume: go on with the run in the folder; started anew if nothing was saved yet. A run
+            that is done is given back at once; one may ask for more draws than it has.
+        memory_limit: bytes the run may take; the free memory of the device if None.
+        identity: what model and data these are, written as JSON; a resumed run must agree.
+        initial: an earlier run to go on from: `num_samples` more draws follow its own.
+
+    Returns:
+        A Run.
+
+    Raises:
+        NonFiniteError: if a state or a kept log joint is not finite.
+        MemoryError: if the run cannot fit.
+        ValueError: for wrong settings or a wrong checkpoint.
+
+    Example:
+        >>> import jax
+        >>> from jaxmf.engine import Info, algorithm, run
+        >>> def step(key, state, data, progress):
+        ...     return 0.5 * state + jax.random.normal(key), Info(overflow={})
+        >>> walk = algorithm(
+        ...     init=lambda key, data: 0.0, step=step, record=lambda key, state, data: {"x": state}
+        ... )
+        >>> run(walk, None, num_warmup=10, num_samples=100, num_chains=2).draws["x"].shape
+        (2, 100)
+    """
+    schedule = _schedule(num_warmup, num_samples, thin, initial)
+    _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
+    validate_mesh(mesh, num_chains)
+    if checkpoint is None and resume:
+        raise ValueError("resume=True needs checkpoint, the folder of the run to go on with")
+    batched = _is_vectorized(chain_method, mesh)
+    placement = Placement(mesh, batched=batched)
+    program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
+    keys = _group_keys(seed, num_chains, placement)
+    storage, progression = None, None
+    if checkpoint is not None:
+        header = _header(seed, schedule, num_chains, placement, identity)
+        storage = Storage(checkpoint, header, seconds=checkpoint_seconds)
+        progression = storage.open(program, keys, schedule, resume=resume)
+    if progression is None:
+        program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+        if initial is None:
+            progression = start_anew(program, keys, schedule)
+        else:
+            progression = start_from(program, keys, schedule, initial)
+    if progression.step < schedule.num_steps:
+        with Display(progress) as display, Interrupts() as interrupts:
+            Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+    elif storage is not None:
+        storage.save(progression, at_once=True)
+    return finish(program, progression)
+
+
+def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:
+    for name, value, least in (
+        ("num_warmup", num_warmup, 0),
+        ("num_samples", num_samples, 0),
+        ("thin", thin, 1),
+    ):
+        _require_count(name, value, least)
+    if initial is None:
+        return Schedule(num_warmup, num_samples, thin)
+    if initial.state is None:
+        raise ValueError("initial: this run has no state to go on from")
+    if num_warmup not in (0, initial.num_warmup):
+        raise ValueError(
+            f"num_warmup={num_warmup}, but the initial run has {initial.num_warmup}; leave it out"
+        )
+    if thin != initial.thin:
+        raise ValueError(f"thin={thin}, but the initial run has thin={initial.thin}")
+    return Schedule(initial.num_warmup, initial.num_draws + num_samples, thin)
+
+
+def _validate(
+    num_chains: int, chain_method: str, chunk_seconds: float, checkpoint_seconds: float
+) -> None:
+    _require_count("num_chains", num_chains, 1)
+    if chain_method not in ("auto", "sequential", "vectorized"):
+        raise ValueError(
+            f"chain_method must be 'auto', 'sequential' or 'vectorized', not {chain_method!r}"
+        )
+    if not chunk_seconds > 0:
+        raise ValueError(f"chunk_seconds must be positive, not {chunk_seconds!r}")
+    if not checkpoint_seconds >= 0:
+        raise ValueError(f"checkpoint_seconds must not be negative, not {checkpoint_seconds!r}")
+
+
+def _require_count(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+
+
+def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
+    if mesh is not None:
+        if chain_method == "sequential":
+            raise ValueError("chain_method='sequential' cannot use a mesh; leave one of them out")
+        return True
+    if chain_method == "auto":
+        return jax.default_backend() != "cpu"
+    return chain_method == "vectorized"
+
+
+def _make_program(
+    algorithm: Algorithm,
+    data: PyTree,
+    placement: Placement,
+    schedule: Schedule,
+    num_chains: int,
+    memory_limit: int | None,
+) -> Program:
+    algorithm, data = placement.put_everywhere((algorithm, data))
+    num_groups = 1 if placement.batch.batched else num_chains
+    guard = MemoryGuard(
+        (algorithm, data),
+        num_groups=num_groups,
+        num_at_once=num_workers(num_groups),
+        num_draws=schedule.num_samples,
+        limit=memory_limit,
+    )
+    return Program(
+        algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
+    )
+
+
+def _group_keys(seed: Seed, num_chains: int, placement: Placement) -> list[tuple[slice, Key]]:
+    key = as_key(seed)
+    keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(key, jnp.arange(num_chains))
+    if placement.batch.batched:
+        return [(slice(0, num_chains), placement.put_chains(keys))]
+    words, impl = np.asarray(jax.random.key_data(keys)), jax.random.key_impl(keys)
+    return [
+        (slice(chain, chain + 1), jax.random.wrap_key_data(words[chain], impl=impl))
+        for chain in range(num_chains)
+    ]
+
+
+def as_key(seed: Seed) -> Key:
+    """A typed key from a whole number or a typed key.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        return jax.random.key(int(seed))
+    is_key = isinstance(seed, jax.Array) and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    if not is_key or seed.shape != ():
+        raise TypeError(
+            f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}"
+        )
+    return seed
+
+
+def _header(
+    seed: Seed,
+    schedule: Schedule,
+    num_chains: int,
+    placement: Placement,
+    identity: dict[str, Any] | None,
+) -> dict[str, Any]:
+    key = as_key(seed)
+    mesh = placement.mesh
+    return {
+        "settings": {
+            "seed": [str(jax.random.key_impl(key)), *jax.random.key_data(key).ravel().tolist()],
+            "num_warmup": schedule.num_warmup,
+            "thin": schedule.thin,
+            "num_chains": num_chains,
+            "chain_method": "vectorized" if placement.batch.batched else "sequential",
+            "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
+            "x64": bool(jax.config.jax_enable_x64),
+        },
+        "identity": identity or {},
+        "environment": describe_environment(),
+    }

@@ -1,0 +1,99 @@
+"""Where chains and data lie: on one device, or over the devices of a mesh."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxmf.engine.chunk import Batch, Outcome
+from jaxmf.types import PyTree
+
+CHAIN_AXIS = "chain"
+
+
+class Placement:
+    """Puts the chain axis on the mesh's axis "chain" and everything else on every device.
+
+    Other axes of the mesh (particles) are for the algorithm, which may constrain its arrays to
+    them: its programs are traced with the mesh in place.
+    """
+
+    def __init__(self, mesh: Mesh | None, *, batched: bool):
+        if mesh is not None:
+            # sharding by propagation, whatever the axis types the mesh was made with
+            mesh = Mesh(mesh.devices, mesh.axis_names)
+        self.mesh = mesh
+        on_mesh = mesh is not None and CHAIN_AXIS in mesh.axis_names
+        self.batch = Batch(batched=batched, spmd_axis=CHAIN_AXIS if on_mesh else None)
+
+    def context(self) -> contextlib.AbstractContextManager[Any]:
+        """The mesh in place while tracing and running; nothing without one."""
+        return contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
+
+    @property
+    def chains(self) -> NamedSharding | None:
+        """Sharding of arrays with a leading chain axis."""
+        return self._sharding(self.batch.spmd_axis)
+
+    def put_everywhere(self, tree: PyTree) -> PyTree:
+        """Arrays on every device."""
+        return self._put(tree, self._sharding())
+
+    def put_chains(self, tree: PyTree) -> PyTree:
+        """Arrays with a leading chain axis, each device holding its chains."""
+        return self._put(tree, self.chains)
+
+    def options(self, function_name: str) -> dict[str, Any]:
+        """Options of `jax.jit` for the programs of the engine."""
+        options: dict[str, Any] = {}
+        if function_name == "run_chunk":
+            options["donate_argnums"] = (3, 4)
+        if self.mesh is not None:
+            everywhere = self._sharding()
+            options["out_shardings"] = self.chains
+            if function_name == "run_chunk":
+                options["out_shardings"] = Outcome(
+                    state=self.chains,
+                    averages=self.chains,
+                    draws=self._sharding(None, self.batch.spmd_axis),
+                    num_draws=everywhere,
+                    step=everywhere,
+                    overflow=everywhere,
+                    bad=everywhere,
+                    scalars=everywhere,
+                )
+        return options
+
+    def _sharding(self, *axes: str | None) -> NamedSharding | None:
+        return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def _put(self, tree: PyTree, sharding: NamedSharding | None) -> PyTree:
+        place: Callable[[Any], Any] = jnp.asarray
+        if sharding is not None:
+
+            def place(leaf: Any) -> Any:
+                return jax.device_put(jnp.asarray(leaf), sharding)
+
+        return jax.tree.map(place, tree)
+
+
+def validate_mesh(mesh: Any, num_chains: int) -> None:
+    """Checks that the chains can be spread over the mesh."""
+    if mesh is None:
+        return
+    if not isinstance(mesh, Mesh):
+        raise TypeError(f"mesh must be a jax.sharding.Mesh, not {type(mesh).__name__}")
+    if CHAIN_AXIS not in mesh.axis_names:
+        return
+    num_devices = int(np.asarray(mesh.shape[CHAIN_AXIS]))
+    if num_chains % num_devices:
+        raise ValueError(
+            f"num_chains={num_chains} cannot be spread over the {num_devices} devices of the "
+            f"mesh's axis {CHAIN_AXIS!r}; make it a multiple of {num_devices}"
+        )

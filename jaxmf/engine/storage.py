@@ -1,0 +1,181 @@
+"""A run's checkpoints: when to write them, and how to go on from one."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxmf.engine import checkpoint
+from jaxmf.engine.chunk import leaf_names
+from jaxmf.engine.draws import DrawStore
+from jaxmf.engine.program import Group, Program
+from jaxmf.engine.progression import Progression
+from jaxmf.engine.result import Run, Schedule
+from jaxmf.types import Key
+
+
+class Storage:
+    """The checkpoint folder of a run.
+
+    Args:
+        path: the folder.
+        header: settings, identity and environment, written in every manifest.
+        seconds: least time between two saves.
+    """
+
+    def __init__(self, path: str | os.PathLike, header: dict[str, Any], *, seconds: float):
+        self.path = Path(path)
+        self._header = header
+        self._folder = checkpoint.Folder(path, header)
+        self._seconds = seconds
+        self._last = time.perf_counter()
+
+    def open(
+        self,
+        program: Program,
+        keys: list[tuple[slice, Key]],
+        schedule: Schedule,
+        *,
+        resume: bool,
+    ) -> Progression | None:
+        """The run in the folder where it was last saved; None if it is to start anew.
+
+        Raises:
+            ValueError: if it is damaged or another run, or if there is one and it is not to be
+                gone on with.
+        """
+        if not resume:
+            checkpoint.require_empty(self.path)
+        elif not checkpoint.is_fresh(self.path):
+            return self._restore(program, keys, schedule)
+        self._folder.begin()
+        return None
+
+    def _restore(
+        self, program: Program, keys: list[tuple[slice, Key]], schedule: Schedule
+    ) -> Progression | None:
+        saved = checkpoint.read(self.path)
+        manifest = saved.manifest
+        checkpoint.compare(self.path, manifest, self._header)
+        self._folder.continue_from(saved)
+        if manifest["state"] is None:
+            return None
+        if manifest["num_draws"] > schedule.num_samples:
+            raise ValueError(
+                f"checkpoint: the run in {self.path} has {manifest['num_draws']} draws already, "
+                f"more than the {schedule.num_samples} asked for"
+            )
+        groups = [
+            self._restore_group(program, index, chains, key, saved)
+            for index, (chains, key) in enumerate(keys)
+        ]
+        num_dropped = manifest["num_dropped"]
+        store = DrawStore(keys[-1][0].stop, schedule.num_samples - num_dropped)
+        row = 0
+        for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
+            store.put(slice(None), row, draws)
+            row += entry["num_draws"]
+        return Progression(
+            schedule,
+            groups,
+            store,
+            num_dropped=num_dropped,
+            seconds_before=manifest["seconds"],
+            num_saved=row,
+        )
+
+    def save(self, now: Progression, *, at_once: bool) -> None:
+        """Writes a checkpoint if one is due, or if it must be now."""
+        if not at_once and time.perf_counter() - self._last < self._seconds:
+            return
+        arrays: dict[str, np.ndarray] = {}
+        for index, group in enumerate(now.groups):
+            arrays |= checkpoint.pack(f"state-{index}", group.state, leaf_names(group.state))
+            arrays |= checkpoint.pack(f"average-{index}", group.averages, sorted(group.averages))
+        progress = {
+            "step": now.step,
+            "num_draws": now.schedule.num_draws(now.step),
+            "num_dropped": now.num_dropped,
+            "complete": now.step >= now.schedule.num_steps,
+            "seconds": now.seconds,
+            "capacity": [dict(group.capacity) for group in now.groups],
+        }
+        stop = now.num_stored
+        draws = now.store.get(now.num_saved, stop)
+        self._folder.save(progress, arrays, draws, stop - now.num_saved)
+        now.num_saved = stop
+        self._last = time.perf_counter()
+
+    def _restore_group(
+        self, program: Program, index: int, chains: slice, key: Key, saved: checkpoint.Saved
+    ) -> Group:
+        capacity = saved.manifest["capacity"][index]
+        state, averages = program.shapes(key, capacity)
+        tree = (
+            checkpoint.unpack(self.path, f"state-{index}", saved.arrays, state, leaf_names(state)),
+            checkpoint.unpack(
+                self.path, f"average-{index}", saved.arrays, averages, sorted(averages)
+            ),
+        )
+        state, averages = program.placement.put_chains(tree)
+        return Group(chains, key, state, averages, saved.manifest["step"], capacity)
+
+
+def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
+    """A run read back from its checkpoint folder, without its algorithm.
+
+    Args:
+        path: the folder.
+
+    Returns:
+        The Run as far as it got, with draws and averages and no state, and the identity it was
+        started with.
+
+    Raises:
+        ValueError: if the folder holds no checkpoint, or a damaged one.
+    """
+    saved = checkpoint.read(path)
+    manifest, settings = saved.manifest, saved.manifest["settings"]
+    num_stored = sum(entry["num_draws"] for entry in manifest["draws"])
+    store = DrawStore(settings["num_chains"], num_stored)
+    row = 0
+    for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
+        store.put(slice(None), row, draws)
+        row += entry["num_draws"]
+    capacities = manifest.get("capacity", [{}])
+    run = Run(
+        draws=store.get(0, num_stored),
+        averages=_averages(saved.arrays, batched=settings["chain_method"] == "vectorized"),
+        state=None,
+        num_steps=manifest["step"],
+        num_warmup=settings["num_warmup"],
+        complete=manifest["complete"],
+        seconds=manifest.get("seconds", 0.0),
+        capacity={axis: max(c[axis] for c in capacities) for axis in capacities[0]},
+        num_draws=manifest["num_draws"],
+        thin=settings["thin"],
+    )
+    return run, manifest.get("identity") or {}
+
+
+def _averages(arrays: dict[str, np.ndarray], *, batched: bool) -> dict[str, np.ndarray]:
+    chains: dict[str, dict[int, np.ndarray]] = {}
+    for label, values in arrays.items():
+        kind, _, rest = label.partition("-")
+        if kind == "average":
+            group, _, name = rest.split(".", 2)
+            chains.setdefault(name, {})[int(group)] = values
+    found = {}
+    for name, parts in chains.items():
+        pieces = [parts[0]] if batched else [parts[group][None] for group in sorted(parts)]
+        store = DrawStore(sum(len(piece) for piece in pieces), 1)
+        start = 0
+        for piece in pieces:
+            store.put(slice(start, start + len(piece)), 0, {name: piece[:, None]})
+            start += len(piece)
+        found[name] = store.arrays[name][:, 0]
+    return found
