@@ -1,0 +1,157 @@
+"""The folder of data sets: what is there is read, what is not is fetched and prepared once.
+
+Each set has a folder of its own name under ``JAXMF_DATA`` with one ``.npz`` and perhaps texts, one
+item a line. When they are not there they are built from the official files, which are taken from
+the same folder (put there by hand) or downloaded to it.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxmf.data.names import object_array
+
+VARIABLE = "JAXMF_DATA"
+
+
+class Prepared(NamedTuple):
+    """A data set as it lies in the folder: arrays by name, texts by name of the file."""
+
+    arrays: dict[str, np.ndarray]
+    texts: dict[str, list[str]]
+
+
+class Source(NamedTuple):
+    """An official file; without ``url``, ``instructions`` say how a person gets it."""
+
+    file: str
+    url: str | None = None
+    md5: str | None = None
+    instructions: str = ""
+
+
+class Recipe(NamedTuple):
+    """A data set: its folder and files, and how they are built from the official ones."""
+
+    name: str
+    npz: str
+    texts: tuple[str, ...] = ()
+    sources: tuple[Source, ...] = ()
+    build: Callable[[Mapping[str, Path]], Prepared] | None = None
+
+
+def folder() -> Path:
+    """The folder that ``JAXMF_DATA`` names.
+
+    Raises:
+        FileNotFoundError: the variable is not set, or names no folder.
+    """
+    name = os.environ.get(VARIABLE)
+    if not name:
+        raise FileNotFoundError(
+            f"{VARIABLE} is not set. It names the folder where data sets are kept: make an empty "
+            f"folder, set {VARIABLE} to it and call this again; what has an official source on the "
+            "network is fetched."
+        )
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        raise FileNotFoundError(
+            f"{VARIABLE}={name} is no folder. Make it, or set {VARIABLE} to one that exists."
+        )
+    return path
+
+
+def read(recipe: Recipe) -> Prepared:
+    """The data set, from the folder or made from its official source.
+
+    Raises:
+        FileNotFoundError: no folder, or a file that is not there and cannot be fetched.
+        ValueError: an official file that is not what it should be.
+    """
+    place = folder() / recipe.name
+    files = [place / recipe.npz, *(place / text for text in recipe.texts)]
+    if not all(file.exists() for file in files):
+        if recipe.build is None:
+            raise FileNotFoundError(
+                f"{recipe.name}: {files[0]} is not there, and this set has no official source to "
+                f"fetch it from. Put the prepared file there. {_instructions(recipe)}".rstrip()
+            )
+        place.mkdir(exist_ok=True)
+        _write(place, recipe, recipe.build({s.file: _obtain(place, s) for s in recipe.sources}))
+    with np.load(files[0], allow_pickle=False) as stored:
+        arrays = {name: stored[name] for name in stored.files}
+    texts = {
+        file.name: file.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+        for file in files[1:]
+    }
+    return Prepared(arrays, texts)
+
+
+def sparse_counts(arrays: Mapping[str, np.ndarray], *, prefix: str = "") -> Any:
+    """(N, D) scipy.sparse array of counts from its stored parts; absent counts are ones."""
+    from scipy.sparse import csr_array
+
+    indices = arrays[f"{prefix}indices"].astype(np.int32)
+    data = arrays.get(f"{prefix}data", np.ones(len(indices), np.uint8)).astype(np.int32)
+    shape = tuple(int(size) for size in arrays[f"{prefix}shape"])
+    return csr_array((data, indices, arrays[f"{prefix}indptr"].astype(np.int32)), shape=shape)
+
+
+def texts_array(lines: list[str]) -> np.ndarray:
+    """Texts as an array of ids."""
+    return object_array(lines)
+
+
+def _instructions(recipe: Recipe) -> str:
+    return " ".join(source.instructions for source in recipe.sources)
+
+
+def _obtain(place: Path, source: Source) -> Path:
+    """The official file: put there by hand, or downloaded; its hash is right where it is known."""
+    path = place / source.file
+    if not path.exists():
+        if source.url is None:
+            raise FileNotFoundError(
+                f"{path} is not there and cannot be fetched by a program. {source.instructions}"
+            )
+        try:
+            download(source.url, path)
+        except Exception as error:
+            raise FileNotFoundError(
+                f"{path} is not there and could not be fetched from {source.url} "
+                f"({type(error).__name__}: {error}). Download it by hand to that place."
+            ) from error
+    if source.md5 is not None:
+        with path.open("rb") as file:
+            found = hashlib.file_digest(file, "md5").hexdigest()
+        if found != source.md5:
+            raise ValueError(
+                f"{path}: is not the official file, its md5 is {found} and should be {source.md5}. "
+                "Remove it; it is fetched again."
+            )
+    return path
+
+
+def download(url: str, path: Path) -> None:
+    """A file from the network, by pooch."""
+    try:
+        import pooch
+    except ImportError:
+        raise ImportError("fetching needs pooch; pip install 'jaxmf[data]'") from None
+    pooch.retrieve(url, known_hash=None, fname=path.name, path=path.parent)
+
+
+def _write(place: Path, recipe: Recipe, prepared: Prepared) -> None:
+    """The prepared files, each under its name only when it is whole."""
+    for name in recipe.texts:
+        partial = place / f".{name}.partial"
+        partial.write_text("".join(f"{line}\n" for line in prepared.texts[name]), encoding="utf-8")
+        partial.replace(place / name)
+    partial = place / f".{recipe.npz}.partial"
+    with partial.open("wb") as file:
+        np.savez_compressed(file, **prepared.arrays)  # type: ignore[arg-type]
+    partial.replace(place / recipe.npz)
