@@ -138,6 +138,16 @@ class IndianBuffet:
             jnp.result_type(float),
         )
 
+    def probability_parameters(
+        self, counts: Array, num_rows: Array | int
+    ) -> tuple[Array, Array]:
+        """(K,) floats a, b: given its column, the probability of a feature is Beta(a, b).
+
+        a = m_k and b = N - m_k + beta; free slots, which have no such law, are given a = 1.
+        """
+        counts = counts.astype(jnp.result_type(float))
+        return jnp.where(counts > 0, counts, 1), num_rows - counts + self.concentration
+
     def log_prob(self, counts: Array, gram: Array, num_rows: Array | int) -> Array:
         """Log probability of a left-ordered class of matrices.
 
@@ -249,6 +259,13 @@ class BetaBernoulli:
     def new_rate(self, num_rows: Array | int) -> Array:
         """() float: zero, the number of features is fixed."""
         return jnp.zeros((), jnp.result_type(float))
+
+    def probability_parameters(
+        self, counts: Array, num_rows: Array | int
+    ) -> tuple[Array, Array]:
+        """(K,) floats a, b: given its column, the probability of a feature is Beta(a, b)."""
+        counts = counts.astype(jnp.result_type(float))
+        return counts + self._pseudo_count, num_rows - counts + self.concentration
 
     def log_prob(self, counts: Array, gram: Array, num_rows: Array | int) -> Array:
         """Log probability of the labelled matrix; see `log_prob_labelled`. `gram` is not used."""

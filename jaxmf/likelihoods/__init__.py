@@ -1,0 +1,1 @@
+"""Likelihoods: sufficient statistics with add, remove, log predictive and log marginal."""

@@ -1,0 +1,198 @@
+"""The linear-Gaussian likelihood with its features summed out.
+
+X = Z Y + noise, the entries of Y ~ N(0, s_Y^2), of the noise ~ N(0, s_X^2). Given Z and X the rows of
+Y are Gaussian: with r = s_X^2 / s_Y^2, M = (Z'Z + r I)^-1 and mu = M Z'X, a column of Y has mean a
+column of mu and covariance s_X^2 M, and a further row x with features z has the density
+N(z mu, s_X^2 (1 + z M z') I). Everything here is expressed by (M, mu), kept up by rank-one updates
+when a row comes or goes, so no row ever costs more than O(K^2 + K D).
+
+Free slots of Z are columns of zeros: they hold the prior, M_kk = 1/r and mu_k = 0, and drop out of
+every formula by themselves.
+
+Source: Wood & Griffiths (2006), eqs 6 and 7, in corrected and cheaper form.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+
+from jaxmf.types import Array
+
+_ROWS_A_PIECE = 4096
+
+
+class RowPosterior(NamedTuple):
+    """The law of Y given Z and X, up to the noise variance.
+
+    Attributes:
+      spread: (K, K) float, M = (Z'Z + r I)^-1; the covariance of a column of Y is noise variance * M.
+      mean: (K, D) float, mu = M Z'X.
+    """
+
+    spread: Array
+    mean: Array
+
+
+class Spectrum(NamedTuple):
+    """What the collapsed likelihood needs of Z and X to be evaluated at any two scales in O(K).
+
+    Attributes:
+      eigenvalues: (K,) float, of Z'Z.
+      projections: (K,) float, squared lengths of the rows of U'Z'X, U the eigenvectors.
+      total: () float, sum of squares of X.
+      num_rows: () float.
+      num_columns: () float.
+    """
+
+    eigenvalues: Array
+    projections: Array
+    total: Array
+    num_rows: Array
+    num_columns: Array
+
+
+def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
+    """Z'Z and Z'X, gone through in pieces so that no float copy of Z is made.
+
+    Args:
+      z: (N, K) bool.
+      x: (N, D) float.
+
+    Returns:
+      (K, K) and (K, D) float.
+    """
+    num_rows, num_slots = z.shape
+    if num_rows <= _ROWS_A_PIECE:
+        z_float = z.astype(x.dtype)
+        return z_float.T @ z_float, z_float.T @ x
+
+    def add_piece(piece, statistics):
+        gram, cross = statistics
+        start, first = piece_start(piece, _ROWS_A_PIECE, num_rows)
+        x_piece = jax.lax.dynamic_slice_in_dim(x, start, _ROWS_A_PIECE)
+        z_piece = jax.lax.dynamic_slice_in_dim(z, start, _ROWS_A_PIECE)
+        fresh = start + jnp.arange(_ROWS_A_PIECE) >= first
+        z_piece = (z_piece & fresh[:, None]).astype(x.dtype)
+        return gram + z_piece.T @ z_piece, cross + z_piece.T @ x_piece
+
+    empty = (
+        jnp.zeros((num_slots, num_slots), x.dtype),
+        jnp.zeros((num_slots, x.shape[1]), x.dtype),
+    )
+    return jax.lax.fori_loop(0, -(-num_rows // _ROWS_A_PIECE), add_piece, empty)
+
+
+def piece_start(piece: Array, size: int, num_rows: int) -> tuple[Array, Array]:
+    """Where piece `piece` of `size` rows starts, and the first row that no earlier piece had.
+
+    The last piece is moved back to end with the last row, so that rows need no padding.
+    """
+    first = piece * size
+    return jnp.minimum(first, num_rows - size), first
+
+
+def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
+    """(M, mu) by a Cholesky decomposition.
+
+    Args:
+      gram: (K, K) float, Z'Z.
+      cross: (K, D) float, Z'X.
+      ratio: () float, noise variance over feature variance.
+    """
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    factor = jnp.linalg.cholesky(gram + ratio * identity)
+    spread = cho_solve((factor, True), identity)
+    return RowPosterior(spread=spread, mean=cho_solve((factor, True), cross))
+
+
+def add_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
+    """(M, mu) after a row x (D,) with features z (K,) float has come."""
+    spread, mean = posterior
+    reach = spread @ z
+    gain = reach / (1 + z @ reach)
+    return RowPosterior(
+        spread=spread - jnp.outer(reach, gain), mean=mean + jnp.outer(gain, x - z @ mean)
+    )
+
+
+def remove_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
+    """(M, mu) after a row x (D,) with features z (K,) float has gone."""
+    spread, mean = posterior
+    reach = spread @ z
+    gain = reach / (1 - z @ reach)
+    return RowPosterior(
+        spread=spread + jnp.outer(reach, gain), mean=mean - jnp.outer(gain, x - z @ mean)
+    )
+
+
+def reset_slots(posterior: RowPosterior, free: Array, ratio: Array) -> RowPosterior:
+    """(M, mu) with the slots `free` (K,) bool put back to the prior, exactly."""
+    spread, mean = posterior
+    prior = jnp.eye(spread.shape[0], dtype=spread.dtype) / ratio
+    return RowPosterior(
+        spread=jnp.where(free[:, None] | free[None, :], prior, spread),
+        mean=jnp.where(free[:, None], 0, mean),
+    )
+
+
+def log_normal_row(
+    squared_error: Array, inflation: Array, num_observed: Array, noise_variance: Array
+) -> Array:
+    """log N(x; m, noise variance * inflation * I) of a row's observed cells.
+
+    Args:
+      squared_error: sum over the observed cells of (x - m)^2.
+      inflation: 1 + z M z', how much the unknown Y widens the noise; same shape.
+      num_observed: () float, number of observed cells.
+      noise_variance: () float.
+    """
+    variance = noise_variance * inflation
+    return -0.5 * (
+        num_observed * jnp.log(2 * jnp.pi * variance) + squared_error / variance
+    )
+
+
+def spectrum(z: Array, x: Array) -> Spectrum:
+    """The statistics of `log_marginal` for binary features z (N, K) and data x (N, D)."""
+    gram, cross = gram_statistics(z, x)
+    return spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+
+
+def spectrum_of_statistics(gram: Array, cross: Array, total: Array, num_rows: Array) -> Spectrum:
+    """The same from Z'Z (K, K), Z'X (K, D), tr X'X and the number of rows."""
+    eigenvalues, vectors = jnp.linalg.eigh(gram)
+    return Spectrum(
+        eigenvalues=jnp.maximum(eigenvalues, 0),
+        projections=jnp.sum((vectors.T @ cross) ** 2, axis=1),
+        total=total,
+        num_rows=jnp.asarray(num_rows, gram.dtype),
+        num_columns=jnp.asarray(cross.shape[1], gram.dtype),
+    )
+
+
+def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array) -> Array:
+    """log p(X | Z) with Y summed out (Wood & Griffiths, eq 6, with |Z'Z + r I|).
+
+    A column of X has covariance s_X^2 I + s_Y^2 Z Z', whose eigenvalues are s_X^2 + s_Y^2 lambda_k
+    for the eigenvalues lambda_k of Z'Z, and s_X^2 otherwise; free slots have lambda = 0 and add
+    nothing.
+
+    Args:
+      statistics: of Z and X.
+      noise_scale: () float, s_X.
+      feature_scale: () float, s_Y.
+
+    Returns:
+      () float.
+    """
+    noise, feature = noise_scale**2, feature_scale**2
+    ratio = noise / feature
+    log_determinant = statistics.num_rows * jnp.log(noise) + jnp.sum(
+        jnp.log1p(statistics.eigenvalues / ratio)
+    )
+    explained = jnp.sum(statistics.projections / (statistics.eigenvalues + ratio))
+    squares = (statistics.total - explained) / noise
+    log_two_pi = statistics.num_rows * statistics.num_columns * jnp.log(2 * jnp.pi)
+    return -0.5 * (log_two_pi + statistics.num_columns * log_determinant + squares)

@@ -1,0 +1,447 @@
+"""The linear-Gaussian Indian buffet process: X = Z Y + noise with binary Z of unknown width.
+
+    alpha ~ its prior,  Z ~ IBP(alpha)                   eq 2
+    y_kd ~ N(0, feature_scale^2),  x_nd ~ N(sum_k z_nk y_kd, noise_scale^2)
+
+Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part of
+the state and drawn along (data augmentation), so all methods see complete rows.
+
+Source: Wood & Griffiths (2006), Particle filtering for nonparametric Bayesian matrix factorization,
+sections 2 and 4; Griffiths & Ghahramani (2005).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.likelihoods import gaussian
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.collapsed_sweep import collapsed_sweep
+from jaxmf.samplers.feature_layout import Scales
+from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.parallel_sweep import parallel_sweep
+from jaxmf.types import Array, Key, PyTree
+
+SWEEPS = ("collapsed", "parallel", "whole_rows")
+MAX_WHOLE_ROW_SLOTS = 12
+_ANNEAL_START = 0.2
+_ANNEAL_SHARE = 0.75
+
+
+class State(NamedTuple):
+    """Where a chain is; Y is summed out.
+
+    Attributes:
+      z: (N, K) bool; with a bias feature, slot 0 is always on.
+      x: (N, D) float, the data with missing cells imputed; None when nothing is missing.
+      alpha, concentration, noise_scale, feature_scale: () float.
+    """
+
+    z: Array
+    x: Array | None
+    alpha: Array
+    concentration: Array
+    noise_scale: Array
+    feature_scale: Array
+
+
+def _default_alpha() -> Any:
+    import numpyro.distributions as dist
+
+    return dist.Gamma(1.0, 1.0)
+
+
+def _default_scale() -> Any:
+    import numpyro.distributions as dist
+
+    return dist.LogNormal(0.0, 2.0)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["alpha", "noise_scale", "feature_scale", "concentration"],
+    meta_fields=["num_features", "bias"],
+)
+@dataclass(frozen=True, kw_only=True)
+class LinearGaussianIBP:
+    """Binary latent features of unknown number with Gaussian loadings and noise.
+
+    X = Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli model.
+
+    Args:
+      alpha: mass of the prior of Z, the expected number of features of a row; a positive number or
+        a numpyro distribution. A Gamma is updated exactly, others by slice sampling.
+      noise_scale: standard deviation of the noise, in the units of the data.
+      feature_scale: standard deviation of the entries of Y, in the units of the data.
+      concentration: beta of the two-parameter process; 1 is the ordinary one.
+      num_features: None for the Indian buffet process; a number K for the finite model in which
+        feature k has probability Beta(alpha concentration / K, concentration).
+      bias: whether to add a feature that every row has (a mean row). It is slot 0 of Z and is not
+        counted as a feature.
+
+    Raises:
+      TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
+        numbers; if `num_features` is not a positive integer.
+
+    Example:
+      >>> import jaxmf as mf
+      >>> mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0).bias
+      False
+    """
+
+    alpha: Hyperparameter = None
+    noise_scale: Hyperparameter = None
+    feature_scale: Hyperparameter = None
+    concentration: Hyperparameter = 1.0
+    num_features: int | None = None
+    bias: bool = False
+
+    def __post_init__(self) -> None:
+        defaults = {
+            "alpha": _default_alpha,
+            "noise_scale": _default_scale,
+            "feature_scale": _default_scale,
+        }
+        for name, default in defaults.items():
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, default())
+        for name in (*defaults, "concentration"):
+            hyper.validate(name, getattr(self, name))
+        count = self.num_features
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+            raise TypeError(f"num_features must be an integer or None, got {count!r}")
+        if count is not None and count < 1:
+            raise ValueError(
+                f"num_features must be at least 1, got {count}; None leaves the number open"
+            )
+        if not isinstance(self.bias, bool):
+            raise TypeError(f"bias must be True or False, got {self.bias!r}")
+
+    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+        """The prior of Z at the state's numbers."""
+        if self.num_features is None:
+            return IndianBuffet(state.alpha, state.concentration)
+        return BetaBernoulli(state.alpha, state.concentration, self.num_features)
+
+    def first_slot(self) -> int:
+        """The slot of the first feature: 1 with a bias feature, else 0."""
+        return int(self.bias)
+
+    def log_joint(self, state: State, data: Dense) -> Array:
+        """log p(Z, X, hyperparameters), missing cells included, Y summed out.
+
+        Z enters by the probability of its left-ordered class (eq 2), in the finite model by that of
+        the labelled matrix; fixed hyperparameters add nothing.
+
+        Args:
+          state: of data with N rows.
+          data: (N, D).
+
+        Returns:
+          () float.
+        """
+        x = complete(state, data)
+        gram, cross = gaussian.gram_statistics(state.z, x)
+        start = self.first_slot()
+        log_prior = self.prior(state).log_prob(
+            jnp.diagonal(gram)[start:], gram[start:, start:], x.shape[0]
+        )
+        statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+        log_likelihood = gaussian.log_marginal(statistics, state.noise_scale, state.feature_scale)
+        return log_prior + log_likelihood + self._log_hyperprior(state)
+
+    def _log_hyperprior(self, state: State) -> Array:
+        return sum(
+            hyper.log_prior(getattr(self, name), getattr(state, name))
+            for name in ("alpha", "concentration", "noise_scale", "feature_scale")
+        )
+
+    def simulate(
+        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
+    ) -> tuple[State, Dense]:
+        """A state from the prior and complete data from it.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          capacity: slots for features; raised to what the model needs where that is more.
+
+        Returns:
+          State and Dense (N, D). Nothing says so when `capacity` was too small: the last features
+          are then missing from Z. Its chance is negligible at a few times alpha log N.
+        """
+        z_key, hyper_key, x_key = jax.random.split(key, 3)
+        state, _ = self.simulate_state(z_key, hyper_key, num_rows, capacity)
+        return state, Dense(self.simulate_data(x_key, state, num_columns))
+
+    def simulate_state(
+        self, z_key: Key, hyper_key: Key, num_rows: int, capacity: int
+    ) -> tuple[State, Array]:
+        """A state from the prior, and () bool whether `capacity` was too small for it."""
+        alpha, concentration, noise, feature = (
+            hyper.sample_prior(key, prior)
+            for key, prior in zip(
+                jax.random.split(hyper_key, 4),
+                (self.alpha, self.concentration, self.noise_scale, self.feature_scale),
+                strict=True,
+            )
+        )
+        state = State(
+            z=jnp.zeros((num_rows, 0), bool),
+            x=None,
+            alpha=alpha,
+            concentration=concentration,
+            noise_scale=noise,
+            feature_scale=feature,
+        )
+        num_slots = max(capacity, self.num_features or 1)
+        z, overflow = self.prior(state).sample(z_key, num_rows, num_slots)
+        if self.bias:
+            z = jnp.concatenate([jnp.ones((num_rows, 1), bool), z], axis=1)
+        return state._replace(z=z), overflow
+
+    def simulate_data(self, key: Key, state: State, num_columns: int) -> Array:
+        """X (N, D) given a state, Y drawn from its prior."""
+        y_key, noise_key = jax.random.split(key)
+        dtype = state.noise_scale.dtype
+        y = jax.random.normal(y_key, (state.z.shape[1], num_columns), dtype)
+        noise = jax.random.normal(noise_key, (state.z.shape[0], num_columns), dtype)
+        return state.feature_scale * (state.z.astype(dtype) @ y) + state.noise_scale * noise
+
+    def sampler(
+        self, *, sweep: str = "collapsed", anneal: bool = True, capacity: int | None = None
+    ) -> Algorithm:
+        """Gibbs sampling of Z, missing cells and hyperparameters, Y summed out.
+
+        Args:
+          sweep: "collapsed": rows one after another, bit by bit; the default. "whole_rows": each
+            row drawn from all its 2^K settings, mixes better, for at most
+            12 slots. "parallel": all rows at once given Y, for accelerators.
+          anneal: start from no features and, during the first three quarters of the warm-up, let
+            the sweeps see a feature scale that rises geometrically from a fifth of its value. From
+            a start without it most chains end in a poor mode.
+          capacity: slots to begin with; they double when a sweep needs more.
+
+        Returns:
+          Algorithm with the growing axis "features".
+
+        Raises:
+          ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
+        """
+        if sweep not in SWEEPS:
+            raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+        num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
+        if sweep == "whole_rows":
+            check_whole_rows(num_slots)
+        return algorithm(
+            init=Partial(partial(_init, num_slots=num_slots), self),
+            step=Partial(partial(_step, sweep=sweep, anneal=bool(anneal)), self),
+            record=Partial(_record, self),
+            grow=partial(_grow, whole_rows=sweep == "whole_rows"),
+            capacity=_capacity,
+        )
+
+    def num_slots(self, capacity: int | None = None) -> int:
+        """Slots for a wished capacity, the bias feature and all features of a finite model held."""
+        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+            raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+        if self.num_features is not None:
+            return self.num_features + self.first_slot()
+        return (16 if capacity is None else capacity) + self.first_slot()
+
+    def filter(self, **options: Any) -> Algorithm:
+        """The particle filter; options as in `linear_gaussian_filter.particle_filter`."""
+        from jaxmf.models.linear_gaussian_filter import build_filter
+
+        return build_filter(self, **options)
+
+
+def check_whole_rows(num_slots: int) -> None:
+    """Refuses to enumerate the settings of too many slots."""
+    if num_slots > MAX_WHOLE_ROW_SLOTS:
+        raise ValueError(
+            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
+            f"this needs {num_slots}. Use sweep='collapsed' (a filter: proposal='prior')"
+        )
+
+
+def complete(state: State, data: Dense) -> Array:
+    """The data (N, D) with the state's missing cells."""
+    return data.values if state.x is None else state.x
+
+
+def scales(state: State) -> Scales:
+    """The scales of a state, as the sweeps take them."""
+    return Scales(noise=state.noise_scale, feature=state.feature_scale)
+
+
+def update_hyperparameters(
+    model: LinearGaussianIBP, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
+    """Kernel: alpha, concentration and both scales given Z, with Y summed out."""
+    x = complete(state, data)
+    gram, cross = gaussian.gram_statistics(state.z, x)
+    start = model.first_slot()
+    alpha, concentration = update_feature_prior(
+        jax.random.fold_in(key, 0),
+        model.prior(state),
+        alpha_prior=model.alpha,
+        concentration_prior=model.concentration,
+        counts=jnp.diagonal(gram)[start:],
+        num_rows=x.shape[0],
+    )
+    state = state._replace(alpha=alpha, concentration=concentration)
+    if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
+        return state, Info(overflow={})
+    statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+    noise, feature = update_scales(
+        model, jax.random.fold_in(key, 1), statistics, state.noise_scale, state.feature_scale
+    )
+    return state._replace(noise_scale=noise, feature_scale=feature), Info(overflow={})
+
+
+def update_scales(
+    model: LinearGaussianIBP,
+    key: Key,
+    statistics: gaussian.Spectrum,
+    noise: Array,
+    feature: Array,
+) -> tuple[Array, Array]:
+    """The two scales, one after the other, by slices of the collapsed likelihood."""
+    noise = update_scale(
+        jax.random.fold_in(key, 0),
+        model.noise_scale,
+        noise,
+        lambda value: gaussian.log_marginal(statistics, value, feature),
+    )
+    feature = update_scale(
+        jax.random.fold_in(key, 1),
+        model.feature_scale,
+        feature,
+        lambda value: gaussian.log_marginal(statistics, noise, value),
+    )
+    return noise, feature
+
+
+def update_features(
+    model: LinearGaussianIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    sweep: str,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: Z and the missing cells by one sweep over the rows.
+
+    `scale_factor` multiplies the feature scale that the sweep sees; it leaves the posterior
+    invariant only at 1.
+    """
+    sweep_fn = (
+        parallel_sweep
+        if sweep == "parallel"
+        else partial(collapsed_sweep, whole_rows=sweep == "whole_rows")
+    )
+    z, x, overflow = sweep_fn(
+        key,
+        state.z,
+        complete(state, data),
+        data.observed,
+        prior=model.prior(state),
+        scales=Scales(noise=state.noise_scale, feature=state.feature_scale * scale_factor),
+        bias=model.bias,
+    )
+    state = state._replace(z=z, x=None if state.x is None else x)
+    return state, Info(overflow={"features": overflow})
+
+
+def annealed_factor(progress: Array) -> Array:
+    """The factor on the feature scale at a share `progress` () of the warm-up."""
+    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
+    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
+
+
+def _init(model: LinearGaussianIBP, key: Key, data: Dense, *, num_slots: int) -> State:
+    """No features; scales that have priors start from the spread of the data."""
+    values, observed = data.values, data.observed
+    dtype = values.dtype
+    if observed is None:
+        centre, spread, x = jnp.mean(values, axis=0), jnp.std(values), None
+    else:
+        number = jnp.sum(observed, axis=0, dtype=dtype)
+        centre = jnp.sum(values, axis=0) / jnp.maximum(number, 1)
+        mean = jnp.sum(values) / jnp.sum(number)
+        spread = jnp.sqrt(jnp.sum(jnp.where(observed, values - mean, 0) ** 2) / jnp.sum(number))
+        noise = jax.random.normal(key, values.shape, dtype)
+        x = jnp.where(observed, values, centre + spread * noise)
+    spread = jnp.where(spread > 0, spread, 1)
+
+    def start(prior, guess):
+        value = hyper.initial_value(prior) if hyper.is_fixed(prior) else guess
+        return jnp.asarray(value, dtype)
+
+    z = jnp.zeros((values.shape[0], num_slots), bool)
+    return State(
+        z=z.at[:, 0].set(True) if model.bias else z,
+        x=x,
+        alpha=jnp.asarray(hyper.initial_value(model.alpha), dtype),
+        concentration=jnp.asarray(hyper.initial_value(model.concentration), dtype),
+        noise_scale=start(model.noise_scale, spread / 2),
+        feature_scale=start(model.feature_scale, spread),
+    )
+
+
+def _step(
+    model: LinearGaussianIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    progress: Array,
+    *,
+    sweep: str,
+    anneal: bool,
+) -> tuple[State, Info]:
+    factor = annealed_factor(progress) if anneal else 1.0
+    state, info = update_features(
+        model, jax.random.fold_in(key, 0), state, data, sweep=sweep, scale_factor=factor
+    )
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
+    return state, info
+
+
+def _record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+    del key
+    return {
+        "z": state.z,
+        "alpha": state.alpha,
+        "concentration": state.concentration,
+        "noise_scale": state.noise_scale,
+        "feature_scale": state.feature_scale,
+        "num_features": num_features(model, state),
+        "log_joint": model.log_joint(state, data),
+    }
+
+
+def num_features(model: LinearGaussianIBP, state: State) -> Array:
+    """() int32: features that some row has, the bias feature not counted."""
+    return jnp.sum(jnp.any(state.z[:, model.first_slot() :], axis=0), dtype=jnp.int32)
+
+
+def _grow(state: State, sizes: dict[str, int], *, whole_rows: bool) -> State:
+    if whole_rows:
+        check_whole_rows(sizes["features"])
+    return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
+
+
+def _capacity(state: PyTree) -> dict[str, int]:
+    return {"features": state.z.shape[-1]}

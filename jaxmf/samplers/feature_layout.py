@@ -1,0 +1,99 @@
+"""What sweeps over binary features share: scales, priors of the bits of a row, random numbers."""
+
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array, Key
+
+
+class FeaturePrior(Protocol):
+    """What a sweep asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it."""
+
+    def exists(self, counts: Array) -> Array:
+        """(K,) bool, the slots that are features."""
+
+    def log_odds(self, counts_without_row: Array, num_rows: Array) -> Array:
+        """(K,) float, of the bits of one of num_rows rows."""
+
+    def new_rate(self, num_rows: Array) -> Array:
+        """() float, Poisson rate of a row's new features."""
+
+    def probability_parameters(self, counts: Array, num_rows: Array) -> tuple[Array, Array]:
+        """(K,) floats a, b: the probability of a feature given its column is Beta(a, b)."""
+
+
+class Scales(NamedTuple):
+    """Standard deviations of the noise and of the entries of Y, () float."""
+
+    noise: Array
+    feature: Array
+
+    @property
+    def ratio(self) -> Array:
+        """r, noise variance over feature variance."""
+        return (self.noise / self.feature) ** 2
+
+    @property
+    def noise_variance(self) -> Array:
+        return self.noise**2
+
+
+class RowPrior(NamedTuple):
+    """The prior of one row of Z given the others.
+
+    Attributes:
+      log_odds: (K,) float, of each bit.
+      rate: () float, Poisson rate of the row's new features.
+      movable: (K,) bool, slots whose bits may change.
+      free: (K,) bool, slots for new features.
+    """
+
+    log_odds: Array
+    rate: Array
+    movable: Array
+    free: Array
+
+
+def row_prior(prior: FeaturePrior, counts: Array, num_rows: Array, *, bias: bool) -> RowPrior:
+    """The prior of a row, given the counts (K,) float of the other rows.
+
+    With `bias`, slot 0 is the always-on feature: neither movable nor free.
+    """
+    start = 1 if bias else 0
+    exists = prior.exists(counts[start:])
+    log_odds = prior.log_odds(counts[start:], num_rows).astype(counts.dtype)
+    fixed = jnp.zeros((start,), bool)
+    return RowPrior(
+        log_odds=jnp.concatenate([jnp.zeros((start,), counts.dtype), log_odds]),
+        rate=jnp.asarray(prior.new_rate(num_rows), counts.dtype),
+        movable=jnp.concatenate([fixed, exists]),
+        free=jnp.concatenate([fixed, ~exists]),
+    )
+
+
+class RowDraws(NamedTuple):
+    """The random numbers of a row, over slots (K,), over columns (D,) or alone ().
+
+    Each is a vector of its own under the row's key, so a larger capacity leaves them as they are.
+    """
+
+    order: Array
+    bits: Array
+    number: Array
+    cells: Array | None
+
+
+def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDraws:
+    """The random numbers of one row; `num_columns` only where cells are missing."""
+
+    def stream(index):
+        return jax.random.fold_in(key, index)
+
+    return RowDraws(
+        order=jax.random.uniform(stream(0), (num_slots,), dtype),
+        bits=jax.random.uniform(stream(1), (num_slots,), dtype),
+        number=jax.random.uniform(stream(2), (), dtype),
+        cells=None if num_columns is None else jax.random.normal(stream(3), (num_columns,), dtype),
+    )

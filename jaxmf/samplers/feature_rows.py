@@ -1,0 +1,327 @@
+"""Gibbs updates of one row of binary features under a linear-Gaussian likelihood.
+
+A row x with features z has, given everything else, the density N(z mu, v I) on its observed cells,
+v = noise variance * (1 + z M z' + j / r), where mu (K, D) and M (K, K) come from the other rows and
+j is the number of the row's own new features, each with its row of Y summed out. With M = 0 and
+mu = Y the same formulas hold given Y. So the collapsed sweep, the parallel sweep given Y and the
+particle filter share the functions of this file.
+
+- `row_fit`: what the updates need of (mu, M) and x, in vectors of length K.
+- `bit_log_odds`: log odds of one bit, the conditional of every single-bit update.
+- `scan_bits`: all bits of a row, one after another in a fresh random order.
+- `new_feature_log_weights`, `draw_index`: the number of new features, an exact truncated sum.
+- `all_patterns`, `whole_row_log_weights`: all 2^K settings of a row at once.
+
+The order in which bits are visited must not depend on the state (the slot of a feature tells its age,
+age tells the bits): every row draws its own order over the slots.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
+from jaxmf.types import Array
+
+
+class RowFit(NamedTuple):
+    """How a row with features z fits, and how that changes with each bit.
+
+    Attributes:
+      z: (K,) bool.
+      slope: (K,) float, mu (x - z mu), over the observed cells.
+      curvature: (K, K) float, mu mu', over the observed cells.
+      reach: (K,) float, M z.
+      spread: (K, K) float, M.
+      squared_error: () float, |x - z mu|^2 over the observed cells.
+      inflation: () float, z M z'.
+      num_observed: () float.
+    """
+
+    z: Array
+    slope: Array
+    curvature: Array
+    reach: Array
+    spread: Array
+    squared_error: Array
+    inflation: Array
+    num_observed: Array
+
+
+def row_fit(posterior: RowPosterior, z: Array, x: Array, observed: Array | None) -> RowFit:
+    """The fit of a row x (D,) with features z (K,) bool; `observed` (D,) bool or None for all."""
+    spread, mean = posterior
+    z_float = z.astype(x.dtype)
+    reach = spread @ z_float
+    error = x - z_float @ mean
+    if observed is None:
+        seen, num_observed = mean, jnp.asarray(x.shape[0], x.dtype)
+    else:
+        error = jnp.where(observed, error, 0)
+        seen = jnp.where(observed, mean, 0)
+        num_observed = jnp.sum(observed, dtype=x.dtype)
+    return RowFit(
+        z=z,
+        slope=mean @ error,
+        curvature=seen @ seen.T,
+        reach=reach,
+        spread=spread,
+        squared_error=error @ error,
+        inflation=z_float @ reach,
+        num_observed=num_observed,
+    )
+
+
+def bit_log_odds(
+    on: Array,
+    error: tuple[Array, Array],
+    inflation: tuple[Array, Array],
+    num_observed: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+) -> Array:
+    """Log odds of flipping one bit against leaving it.
+
+    Args:
+      on: () bool, whether the bit is on now.
+      error: squared errors of the row with the bit (left, flipped).
+      inflation: 1 + z M z' + j / r with the bit (left, flipped).
+      num_observed: () float.
+      noise_variance: () float.
+      prior_log_odds: () float, of the bit being on.
+    """
+    left = log_normal_row(error[0], inflation[0], num_observed, noise_variance)
+    flipped = log_normal_row(error[1], inflation[1], num_observed, noise_variance)
+    return jnp.where(on, -prior_log_odds, prior_log_odds) + flipped - left
+
+
+def _scan_bits(
+    order: Array,
+    threshold: Array,
+    z: Array,
+    slope: Array,
+    curvature: Array,
+    reach: Array,
+    spread: Array,
+    squared_error: Array,
+    inflation: Array,
+    num_observed: Array,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> tuple[Array, Array, Array, Array, Array]:
+    waiting = jnp.where(free_to_move, order, jnp.inf)
+    slots = jnp.arange(z.shape[0])
+
+    def visit(_, carry):
+        waiting, z, slope, reach, squared_error, inflation = carry
+        k = jnp.argmin(waiting)
+        at = jax.lax.dynamic_index_in_dim
+        on = at(z, k, keepdims=False)
+        sign = jnp.where(on, -1, 1).astype(slope.dtype)
+        column = at(curvature, k, keepdims=False)
+        widths = at(spread, k, keepdims=False)
+        error_flipped = (
+            squared_error - 2 * sign * at(slope, k, keepdims=False) + at(column, k, keepdims=False)
+        )
+        inflation_flipped = (
+            inflation + 2 * sign * at(reach, k, keepdims=False) + at(widths, k, keepdims=False)
+        )
+        log_odds = bit_log_odds(
+            on,
+            (squared_error, error_flipped),
+            (1 + inflation + extra, 1 + inflation_flipped + extra),
+            num_observed,
+            noise_variance,
+            at(prior_log_odds, k, keepdims=False),
+        )
+        flip = at(threshold, k, keepdims=False) < log_odds
+        change = jnp.where(flip, sign, 0)
+        here = slots == k
+        return (
+            jnp.where(here, jnp.inf, waiting),
+            z ^ (here & flip),
+            slope - change * column,
+            reach + change * widths,
+            jnp.where(flip, error_flipped, squared_error),
+            jnp.where(flip, inflation_flipped, inflation),
+        )
+
+    start = (waiting, z, slope, reach, squared_error, inflation)
+    num_visits = jnp.sum(free_to_move, dtype=jnp.int32)
+    return jax.lax.fori_loop(0, num_visits, visit, start)[1:]
+
+
+_scan_bits_fused = fused_on_cpu(_scan_bits)
+
+
+def scan_bits(
+    order: Array,
+    uniforms: Array,
+    fit: RowFit,
+    *,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> RowFit:
+    """Gibbs-samples the bits of a row, one after another.
+
+    Args:
+      order: (K,) float uniforms; slots are visited from the smallest up.
+      uniforms: (K,) float, decides the bit of each slot.
+      fit: of the row as it is.
+      extra: () float, j / r for the j new features of the row that stay as they are.
+      noise_variance: () float.
+      prior_log_odds: (K,) float, of each bit being on given the other rows.
+      free_to_move: (K,) bool, the slots to visit.
+
+    Returns:
+      The fit of the row with its new bits.
+    """
+    z, slope, reach, squared_error, inflation = _scan_bits_fused(
+        order,
+        # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
+        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        fit.z,
+        fit.slope,
+        fit.curvature,
+        fit.reach,
+        fit.spread,
+        fit.squared_error,
+        fit.inflation,
+        fit.num_observed,
+        extra,
+        noise_variance,
+        prior_log_odds,
+        free_to_move,
+    )
+    return fit._replace(
+        z=z, slope=slope, reach=reach, squared_error=squared_error, inflation=inflation
+    )
+
+
+def new_feature_log_weights(
+    squared_error: Array,
+    inflation: Array,
+    num_observed: Array,
+    *,
+    rate: Array,
+    ratio: Array,
+    noise_variance: Array,
+    num_candidates: int,
+    log_prior: Array | float = 0.0,
+) -> tuple[Array, Array]:
+    """Unnormalised log probabilities of j = 0, 1, ... new features of a row.
+
+    The weight of j is rate^j / j! * N(x; z mu, noise variance * (1 + z M z' + j / r)): Poisson prior,
+    rows of Y of the new features summed out.
+
+    Args:
+      squared_error: (...) float, of the row with its existing features.
+      inflation: (...) float, z M z'.
+      num_observed: () float.
+      rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
+      ratio: () float, r.
+      noise_variance: () float.
+      num_candidates: j runs over 0 ... num_candidates - 1.
+      log_prior: (...) float, added to the log weights of each setting of the existing features.
+
+    Returns:
+      (..., num_candidates) log weights, and () bool: whether what lies beyond the last candidate
+      is more than rounding beside the whole.
+    """
+    dtype = squared_error.dtype
+    number = jnp.arange(num_candidates, dtype=dtype)
+    possible = rate > 0
+    log_rate = jnp.log(jnp.where(possible, rate, 1))
+    log_poisson = jnp.where(possible | (number == 0), number * log_rate - gammaln(number + 1), -jnp.inf)
+    inflated = 1 + inflation[..., None] + number / ratio
+    log_weights = (
+        jnp.asarray(log_prior, dtype)[..., None]
+        + log_poisson
+        + log_normal_row(squared_error[..., None], inflated, num_observed, noise_variance)
+    )
+    # beyond the last candidate the likelihood is at most its maximum over v >= v_last, and the
+    # Poisson terms fall at least geometrically
+    last = 1 + inflation + num_candidates / ratio
+    best = jnp.maximum(last, squared_error / (jnp.maximum(num_observed, 1) * noise_variance))
+    decay = rate / (num_candidates + 1)
+    log_beyond = (
+        log_prior
+        + num_candidates * log_rate
+        - gammaln(jnp.asarray(num_candidates + 1, dtype))
+        - jnp.log1p(-jnp.minimum(decay, 0.99))
+        + log_normal_row(squared_error, best, num_observed, noise_variance)
+    )
+    beyond = jax.scipy.special.logsumexp(log_beyond) - jax.scipy.special.logsumexp(log_weights)
+    negligible = (beyond < jnp.log(jnp.finfo(dtype).eps)) & (decay < 0.99)
+    return log_weights, possible & ~negligible
+
+
+def draw_index(uniform: Array, log_weights: Array) -> Array:
+    """An index by inversion: () int, from one uniform () and log weights (J,)."""
+    weights = jnp.exp(log_weights - jnp.max(log_weights))
+    total = jnp.cumsum(weights)
+    return jnp.sum(total < uniform * total[-1], dtype=jnp.int32)
+
+
+def all_patterns(num_slots: int) -> Array:
+    """(2^K, K) bool, row h holding the binary digits of h."""
+    return (jnp.arange(2**num_slots)[:, None] >> jnp.arange(num_slots)) & 1 == 1
+
+
+def whole_row_log_weights(
+    fit: RowFit,
+    *,
+    rate: Array,
+    ratio: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+    num_candidates: int,
+) -> tuple[Array, Array, Array]:
+    """Log weights of all settings of a row: its bits and the number of its new features.
+
+    Args:
+      fit: of the row at any setting in which the slots not `free_to_move` are as they shall stay.
+      rate, ratio, noise_variance, num_candidates: as in `new_feature_log_weights`.
+      prior_log_odds: (K,) float.
+      free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
+
+    Returns:
+      patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
+      left out; () bool, whether mass beyond the last candidate was left out.
+    """
+    patterns = all_patterns(fit.z.shape[0])
+    dtype = fit.slope.dtype
+    change = patterns.astype(dtype) - fit.z.astype(dtype)
+    squared_error = (
+        fit.squared_error
+        - 2 * change @ fit.slope
+        + jnp.sum((change @ fit.curvature) * change, axis=1)
+    )
+    inflation = (
+        fit.inflation + 2 * change @ fit.reach + jnp.sum((change @ fit.spread) * change, axis=1)
+    )
+    allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
+    log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)
+    log_prior = jnp.where(allowed, log_prior, -jnp.inf)
+    # settings that are not allowed must not decide how far the sum goes
+    squared_error = jnp.where(allowed, jnp.maximum(squared_error, 0), fit.squared_error)
+    inflation = jnp.where(allowed, jnp.maximum(inflation, 0), fit.inflation)
+    log_weights, beyond = new_feature_log_weights(
+        squared_error,
+        inflation,
+        fit.num_observed,
+        rate=rate,
+        ratio=ratio,
+        noise_variance=noise_variance,
+        num_candidates=num_candidates,
+        log_prior=log_prior,
+    )
+    return patterns, log_weights, beyond

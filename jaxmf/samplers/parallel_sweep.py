@@ -1,0 +1,185 @@
+"""A sweep of a linear-Gaussian feature model that keeps Y and samples all rows at once.
+
+For accelerators: every step works on all rows, nothing runs through the rows one by one.
+
+Rows are independent given Y only if the probabilities of the features are drawn too, and a sweep
+that could empty a column without being able to make one would leave no Indian buffet process
+invariant. So: draw Y and the probabilities; draw the bits of all rows together, refusing for each
+column a change that would empty it; then draw every row's own features anew. The last is possible
+for all rows at once: given the shared features the numbers of features that only one row has are
+independent Poisson variables, each times the likelihood of its row, with their rows of Y summed out.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.likelihoods import gaussian
+from jaxmf.samplers import feature_rows
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, row_draws, row_prior
+from jaxmf.types import Array, Key
+
+
+def parallel_sweep(
+    key: Key,
+    z: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: FeaturePrior,
+    scales: Scales,
+    bias: bool = False,
+) -> tuple[Array, Array, Array]:
+    """One pass over all rows at once; leaves p(Z, missing cells | observed cells, scales) invariant.
+
+    Args, Returns: as `collapsed_sweep`.
+    """
+    num_rows, num_slots = z.shape
+    gram, cross = gaussian.gram_statistics(z, x)
+    y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
+    row_key = jax.random.fold_in(key, 1)
+    num_columns = None if observed is None else x.shape[1]
+    draws = jax.vmap(
+        lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
+    )(jnp.arange(num_rows))
+    z = _draw_all_bits(
+        jax.random.fold_in(key, 2), draws, z, x, observed, y, prior=prior, scales=scales, bias=bias
+    )
+    return _draw_own_features(draws, z, x, observed, y, prior=prior, scales=scales, bias=bias)
+
+
+def draw_features(key: Key, gram: Array, cross: Array, scales: Scales) -> Array:
+    """Y (K, D) given Z and X, from Z'Z and Z'X: N(mu, noise variance * M) a column."""
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    factor = jnp.linalg.cholesky(gram + scales.ratio * identity)
+    normals = jax.random.normal(key, cross.shape, cross.dtype)
+    solve = jax.scipy.linalg.solve_triangular
+    half = solve(factor, cross, lower=True) + scales.noise * normals
+    return solve(factor, half, lower=True, trans=1)
+
+
+def _draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array) -> Array:
+    """Log odds (K,) of the probabilities of the features, given their columns."""
+    first, second = prior.probability_parameters(counts, num_rows)
+
+    def one(slot, a, b):
+        slot_key = jax.random.fold_in(key, slot)
+        return jax.random.loggamma(jax.random.fold_in(slot_key, 0), a) - jax.random.loggamma(
+            jax.random.fold_in(slot_key, 1), b
+        )
+
+    return jax.vmap(one)(jnp.arange(counts.shape[0]), first, second).astype(counts.dtype)
+
+
+def _slopes(z: Array, x: Array, observed: Array | None, y: Array) -> tuple[Array, Array]:
+    """Y (x - z Y) of every row (N, K), and Y Y' over its observed cells, (K, K) or (N, K, K)."""
+    error = x - z.astype(x.dtype) @ y
+    if observed is None:
+        return error @ y.T, y @ y.T
+    seen = observed.astype(x.dtype)
+    return (error * seen) @ y.T, jnp.einsum("nd,kd,ld->nkl", seen, y, y)
+
+
+def _draw_all_bits(
+    key: Key,
+    draws: RowDraws,
+    z: Array,
+    x: Array,
+    observed: Array | None,
+    y: Array,
+    *,
+    prior: FeaturePrior,
+    scales: Scales,
+    bias: bool,
+) -> Array:
+    """The bits of all rows given Y, each row in its own order, no column left empty."""
+    num_rows = jnp.asarray(z.shape[0], x.dtype)
+    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    movable = row_prior(prior, counts, num_rows, bias=bias).movable
+    log_odds = _draw_log_odds(key, prior, counts, num_rows)
+    slope, curvature = _slopes(z, x, observed, y)
+    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
+    one = jnp.ones((), x.dtype)
+    by_row = None if observed is None else 0
+
+    def visit(step, carry):
+        z, slope, counts = carry
+        k = order[:, step]
+
+        def flip_log_odds(k, z_row, slope_row, curvature):
+            on = z_row[k]
+            sign = jnp.where(on, -1, 1).astype(x.dtype)
+            change = -2 * sign * slope_row[k] + curvature[k, k]
+            nothing = jnp.zeros((), x.dtype)
+            return feature_rows.bit_log_odds(
+                on, (nothing, change), (one, one), one, scales.noise_variance, log_odds[k]
+            ), sign
+
+        odds, sign = jax.vmap(flip_log_odds, in_axes=(0, 0, 0, by_row))(k, z, slope, curvature)
+        flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
+        here = jnp.arange(z.shape[1]) == k[:, None]
+        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
+        after = row_prior(prior, counts + changes, num_rows, bias=bias).movable
+        refused = movable & ~after
+        flip = flip & ~refused[k]
+        column = jax.vmap(lambda matrix, k: matrix[k], in_axes=(by_row, 0))(curvature, k)
+        return (
+            z ^ (here & flip[:, None]),
+            slope - jnp.where(flip, sign, 0)[:, None] * column,
+            counts + jnp.where(refused, 0, changes),
+        )
+
+    num_visits = jnp.sum(movable, dtype=jnp.int32)
+    return jax.lax.fori_loop(0, num_visits, visit, (z, slope, counts))[0]
+
+
+def _draw_own_features(
+    draws: RowDraws,
+    z: Array,
+    x: Array,
+    observed: Array | None,
+    y: Array,
+    *,
+    prior: FeaturePrior,
+    scales: Scales,
+    bias: bool,
+) -> tuple[Array, Array, Array]:
+    """Every row's own features and missing cells, given Y of the features that others share."""
+    num_rows, num_slots = z.shape
+    # `exists` without any one row: a column with a single one is free without it
+    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, bias=bias)
+    shared = z & ~conditional.free
+    fitted = shared.astype(x.dtype) @ y
+    error = x - fitted if observed is None else jnp.where(observed, x - fitted, 0)
+
+    def draw_number(uniform, squared_error, num_observed):
+        log_weights, cut_off = feature_rows.new_feature_log_weights(
+            squared_error,
+            jnp.zeros((), x.dtype),
+            num_observed,
+            rate=conditional.rate,
+            ratio=scales.ratio,
+            noise_variance=scales.noise_variance,
+            num_candidates=num_slots + 1,
+        )
+        return feature_rows.draw_index(uniform, log_weights), cut_off
+
+    num_observed = (
+        jnp.full((num_rows,), x.shape[1], x.dtype)
+        if observed is None
+        else jnp.sum(observed, axis=1, dtype=x.dtype)
+    )
+    num_new, cut_off = jax.vmap(draw_number)(
+        draws.number, jnp.sum(error**2, axis=1), num_observed
+    )
+    last = jnp.cumsum(num_new)
+    claim = slots.claim(~conditional.free, last[-1])
+    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
+    owner = jnp.searchsorted(last, rank, side="right")
+    z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
+    if observed is not None:
+        deviation = scales.noise * jnp.sqrt(1 + num_new / scales.ratio)
+        x = jnp.where(observed, x, fitted + deviation[:, None] * draws.cells)
+    return z, x, claim.overflow | jnp.any(cut_off)
