@@ -8,6 +8,7 @@ AnnData.
 from __future__ import annotations
 
 import platform
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,10 @@ from jax.tree_util import Partial
 
 from jaxmf import engine, registry, settings
 from jaxmf.data import as_container
+from jaxmf.engine.environment import describe_environment
 from jaxmf.posterior import Meta, Posterior, prediction
 from jaxmf.posterior import load as load
-from jaxmf.posterior.assemble import assemble
+from jaxmf.posterior.assemble import from_chains, from_filter, outcome
 
 
 def fit(
@@ -107,6 +109,7 @@ def sample(
         "num_chains": _count("num_chains", num_chains, 1),
         "thin": _count("thin", thin, 1),
     }
+    began = time.perf_counter()
     run = engine.run(
         algorithm,
         container,
@@ -121,8 +124,8 @@ def sample(
         memory_limit=memory_limit,
         identity=_identity(model, container, "sample", options),
     )
-    meta = _meta("sample", seed, run_settings | {"chain_method": chain_method}, options, run)
-    return assemble(model, container, run, meta)
+    meta = _meta("sample", seed, run_settings | {"chain_method": chain_method}, options, run, began)
+    return from_chains(model, container, run, meta)
 
 
 def particle_filter(
@@ -169,6 +172,7 @@ def particle_filter(
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
     everything = dict(options) | {"num_particles": num_particles}
     _count("num_runs", num_runs, 1)
+    began = time.perf_counter()
     run = engine.run(
         algorithm,
         container,
@@ -185,8 +189,9 @@ def particle_filter(
         memory_limit=memory_limit,
         identity=_identity(model, container, "particle_filter", everything),
     )
-    meta = _meta("particle_filter", seed, {"num_runs": num_runs}, everything, run)
-    return assemble(model, container, run, meta)
+    run_settings = {"num_runs": num_runs, "chain_method": chain_method}
+    meta = _meta("particle_filter", seed, run_settings, everything, run, began)
+    return from_filter(model, container, run, meta)
 
 
 def variational(model: Any, data: Any, *, seed: Any = 0, **options: Any) -> Posterior:
@@ -242,19 +247,22 @@ def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) ->
 
 
 def _meta(
-    method: str, seed: Any, run_settings: Mapping[str, Any], options: Mapping[str, Any], run: Any
+    method: str,
+    seed: Any,
+    run_settings: Mapping[str, Any],
+    options: Mapping[str, Any],
+    run: engine.Run,
+    began: float,
 ) -> Meta:
-    environment = engine.describe_environment()
+    environment = describe_environment()
     return Meta(
         method=method,
         seed=seed,
         run=dict(run_settings),
         options=dict(options),
-        versions=environment["versions"],
+        versions={name: found or "from source" for name, found in environment["versions"].items()},
         device=_device_name(),
-        seconds=float(run.seconds),
-        complete=bool(run.complete),
-        capacity=dict(run.capacity),
+        **outcome(run, began),
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
@@ -15,19 +17,19 @@ from jaxmf.posterior.posterior import Evidence, Meta, Posterior
 from jaxmf.samplers.history import History
 from jaxmf.samplers.smc import combine_log_evidence, log_evidence_variance
 
+Paths = list[dict[str, np.ndarray]]
+"""What a history kept of every row, for each run: name -> (particles, rows, ...)."""
 
-def assemble(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
-    """The posterior of a run, whatever its method."""
-    if meta.method == "particle_filter":
-        paths = _paths(run.draws, run.state, data.num_rows)
-        return from_filter(model, data, run, meta, paths)
+
+def from_chains(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
+    """The posterior of a finished sampler."""
     return Posterior(
         model=model, data=data, draws=run.draws, meta=meta, run=run, averages=run.averages
     )
 
 
 def from_filter(
-    model: Any, data: Any, run: Run, meta: Meta, paths: list[dict[str, np.ndarray]]
+    model: Any, data: Any, run: Run, meta: Meta, *, before: Posterior | None = None
 ) -> Posterior:
     """The posterior of a finished filter.
 
@@ -36,69 +38,95 @@ def from_filter(
 
     Args:
         model: the description.
-        data: every row that was taken in.
-        run: its last state is a cloud with a leading run axis.
+        data: every row that was to be taken in.
+        run: its draws are those of the steps since `before`, its state is the last cloud.
         meta: the facts.
-        paths: what the history kept of every row, (P, N, ...) by name, for each run.
+        before: the posterior that this run went on from.
     """
     cloud = run.state
-    draws = particle_draws(model, data, cloud, paths)
+    num_rows = int(np.max(cloud.row))
+    data = first_rows(data, num_rows)
     log_evidences = np.asarray(cloud.log_evidence, dtype=float)
     log_weights = np.asarray(cloud.log_weights, dtype=float)
     shares = log_weights - np.logaddexp.reduce(log_weights, axis=1, keepdims=True)
-    value, relative_variance = combine_log_evidence(log_evidences)
-    if log_evidences.size == 1:
-        relative_variance = float(jax.vmap(log_evidence_variance)(cloud)[0])
-    scalars = {name: values for name, values in run.draws.items() if values.ndim == 2}
+    paths = _paths(run.draws, num_rows, before)
+    kept = {name: values for name, values in run.draws.items() if values.ndim == 2}
+    if before is not None:
+        kept = {name: np.concatenate([before.trace[name], x], axis=1) for name, x in kept.items()}
     return Posterior(
         model=model,
         data=data,
-        draws=draws,
+        draws=_particle_draws(model, data, cloud, paths),
         meta=meta,
-        run=dataclasses.replace(run, draws=scalars),
+        run=dataclasses.replace(run, draws={}, averages={}),
         particle_log_weights=shares + (log_evidences - log_evidences.max())[:, None],
-        evidence=Evidence(value=value, standard_error=float(np.sqrt(relative_variance))),
-        trace=scalars,
+        evidence=_evidence(cloud, log_evidences),
+        trace=kept,
     )
 
 
-def particle_draws(
-    model: Any, data: Any, cloud: Any, paths: list[dict[str, np.ndarray]]
-) -> dict[str, np.ndarray]:
+def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
+    value, relative_variance = combine_log_evidence(log_evidences)
+    if log_evidences.size == 1:
+        relative_variance = float(jax.vmap(log_evidence_variance)(cloud)[0])
+    return Evidence(value=value, standard_error=float(np.sqrt(relative_variance)))
+
+
+def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
-    kept = {name: np.stack([path[name] for path in paths]) for name in (paths[0] if paths else {})}
     runs = []
     for place in range(cloud.log_weights.shape[0]):
         particles = jax.tree.map(lambda leaf, place=place: leaf[place], cloud.particles)
-        own = {name: values[place] for name, values in kept.items()}
-        runs.append(_draws_of_particles(model, particles, own, data))
-    return {name: np.stack([np.asarray(run[name]) for run in runs]) for name in runs[0]}
+        draws = _draws_of_particles(model, particles, paths[place] if paths else {}, data)
+        runs.append({name: np.asarray(values) for name, values in draws.items()})
+    return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
 
 @jax.jit
-def _draws_of_particles(model: Any, particles: Any, kept: dict[str, Any], data: Any) -> Any:
+def _draws_of_particles(model: Any, particles: Any, paths: dict[str, Any], data: Any) -> Any:
     def one(particle: Any, path: dict[str, Any]) -> Any:
         return model.particle_draw(particle, path, data)
 
-    return jax.vmap(one)(particles, kept)
+    return jax.vmap(one)(particles, paths)
 
 
-def _paths(draws: dict[str, np.ndarray], cloud: Any, num_rows: int) -> list[dict[str, np.ndarray]]:
-    """Whole paths of every particle, for each run; nothing where the particles carry them."""
+def _paths(draws: dict[str, np.ndarray], num_rows: int, before: Posterior | None) -> Paths:
+    """Whole paths of every particle; nothing where the particles carry their past themselves."""
     if "ancestor" not in draws:
         return []
+    num_before = 0 if before is None else before.data.num_rows
     paths = []
-    for place in range(len(draws["ancestor"])):
-        ancestors = draws["ancestor"][place]
-        kept = {
-            name: values[place]
-            for name, values in draws.items()
-            if values.ndim > 2 and name != "ancestor"
-        }
+    for place, ancestors in enumerate(draws["ancestor"]):
+        is_row = num_before + np.arange(len(ancestors)) < num_rows
+        kept = {n: x[place] for n, x in draws.items() if x.ndim > 2 and n != "ancestor"}
         history = History(ancestors.shape[1])
-        history.append(kept, ancestors, is_row=np.arange(len(ancestors)) < num_rows)
-        paths.append(history.trace())
+        history.append(kept, ancestors, is_row=is_row)
+        path = history.trace()
+        if before is not None:
+            first = _first_ancestors(ancestors)
+            path = {
+                name: _joined(before.draws[name][place][first], values)
+                for name, values in path.items()
+            }
+        paths.append(path)
     return paths
+
+
+def _first_ancestors(ancestors: np.ndarray) -> np.ndarray:
+    """(P,): where each last particle stood before the first of these (T, P) steps."""
+    places = np.arange(ancestors.shape[1])
+    for step in ancestors[::-1]:
+        places = step[places]
+    return places
+
+
+def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
+    """Paths (P, rows, K) one after the other, padded to the larger K."""
+    width = max(earlier.shape[-1], later.shape[-1])
+    padded = [
+        np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, width - x.shape[-1])]) for x in (earlier, later)
+    ]
+    return np.concatenate(padded, axis=1)
 
 
 def algorithm_of(posterior: Posterior) -> Any:
@@ -108,44 +136,106 @@ def algorithm_of(posterior: Posterior) -> Any:
 
 
 def extend(
-    posterior: Posterior, new_rows: Any, *, num_samples: int | None, run_settings: dict[str, Any]
+    posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
     if posterior.run is None or posterior.run.state is None:
         raise ValueError("this posterior was kept without its last state and cannot go on")
-    if posterior.meta.method == "particle_filter":
-        if new_rows is None:
+    method = posterior.meta.method
+    if method == "particle_filter":
+        if num_samples is not None or new_rows is None:
             raise ValueError("a filter goes on with more rows: extend(new_rows)")
-        return _extend_filter(posterior, new_rows, run_settings)
+        return _extend_filter(posterior, new_rows, settings)
     if new_rows is not None:
         raise ValueError(
-            f"{posterior.meta.method} cannot take more rows, only jaxmf.particle_filter can; "
+            f"{method} cannot take more rows, jaxmf.particle_filter can; "
             "extend(num_samples=...) draws more samples"
         )
-    if num_samples is None or num_samples < 1:
+    if num_samples is None:
         raise ValueError("say how many more draws: extend(num_samples=500)")
-    return _extend_chains(posterior, num_samples, run_settings)
+    return _extend_chains(posterior, num_samples, settings)
 
 
-def _extend_chains(
-    posterior: Posterior, num_samples: int, run_settings: dict[str, Any]
-) -> Posterior:
-    meta, before = posterior.meta, posterior.run
-    settings = {
-        name: meta.run[name] for name in ("num_warmup", "thin", "num_chains") if name in meta.run
-    }
+def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:
+    meta, began = posterior.meta, time.perf_counter()
     run = run_engine(
         algorithm_of(posterior),
         posterior.data,
         seed=meta.seed,
         num_samples=num_samples,
-        initial=before,
-        **settings,
-        **run_settings,
+        num_chains=meta.run["num_chains"],
+        thin=meta.run["thin"],
+        initial=posterior.run,
+        **{"chain_method": meta.run["chain_method"], **settings},
     )
-    total = dataclasses.replace(meta, seconds=meta.seconds + run.seconds, complete=run.complete)
-    return assemble(posterior.model, posterior.data, run, total)
+    number = dict(meta.run) | {"num_samples": run.num_draws}
+    meta = dataclasses.replace(meta, run=number, **outcome(run, began))
+    return from_chains(posterior.model, posterior.data, run, meta)
 
 
-def _extend_filter(posterior: Posterior, new_rows: Any, run_settings: dict[str, Any]) -> Posterior:
-    raise NotImplementedError
+def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]) -> Posterior:
+    """Take in more rows. The step of a row has the key of its number, whatever came when."""
+    meta, before, began = posterior.meta, posterior.run, time.perf_counter()
+    assert before is not None
+    if meta.options.get("anneal_steps"):
+        raise ValueError(
+            "this filter was annealed after its last row and cannot take more rows; "
+            "leave anneal_steps out to go on later"
+        )
+    new = posterior.container(new_rows, "new_rows")
+    data = append_rows(posterior.data, new)
+    algorithm = algorithm_of(posterior)
+    run = run_engine(
+        algorithm,
+        data,
+        seed=meta.seed,
+        num_samples=new.num_rows,
+        num_chains=meta.run["num_runs"],
+        initial=dataclasses.replace(before, state=_with_room(algorithm, data, before)),
+        **{"chain_method": meta.run["chain_method"], **settings},
+    )
+    meta = dataclasses.replace(meta, **outcome(run, began))
+    return from_filter(posterior.model, data, run, meta, before=posterior)
+
+
+def outcome(run: Run, began: float) -> dict[str, Any]:
+    """The fields of `Meta` that a run decides; `began` is the performance counter at its call."""
+    return {
+        "seconds": float(run.seconds),
+        "wall_seconds": time.perf_counter() - began,
+        "complete": bool(run.complete),
+        "capacity": dict(run.capacity),
+    }
+
+
+def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
+    """The last state with zeros where arrays are as long as the data, which now has more rows."""
+
+    def start(key: Any, data: Any) -> Any:
+        state = algorithm.init(key, data)
+        return state if algorithm.grow is None else algorithm.grow(state, before.capacity)
+
+    wanted = jax.eval_shape(start, jax.random.key(0), data)
+
+    def pad(leaf: Any, shape: Any) -> Any:
+        more = [(0, 0)] + [(0, b - a) for a, b in zip(leaf.shape[1:], shape.shape, strict=True)]
+        return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
+
+    return jax.tree.map(pad, before.state, wanted)
+
+
+def append_rows(data: Any, new: Any) -> Any:
+    """One container with the rows of both; ids are kept where both have them."""
+    names = None
+    if data.row_names is not None and new.row_names is not None:
+        names = np.concatenate([data.row_names, new.row_names])
+    values = np.concatenate([data.to_array(), new.to_array()])
+    return type(data)(values, row_names=names, column_names=data.column_names)
+
+
+def first_rows(data: Any, num_rows: int) -> Any:
+    """The data up to a row, for a filter that was interrupted there."""
+    if num_rows == data.num_rows:
+        return data
+    names = None if data.row_names is None else data.row_names[:num_rows]
+    return type(data)(data.to_array()[:num_rows], row_names=names, column_names=data.column_names)

@@ -32,7 +32,8 @@ class Meta:
         options: options of the method, as given.
         versions: of jaxmf, jax, jaxlib, numpyro, numpy and Python.
         device: what it ran on.
-        seconds: how long the run took, compilation included.
+        seconds: how long the steps took, over all parts of a resumed or extended run.
+        wall_seconds: how long the last call took, compilation included.
         complete: False if it was interrupted.
         capacity: final sizes of the growing axes.
     """
@@ -44,6 +45,7 @@ class Meta:
     versions: Mapping[str, str]
     device: str
     seconds: float
+    wall_seconds: float
     complete: bool
     capacity: Mapping[str, int]
 
@@ -217,10 +219,14 @@ class Posterior:
     def quantities(self, *, num_pairs: int = 3) -> dict[str, np.ndarray]:
         """Label-free scalars of every draw: name -> (chains, draws).
 
-        The scalars of the draws, and for latent features `num_pairs` entries of ZZ', the number of
-        features that two rows share.
+        The scalars of the draws but for the model's fixed numbers, and for latent features
+        `num_pairs` entries of ZZ', the number of features that two rows share.
         """
-        scalars = {name: values for name, values in self.draws.items() if values.ndim == 2}
+        scalars = {
+            name: values
+            for name, values in self.draws.items()
+            if values.ndim == 2 and not isinstance(getattr(self.model, name, None), (int, float))
+        }
         order = ["log_joint", "num_features"]
         names = [name for name in order if name in scalars]
         names += [name for name in scalars if name not in order]
@@ -342,7 +348,7 @@ class Posterior:
         """
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
-        target = self.data if new_rows is None else self._container(new_rows, "new_rows")
+        target = self.data if new_rows is None else self.container(new_rows, "new_rows")
         if cells is not None:
             where = prediction.read_cells(cells, target)
         elif target.num_missing or new_rows is None:
@@ -401,7 +407,7 @@ class Posterior:
         Returns:
             (N_new, K) float between 0 and 1.
         """
-        target = self._container(new_rows, "new_rows")
+        target = self.container(new_rows, "new_rows")
         key = jax.random.key(seed)
         probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
         return np.asarray(probabilities)[:, self.features().slots]
@@ -440,7 +446,8 @@ class Posterior:
         each = prediction.log_density(self.model, self.data, draws, weights, where, known[scored])
         return diagnostics.held_out_score(each)
 
-    def _container(self, new_rows: Any, name: str) -> Any:
+    def container(self, new_rows: Any, name: str) -> Any:
+        """Rows like those of the data, as a container; `name` is what the errors call them."""
         from jaxmf.data import as_container
 
         target = as_container(new_rows, registry.entry_of(self.model).container)
@@ -471,7 +478,7 @@ class Posterior:
         """
         from jaxmf.posterior import assemble
 
-        return assemble.extend(self, new_rows, num_samples=num_samples, run_settings=run)
+        return assemble.extend(self, new_rows, num_samples=num_samples, settings=run)
 
     def save(self, folder: str | Path, *, data: bool = True) -> Path:
         """Write the posterior to a folder: arrays as npz, the rest as JSON, no pickle.
@@ -542,7 +549,7 @@ class Posterior:
             **{name: settings.describe(value) for name, value in meta.run.items()},
             **{name: settings.describe(value) for name, value in meta.options.items()},
             "seed": str(settings.encode_seed(meta.seed)),
-            "time": f"{meta.seconds:.1f} s",
+            "time": f"{meta.seconds:.1f} s, {meta.wall_seconds:.1f} s with compilation",
             "device": meta.device,
             "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
         }
@@ -561,7 +568,7 @@ class Posterior:
         stopped = "" if self.meta.complete else ", interrupted"
         return (
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
-            f"in {self.meta.seconds:.1f} s{stopped}"
+            f"in {self.meta.wall_seconds:.1f} s{stopped}"
         )
 
 

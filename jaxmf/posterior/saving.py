@@ -258,7 +258,7 @@ def _read_run(posterior: Posterior, numbers: Any, state: dict[str, np.ndarray]) 
     shapes = jax.eval_shape(algorithm_of(posterior).init, jax.random.key(0), posterior.data)
     leaves = [jax.numpy.asarray(state[f"leaf-{place}"]) for place in range(len(state))]
     return Run(
-        draws=posterior.trace if posterior.is_weighted else posterior.draws,
+        draws={} if posterior.is_weighted else posterior.draws,
         averages=posterior.averages,
         state=jax.tree.unflatten(jax.tree.structure(shapes), leaves),
         **settings.decode(numbers),
