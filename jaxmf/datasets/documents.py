@@ -170,7 +170,9 @@ def nips12() -> Documents:
 def _build_reuters(paths: Mapping[str, Path]) -> Prepared:
     words = parsers.lines_of(parsers.open_bytes(paths["reuters.tokens"]))
     counts = parsers.lda_c(parsers.lines_of(parsers.open_bytes(paths["reuters.ldac"])), len(words))
-    titles = parsers.lines_of(parsers.open_bytes(paths["reuters.titles"]))
+    titles = [
+        line.rstrip() for line in parsers.lines_of(parsers.open_bytes(paths["reuters.titles"]))
+    ]
     _check_length("reuters.titles", titles, counts["shape"][0])
     return Prepared(counts, {"vocab.txt": words, "titles.txt": titles})
 
