@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import PyTree
@@ -231,7 +232,7 @@ def unpack(
 def _restore(label: str, values: np.ndarray, wanted: jax.ShapeDtypeStruct) -> Any:
     if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
         shape, dtype = values.shape[: len(wanted.shape)], wanted.dtype
-        restored: Any = jax.random.wrap_key_data(values, impl=wanted.dtype._impl.name)
+        restored: Any = jax.random.wrap_key_data(jnp.asarray(values), impl=wanted.dtype._impl.name)
     else:
         if values.dtype.kind == "V" and values.dtype.itemsize == wanted.dtype.itemsize:
             values = values.view(wanted.dtype)  # npz knows no bfloat16
@@ -298,7 +299,7 @@ def _read_arrays(file: Path) -> dict[str, np.ndarray]:
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    _write(path, lambda file: np.savez(file, **arrays))
+    _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
 
 
 def _write(path: Path, write: Any) -> None:

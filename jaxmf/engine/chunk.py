@@ -2,8 +2,8 @@
 
 The number of steps is an argument, so one compiled program serves every chunk length and a result
 does not depend on how a run was cut. The program stops by itself where the host must act: the
-buffer of draws is full, a step ran out of capacity, or something is not finite. In the last two
-cases the step is not committed, so that the host can repeat or report it.
+buffer of draws is full, a step ran out of capacity, or something is not finite. A step that ran out
+of capacity is not committed, so that the host can repeat it.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Outcome(NamedTuple):
     """What a chunk gives back; C is there for vectorized chains only.
 
     Attributes:
-        state: state before step `step`, (C, ...).
+        state: state before step `step`, (C, ...); of no use where `bad`.
         averages: running means over the kept draws, (C, ...).
-        draws: name -> (rows, C, ...); the first `num_draws` rows count.
+        draws: name -> (rows, C, ...); the first `num_draws` rows count. If the last step of the
+            plan was no draw, the next row shows it.
         num_draws: () int32.
         step: () int32, steps done.
         overflow: axis -> () bool, whether step `step` ran out of it.
-        bad: (C, quantities) bool, what was not finite in step `step`.
-        scalars: name -> (C,), the scalars of the last record.
+        bad: quantity -> (C,) bool, what was not finite after the last step.
     """
 
     state: PyTree
@@ -51,8 +51,7 @@ class Outcome(NamedTuple):
     num_draws: Array
     step: Array
     overflow: dict[str, Array]
-    bad: Array
-    scalars: dict[str, Array]
+    bad: dict[str, Array]
 
 
 class Batch(NamedTuple):
@@ -138,42 +137,41 @@ def run_chunk(
     advance = _advance(algorithm, data, chain_keys, plan, batch)
     record = _record(algorithm, data, chain_keys, batch)
     shapes = dict(draw_shapes)
-    chains = chain_keys.shape
+    axes = capacity_of(algorithm, state, batch)
     start = Outcome(
         state=state,
         averages=averages,
         draws={name: jnp.zeros((num_rows, *x.shape), x.dtype) for name, x in shapes.items()},
         num_draws=jnp.zeros((), jnp.int32),
         step=jnp.asarray(plan.step, jnp.int32),
-        overflow={axis: jnp.zeros((), bool) for axis in capacity_of(algorithm, state, batch)},
-        bad=jnp.zeros((*chains, len(quantity_names(state))), bool),
-        scalars={n: jnp.zeros(x.shape, x.dtype) for n, x in shapes.items() if x.shape == chains},
+        overflow={axis: jnp.zeros((), bool) for axis in axes},
+        bad={name: jnp.zeros(chain_keys.shape, bool) for name in _checked(state, shapes)},
     )
 
     def must_go_on(carry: Outcome) -> Array:
-        trouble = jnp.any(carry.bad) | _any(carry.overflow)
+        trouble = _any(carry.bad) | _any(carry.overflow)
         return (carry.step < plan.end) & (carry.num_draws < num_rows) & ~trouble
 
     def body(carry: Outcome) -> Outcome:
         index = carry.step
         state, bad, overflow = advance(index, carry.state)
         _check_same_shapes(carry.state, state)
+        committed = ~_any(overflow)
         kept = (index >= plan.num_warmup) & ((index + 1 - plan.num_warmup) % plan.thin == 0)
-        shown = kept | (index + 1 == plan.end)
-        draw = jax.lax.cond(shown, record, lambda i, s: _zeros(shapes), index, state)
-        bad = jnp.concatenate([bad, _bad_log_joint(draw, kept, chains)], axis=-1)
-        bad = bad & ~_any(overflow)
-        committed = ~jnp.any(bad) & ~_any(overflow)
+        # the last step of a chunk is recorded too, to be shown
+        recorded = kept | (index + 1 == plan.end)
+        draw = jax.lax.cond(recorded, record, lambda i, s: _zeros(shapes), index, state)
+        if "log_joint" in draw:
+            bad["log_joint"] = kept & ~jnp.isfinite(draw["log_joint"])
+        averages = carry.averages
+        if averages:
+            average = _average(algorithm, data, chain_keys, plan, batch)
+            averages = jax.lax.cond(
+                committed & kept, average, lambda i, s, means: means, index, state, averages
+            )
         return Outcome(
-            state=_choose(committed, state, carry.state),
-            averages=jax.lax.cond(
-                committed & kept,
-                _average(algorithm, data, chain_keys, plan, batch),
-                lambda index, state, averages: averages,
-                index,
-                state,
-                carry.averages,
-            ),
+            state=_choose(committed, state, carry.state) if axes else state,
+            averages=averages,
             # written whether it counts or not: a row beyond num_draws is overwritten or left out
             draws={
                 name: jax.lax.dynamic_update_index_in_dim(rows, draw[name], carry.num_draws, axis=0)
@@ -183,9 +181,6 @@ def run_chunk(
             step=index + committed.astype(jnp.int32),
             overflow=overflow,
             bad=bad,
-            scalars=_choose(
-                committed & shown, {name: draw[name] for name in carry.scalars}, carry.scalars
-            ),
         )
 
     return jax.lax.while_loop(must_go_on, body, start)
@@ -208,11 +203,6 @@ def capacity_of(algorithm: Algorithm, state: PyTree, batch: Batch) -> dict[str, 
     return {axis: int(size) for axis, size in algorithm.capacity(one_chain).items()}
 
 
-def quantity_names(state: PyTree) -> list[str]:
-    """The quantities whose finiteness is checked, in the order of `Outcome.bad`."""
-    return [name for name, _ in _float_leaves(state)] + ["log_joint"]
-
-
 def leaf_names(tree: PyTree) -> list[str]:
     """A readable name for every leaf of a state."""
     paths = [path for path, _ in jax.tree_util.tree_flatten_with_path(tree)[0]]
@@ -221,18 +211,17 @@ def leaf_names(tree: PyTree) -> list[str]:
 
 def _advance(
     algorithm: Algorithm, data: PyTree, chain_keys: Key, plan: Plan, batch: Batch
-) -> Callable[[Array, PyTree], tuple[PyTree, Array, dict[str, Array]]]:
-    def advance(index: Array, state: PyTree) -> tuple[PyTree, Array, dict[str, Array]]:
+) -> Callable[[Array, PyTree], tuple[PyTree, dict[str, Array], dict[str, Array]]]:
+    def advance(index: Array, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
         default = jnp.result_type(float)
         share = jnp.asarray(index, default) / jnp.maximum(plan.num_warmup, 1).astype(default)
         progress = jnp.where(index < plan.num_warmup, share, jnp.ones_like(share))
 
-        def one(chain_key: Key, state: PyTree) -> tuple[PyTree, Array, dict[str, Array]]:
+        def one(chain_key: Key, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
             key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 0)
             new_state, info = algorithm.step(key, state, data, progress)
             new_state = jax.tree.map(_strong, new_state)
-            flags = [_is_bad(name, leaf) for name, leaf in _float_leaves(new_state)]
-            bad = jnp.stack(flags) if flags else jnp.zeros((0,), bool)
+            bad = {name: _is_bad(name, leaf) for name, leaf in _float_leaves(new_state)}
             return new_state, bad, info.overflow
 
         axes = capacity_of(algorithm, state, batch)
@@ -306,18 +295,15 @@ def _is_bad(name: str, leaf: Array) -> Array:
     return ~jnp.all(finite)
 
 
-def _bad_log_joint(draw: dict[str, Array], kept: Array, chains: tuple[int, ...]) -> Array:
-    if "log_joint" not in draw:
-        return jnp.zeros((*chains, 1), bool)
-    return (kept & ~jnp.isfinite(draw["log_joint"]))[..., None]
+def _checked(state: PyTree, draw: dict[str, Any]) -> list[str]:
+    names = [name for name, _ in _float_leaves(state)]
+    return names + [name for name in draw if name == "log_joint"]
 
 
 def _check_same_shapes(before: PyTree, after: PyTree) -> None:
-    if jax.tree.structure(before) != jax.tree.structure(after):
-        raise TypeError(
-            "the step returned a state of another structure: "
-            f"{jax.tree.structure(after)} instead of {jax.tree.structure(before)}"
-        )
+    was, now = jax.tree.structure(before), jax.tree.structure(after)
+    if str(was) != str(now):
+        raise TypeError(f"the step returned a state of another structure: {now} instead of {was}")
     leaves = zip(leaf_names(before), jax.tree.leaves(before), jax.tree.leaves(after), strict=True)
     for name, old, new in leaves:
         if old.shape != new.shape or old.dtype != new.dtype:
@@ -352,5 +338,5 @@ def _choose(condition: Array, chosen: PyTree, otherwise: PyTree) -> PyTree:
 def _any(flags: dict[str, Array]) -> Array:
     result = jnp.zeros((), bool)
     for flag in flags.values():
-        result = result | flag
+        result = result | jnp.any(flag)
     return result

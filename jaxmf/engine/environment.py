@@ -21,8 +21,13 @@ def describe_environment() -> dict[str, Any]:
         "xla_flags": os.environ.get("XLA_FLAGS", ""),
         "device": f"{device.platform} {device.device_kind}",
         "machine": platform.machine(),
-        "default_matmul_precision": str(jax.config.jax_default_matmul_precision),
+        "default_matmul_precision": str(config_value("jax_default_matmul_precision")),
     }
+
+
+def config_value(name: str) -> Any:
+    """A setting of JAX as it is in this thread."""
+    return getattr(jax.config, name)
 
 
 def _version(name: str) -> str | None:

@@ -14,9 +14,18 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmf.engine.environment import config_value
 from jaxmf.types import PyTree
 
 MAX_EXECUTABLES = 256
+# settings of JAX that change what a program is
+CONFIG = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_debug_nans",
+    "jax_numpy_dtype_promotion",
+    "jax_numpy_rank_promotion",
+)
 
 
 class Executable:
@@ -119,17 +128,12 @@ def num_bytes(tree: PyTree) -> int:
 
 def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> Hashable:
     leaves, structure = jax.tree.flatten(args)
-    config = jax.config
     return (
         function,
         structure,
         tuple(_leaf_signature(leaf) for leaf in leaves),
         tuple(sorted(static.items(), key=lambda item: item[0])),
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_debug_nans,
-        config.jax_numpy_dtype_promotion,
-        config.jax_numpy_rank_promotion,
+        *(config_value(name) for name in CONFIG),
     )
 
 

@@ -120,4 +120,11 @@ def num_workers(num_groups: int) -> int:
     """How many groups run at once: on CPU as many as there are cores, else one."""
     if jax.default_backend() != "cpu":
         return 1
-    return max(1, min(num_groups, len(os.sched_getaffinity(0))))
+    return max(1, min(num_groups, num_cores()))
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

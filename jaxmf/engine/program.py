@@ -15,7 +15,6 @@ from jaxmf.engine.chunk import (
     Plan,
     capacity_of,
     grow_chain,
-    quantity_names,
     record_draw,
     run_chunk,
     start_chain,
@@ -97,7 +96,7 @@ class Program:
         shapes = shapes_of(shapes, self.placement.chains)
         if not capacity or self.capacity(shapes[0]) == capacity:
             return shapes
-        grown = self._grow_program(keys, *shapes, capacity).shapes
+        grown = self._grow_program(keys, shapes, capacity).shapes
         return shapes_of(grown, self.placement.chains)
 
     def capacity(self, state: PyTree) -> dict[str, int]:
@@ -143,7 +142,7 @@ class Program:
         if wanted == before:
             return
         shapes = shapes_of((group.state, group.averages), self.placement.chains)
-        program = self._grow_program(group.keys, *shapes, wanted)
+        program = self._grow_program(group.keys, shapes, wanted)
         with self.placement.context():
             group.state, group.averages = program(
                 self.algorithm, self.data, group.keys, group.state, group.averages
@@ -177,53 +176,53 @@ class Program:
                     self._plan(group.step, end),
                 )
             group.state, group.averages = outcome.state, outcome.averages
-            num_draws, step, overflow, bad, scalars = jax.device_get(
-                (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad, outcome.scalars)
+            num_draws, step, overflow, bad = jax.device_get(
+                (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
             )
             group.step = int(step)
-            self._keep(progress, outcome.draws, int(num_draws))
+            self._keep(progress, outcome.draws, int(num_draws), group.step)
             progress.seconds += time.perf_counter() - began
-            progress.scalars = {name: np.atleast_1d(value) for name, value in scalars.items()}
             full = [axis for axis, flag in overflow.items() if flag]
             if full:
                 self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
-            elif bad.any():
-                progress.failure = self._explain(group, np.atleast_2d(bad))
+            else:
+                progress.failure = _failure(group, bad)
         return progress
 
-    def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int) -> None:
-        if not num_draws:
-            return
+    def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int, step: int) -> None:
         piece = {}
+        was_kept = step > self.num_warmup and (step - self.num_warmup) % self.thin == 0
         for name, buffer in draws.items():
-            rows = np.asarray(buffer)[:num_draws]
+            rows = np.asarray(buffer)
             rows = np.moveaxis(rows, 1, 0) if self.placement.batch.batched else rows[None]
-            piece[name] = np.array(rows)
-        progress.draws.append(piece)
-        progress.rows.append(num_draws)
-
-    def _explain(self, group: Group, bad: np.ndarray) -> Failure:
-        chain, quantity = np.argwhere(bad)[0]
-        return Failure(
-            quantity=quantity_names(group.state)[quantity],
-            chain=range(*group.chains.indices(group.chains.stop))[chain],
-            step=group.step,
-        )
+            piece[name] = np.array(rows[:, :num_draws])
+            if rows.ndim == 2:
+                progress.scalars[name] = np.array(rows[:, num_draws - int(was_kept)])
+        if num_draws:
+            progress.draws.append(piece)
+            progress.rows.append(num_draws)
 
     def _plan(self, step: int, end: int) -> Plan:
         numbers = (step, end, self.num_warmup, self.thin)
         return Plan(*(np.asarray(number, np.int32) for number in numbers))
 
     def _grow_program(
-        self, keys: Key, state: PyTree, averages: dict, capacity: dict[str, int]
+        self, keys: Key, shapes: tuple[PyTree, dict], capacity: dict[str, int]
     ) -> Executable:
-        args = (self.algorithm, self.data, keys, state, averages)
+        args = (self.algorithm, self.data, keys, *shapes)
         return self._get(grow_chain, args, sizes=tuple(sorted(capacity.items())))
 
     def _get(self, function: Callable, args: tuple, **static: Any) -> Executable:
-        options = self.placement.options(function.__name__)
+        options = self.placement.options(function)
         with self.placement.context():
             return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+
+
+def _failure(group: Group, bad: dict[str, np.ndarray]) -> Failure | None:
+    for name, flags in bad.items():
+        for chain in np.flatnonzero(flags):
+            return Failure(name, group.chains.start + int(chain), group.step - 1)
+    return None
 
 
 def _num_rows(bytes_per_draw: int) -> int:

@@ -139,10 +139,11 @@ def _to_host(leaf: Any) -> Any:
 def _check_like(state: PyTree, shapes: PyTree, num_chains: int) -> None:
     found = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", state)
     wanted = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", shapes)
-    if jax.tree.structure(found) != jax.tree.structure(wanted):
+    there, needed = jax.tree.structure(found), jax.tree.structure(wanted)
+    if str(there) != str(needed):
         raise ValueError(
-            f"initial: its state has the structure {jax.tree.structure(found)}, and this "
-            f"algorithm's has {jax.tree.structure(wanted)}; it is a run of another algorithm"
+            f"initial: its state has the structure {there}, and this algorithm's has {needed}; "
+            "it is a run of another algorithm"
         )
     pairs = zip(leaf_names(shapes), jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
     for name, there, needed in pairs:

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.engine.algorithm import Algorithm
-from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
 from jaxmf.engine.memory import MemoryGuard
@@ -217,12 +217,13 @@ def as_key(seed: Seed) -> Key:
     """
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
         return jax.random.key(int(seed))
-    is_key = isinstance(seed, jax.Array) and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
-    if not is_key or seed.shape != ():
-        raise TypeError(
-            f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}"
-        )
-    return seed
+    if (
+        isinstance(seed, jax.Array)
+        and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+        and seed.shape == ()
+    ):
+        return seed
+    raise TypeError(f"seed must be a whole number or one typed key (jax.random.key), not {seed!r}")
 
 
 def _header(
@@ -242,7 +243,7 @@ def _header(
             "num_chains": num_chains,
             "chain_method": "vectorized" if placement.batch.batched else "sequential",
             "mesh": None if mesh is None else {name: int(n) for name, n in mesh.shape.items()},
-            "x64": bool(jax.config.jax_enable_x64),
+            "x64": bool(config_value("jax_enable_x64")),
         },
         "identity": identity or {},
         "environment": describe_environment(),

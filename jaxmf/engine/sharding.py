@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmf.engine.chunk import Batch, Outcome
+from jaxmf.engine.chunk import Batch, Outcome, run_chunk
 from jaxmf.types import PyTree
 
 CHAIN_AXIS = "chain"
@@ -49,25 +49,26 @@ class Placement:
         """Arrays with a leading chain axis, each device holding its chains."""
         return self._put(tree, self.chains)
 
-    def options(self, function_name: str) -> dict[str, Any]:
+    def options(self, function: Callable) -> dict[str, Any]:
         """Options of `jax.jit` for the programs of the engine."""
         options: dict[str, Any] = {}
-        if function_name == "run_chunk":
+        if function is run_chunk:
             options["donate_argnums"] = (3, 4)
         if self.mesh is not None:
-            everywhere = self._sharding()
             options["out_shardings"] = self.chains
-            if function_name == "run_chunk":
-                options["out_shardings"] = Outcome(
-                    state=self.chains,
-                    averages=self.chains,
-                    draws=self._sharding(None, self.batch.spmd_axis),
-                    num_draws=everywhere,
-                    step=everywhere,
-                    overflow=everywhere,
-                    bad=everywhere,
-                    scalars=everywhere,
-                )
+        if self.mesh is not None and function is run_chunk:
+            everywhere: Any = self._sharding()
+            chains: Any = self.chains
+            rows_of_chains: Any = self._sharding(None, self.batch.spmd_axis)
+            options["out_shardings"] = Outcome(
+                state=chains,
+                averages=chains,
+                draws=rows_of_chains,
+                num_draws=everywhere,
+                step=everywhere,
+                overflow=everywhere,
+                bad=everywhere,
+            )
         return options
 
     def _sharding(self, *axes: str | None) -> NamedSharding | None:
