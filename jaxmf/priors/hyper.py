@@ -91,12 +91,20 @@ def validate(name: str, prior: Hyperparameter) -> None:
             one positive real number.
     """
     leaves = jax.tree.leaves(prior)
-    if any(isinstance(leaf, jax.core.Tracer) or type(leaf) is object for leaf in leaves):
+    if any(_is_placeholder(leaf) for leaf in leaves):
         return  # the model is being rebuilt inside a transformation
     if is_fixed(prior):
         _validate_number(name, prior)
     else:
         _validate_distribution(name, prior)
+
+
+def _is_placeholder(leaf: Any) -> bool:
+    """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
+    if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
+        return True
+    of_jax = type(leaf).__module__.partition(".")[0] in ("jax", "jaxlib")
+    return of_jax and not isinstance(leaf, jax.Array)
 
 
 def _validate_number(name: str, value: Any) -> None:
