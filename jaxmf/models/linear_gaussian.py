@@ -22,6 +22,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm, Info, algorithm
 from jaxmf.likelihoods import gaussian
+from jaxmf.models import linear_gaussian_queries as queries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
@@ -52,6 +53,20 @@ class State(NamedTuple):
     concentration: Array
     noise_scale: Array
     feature_scale: Array
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[],
+    meta_fields=["num_slots", "sweep", "anneal"],
+)
+@dataclass(frozen=True)
+class SamplerPlan:
+    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
+
+    num_slots: int
+    sweep: str
+    anneal: bool
 
 
 def _default_alpha() -> Any:
@@ -128,9 +143,15 @@ class LinearGaussianIBP:
 
     def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
+        return self.feature_prior(state.alpha, state.concentration)
+
+    def feature_prior(
+        self, alpha: Array, concentration: Array
+    ) -> IndianBuffet | BetaBernoulli:
+        """The prior of Z at given numbers."""
         if self.num_features is None:
-            return IndianBuffet(state.alpha, state.concentration)
-        return BetaBernoulli(state.alpha, state.concentration, self.num_features)
+            return IndianBuffet(alpha, concentration)
+        return BetaBernoulli(alpha, concentration, self.num_features)
 
     def first_slot(self) -> int:
         """The slot of the first feature: 1 with a bias feature, else 0."""
@@ -243,11 +264,12 @@ class LinearGaussianIBP:
         num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
         if sweep == "whole_rows":
             check_whole_rows(num_slots)
+        plan = SamplerPlan(num_slots=num_slots, sweep=sweep, anneal=bool(anneal))
         return algorithm(
-            init=Partial(partial(_init, num_slots=num_slots), self),
-            step=Partial(partial(_step, sweep=sweep, anneal=bool(anneal)), self),
+            init=Partial(_init, plan, self),
+            step=Partial(_step, plan, self),
             record=Partial(_record, self),
-            grow=partial(_grow, whole_rows=sweep == "whole_rows"),
+            grow=Partial(_grow, plan),
             capacity=_capacity,
         )
 
@@ -258,6 +280,49 @@ class LinearGaussianIBP:
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()
+
+    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+        """Mean and standard deviation of Y given a draw and the observed cells, each (K, D) float.
+
+        Args:
+          draw: what a chain records: z (N, K) bool and the hyperparameters.
+          data: the training data.
+        """
+        return queries.features(queries.feature_law(draw["z"], data, scales(draw)), scales(draw))
+
+    def predict_cells(
+        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
+
+        For a missing cell this is its law given the draw; for an observed one that of a replicate.
+        """
+        law = queries.feature_law(draw["z"], data, scales(draw))
+        return queries.cells(law, draw["z"], rows, columns, scales(draw))
+
+    def transform_rows(
+        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
+    ) -> Array:
+        """Probabilities (N_new, K) of the draw's features in rows not seen in training."""
+        return self._new_rows(key, draw, data, new_data)[1].probabilities
+
+    def predict_rows(
+        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (N_new, D), of the cells of new rows.
+
+        The features of each row are drawn given its observed cells, so that a mixture over draws
+        is the predictive law.
+        """
+        law, rows = self._new_rows(key, draw, data, new_data)
+        return queries.new_row_moments(law, rows, scales(draw))
+
+    def _new_rows(self, key, draw, data, new_data):
+        law = queries.feature_law(draw["z"], data, scales(draw))
+        rows = queries.draw_new_rows(
+            key, law, self.feature_prior(draw["alpha"], draw["concentration"]), draw["z"], scales(draw), new_data, bias=self.bias
+        )
+        return law, rows
 
     def filter(self, **options: Any) -> Algorithm:
         """The particle filter; options as in `linear_gaussian_filter.particle_filter`."""
@@ -280,9 +345,9 @@ def complete(state: State, data: Dense) -> Array:
     return data.values if state.x is None else state.x
 
 
-def scales(state: State) -> Scales:
-    """The scales of a state, as the sweeps take them."""
-    return Scales(noise=state.noise_scale, feature=state.feature_scale)
+def scales(draw: dict[str, Array]) -> Scales:
+    """The scales of a draw."""
+    return Scales(noise=draw["noise_scale"], feature=draw["feature_scale"])
 
 
 def update_hyperparameters(
@@ -371,7 +436,7 @@ def annealed_factor(progress: Array) -> Array:
     return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
 
 
-def _init(model: LinearGaussianIBP, key: Key, data: Dense, *, num_slots: int) -> State:
+def _init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
     """No features; scales that have priors start from the spread of the data."""
     values, observed = data.values, data.observed
     dtype = values.dtype
@@ -390,7 +455,7 @@ def _init(model: LinearGaussianIBP, key: Key, data: Dense, *, num_slots: int) ->
         value = hyper.initial_value(prior) if hyper.is_fixed(prior) else guess
         return jnp.asarray(value, dtype)
 
-    z = jnp.zeros((values.shape[0], num_slots), bool)
+    z = jnp.zeros((values.shape[0], plan.num_slots), bool)
     return State(
         z=z.at[:, 0].set(True) if model.bias else z,
         x=x,
@@ -402,18 +467,16 @@ def _init(model: LinearGaussianIBP, key: Key, data: Dense, *, num_slots: int) ->
 
 
 def _step(
+    plan: SamplerPlan,
     model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,
     progress: Array,
-    *,
-    sweep: str,
-    anneal: bool,
 ) -> tuple[State, Info]:
-    factor = annealed_factor(progress) if anneal else 1.0
+    factor = annealed_factor(progress) if plan.anneal else 1.0
     state, info = update_features(
-        model, jax.random.fold_in(key, 0), state, data, sweep=sweep, scale_factor=factor
+        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
     state, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     return state, info
@@ -437,8 +500,8 @@ def num_features(model: LinearGaussianIBP, state: State) -> Array:
     return jnp.sum(jnp.any(state.z[:, model.first_slot() :], axis=0), dtype=jnp.int32)
 
 
-def _grow(state: State, sizes: dict[str, int], *, whole_rows: bool) -> State:
-    if whole_rows:
+def _grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
+    if plan.sweep == "whole_rows":
         check_whole_rows(sizes["features"])
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 

@@ -1,0 +1,591 @@
+"""The particle filter of the linear-Gaussian Indian buffet process (Algorithms 1 and 2).
+
+A particle is one Z, known through (M, mu) and the counts of its features, so that a row costs
+O(K^2 + K D) whatever came before. Where hyperparameters have priors, or the cloud is tempered, it
+also has Z'Z, Z'X and tr X'X; where earlier rows are rejuvenated, the whole Z and, with missing
+cells, its own X. Weights are of the observed cells alone; the missing ones are drawn afterwards.
+
+Open `build_filter` first, then `propose` and `extend`.
+
+Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place of eq 7.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.engine import Algorithm
+from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods.gaussian import RowPosterior
+from jaxmf.priors import hyper
+from jaxmf.samplers import feature_rows, row_enumeration
+from jaxmf.samplers.collapsed_sweep import collapsed_sweep
+from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
+from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
+from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.types import Array, Key
+
+PROPOSALS = ("prior", "exact")
+MAX_EXACT_SLOTS = 16
+MAX_CHILDREN_SLOTS = 10
+_MAX_NEW = 100_000
+
+
+class Statistics(NamedTuple):
+    """Sums over the rows so far: Z'Z (K, K), Z'X (K, D), tr X'X () float."""
+
+    gram: Array
+    cross: Array
+    total: Array
+
+
+class Particle(NamedTuple):
+    """One Z of the rows so far.
+
+    Attributes:
+        posterior: (M, mu) at the particle's scales.
+        counts: (K,) float, ones of each column.
+        row: (K,) bool, the features of the last row; None with `z`.
+        statistics: None where the hyperparameters are fixed and nothing is tempered.
+        z: (N, K) bool, empty after the last row; None without rejuvenation.
+        x: (N, D) float with missing cells imputed; None without rejuvenation or missing cells.
+        alpha, concentration, noise_scale, feature_scale: () float.
+        share: () float, what the feature scale is multiplied by; None without tempering.
+    """
+
+    posterior: RowPosterior
+    counts: Array
+    row: Array | None
+    statistics: Statistics | None
+    z: Array | None
+    x: Array | None
+    alpha: Array
+    concentration: Array
+    noise_scale: Array
+    feature_scale: Array
+    share: Array | None
+
+    @property
+    def scales(self) -> Scales:
+        """The scales that the likelihood of this particle has now."""
+        feature = self.feature_scale if self.share is None else self.share * self.feature_scale
+        return Scales(noise=self.noise_scale, feature=feature)
+
+
+class Setting(NamedTuple):
+    """A child: bits of existing features (K,) bool, the number of new ones, and trouble."""
+
+    bits: Array
+    num_new: Array
+    cut_off: Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The structural options of the filter, all of them static."""
+
+    num_slots: int
+    proposal: str
+    has_children: bool
+    rejuvenates: bool
+    anneal_from: float
+    anneal_steps: int
+
+
+jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
+
+
+def build_filter(
+    model: Any,
+    *,
+    num_particles: int = 1_000,
+    proposal: str = "prior",
+    resample_fn: ResampleFn = systematic,
+    ess_threshold: float | TriggerFn = 0.5,
+    rejuvenate_every: int = 0,
+    anneal_from: float = 1.0,
+    anneal_steps: int = 0,
+    capacity: int | None = None,
+    batch_size: int | None = None,
+) -> Algorithm:
+    """The particle filter of a `LinearGaussianIBP`; one step takes in one row.
+
+    Args:
+        model: the description.
+        num_particles: P.
+        proposal: "prior": features of a row from their prior given the earlier rows, as in the
+            paper. "exact": from their conditional given the row as well, a sum over all 2^K
+            settings and any number of new features; better weights, for few features.
+        resample_fn: scheme of `jaxmf.samplers.resampling`. `optimal` needs the exact proposal: it
+            chooses among all children of all particles.
+        ess_threshold: resample when the effective sample size is below this share of P.
+        rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
+            every tempering step; 0 for none.
+        anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
+            of the first rows stick less.
+        anneal_steps: importance steps after the last row that bring the factor to 1,
+            geometrically. As many further steps must be run.
+        capacity: slots for features to begin with; they double when a particle needs more.
+        batch_size: how many particles are worked on at once; None for all.
+
+    Returns:
+        Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+
+    Raises:
+        ValueError: an unknown proposal, options that do not go together, too many slots for the
+            exact proposal.
+    """
+    plan = Plan(
+        num_slots=model.num_slots(_start_capacity(capacity, resample_fn)),
+        proposal=proposal,
+        has_children=resample_fn is optimal,
+        rejuvenates=rejuvenate_every > 0,
+        anneal_from=float(anneal_from),
+        anneal_steps=int(anneal_steps),
+    )
+    _check_plan(plan, model)
+    particle_model = ParticleModel(
+        init=Partial(init, plan, model),
+        propose=Partial(propose, plan, model),
+        extend=Partial(extend, plan, model),
+        keep=None if plan.rejuvenates else Partial(keep),
+        rejuvenate=Partial(rejuvenate, plan, model) if plan.rejuvenates else None,
+        temper=Partial(temper, plan) if plan.anneal_steps else None,
+        grow=Partial(grow, plan, model),
+        capacity=Partial(capacity_of),
+    )
+    return particle_filter(
+        particle_model,
+        num_particles=num_particles,
+        resample_fn=resample_fn,
+        ess_threshold=ess_threshold,
+        rejuvenate_every=rejuvenate_every,
+        batch_size=batch_size,
+    )
+
+
+def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int | None:
+    return 4 if capacity is None and resample_fn is optimal else capacity
+
+
+def _check_plan(plan: Plan, model: Any) -> None:
+    if plan.proposal not in PROPOSALS:
+        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
+    if plan.has_children and plan.proposal != "exact":
+        raise ValueError(
+            "resample_fn=optimal chooses among enumerated children: it needs proposal='exact'"
+        )
+    if not 0 < plan.anneal_from <= 1:
+        raise ValueError(f"anneal_from must be above 0 and at most 1, got {plan.anneal_from}")
+    if plan.anneal_steps < 0:
+        raise ValueError(f"anneal_steps must not be negative, got {plan.anneal_steps}")
+    if plan.anneal_from < 1 and plan.anneal_steps == 0:
+        raise ValueError(
+            "anneal_from is below 1, so the cloud must be brought back: set anneal_steps"
+        )
+    check_num_slots(plan, model, plan.num_slots)
+
+
+def check_num_slots(plan: Plan, model: Any, num_slots: int) -> None:
+    """Refuses to enumerate the settings of too many slots."""
+    if plan.proposal != "exact":
+        return
+    most = MAX_CHILDREN_SLOTS if plan.has_children else MAX_EXACT_SLOTS
+    num_features = num_slots - model.first_slot()
+    if num_features > most:
+        what = "optimal resampling" if plan.has_children else "the exact proposal"
+        raise ValueError(
+            f"{what} goes through all 2^K settings of a row, for a capacity of at most {most} "
+            f"features; this needs {num_features}. Use "
+            + ("another resampling scheme" if plan.has_children else "proposal='prior'")
+        )
+
+
+def needs_statistics(plan: Plan, model: Any) -> bool:
+    """Whether particles need Z'Z, Z'X and tr X'X beside (M, mu)."""
+    scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
+    return not scales_fixed or plan.anneal_steps > 0
+
+
+def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
+    """A particle before the first row, its hyperparameters from their priors."""
+    num_rows, num_columns = data.values.shape
+    num_slots, dtype = plan.num_slots, data.values.dtype
+    names = ("alpha", "concentration", "noise_scale", "feature_scale")
+    values = {
+        name: hyper.sample_prior(jax.random.fold_in(key, index), getattr(model, name)).astype(dtype)
+        for index, name in enumerate(names)
+    }
+    statistics = None
+    if needs_statistics(plan, model):
+        statistics = Statistics(
+            gram=jnp.zeros((num_slots, num_slots), dtype),
+            cross=jnp.zeros((num_slots, num_columns), dtype),
+            total=jnp.zeros((), dtype),
+        )
+    missing = data.observed is not None
+    particle = Particle(
+        posterior=RowPosterior(jnp.zeros((0, 0), dtype), jnp.zeros((0, num_columns), dtype)),
+        counts=jnp.zeros((num_slots,), dtype),
+        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
+        statistics=statistics,
+        z=jnp.zeros((num_rows, num_slots), bool) if plan.rejuvenates else None,
+        x=jnp.zeros(data.values.shape, dtype) if plan.rejuvenates and missing else None,
+        share=jnp.asarray(plan.anneal_from, dtype) if plan.anneal_steps else None,
+        **values,
+    )
+    return particle._replace(posterior=_pad_posterior(particle, num_slots))
+
+
+def propose(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Any, Array]:
+    """The children of a particle with row `row`, and the log weight of each."""
+    x, observed = _row_of(data, row)
+    conditional = _conditional(model, particle, row)
+    if plan.proposal == "prior":
+        return _propose_from_prior(key, model, particle, conditional, x, observed)
+    fit = feature_rows.row_fit(particle.posterior, _always_on(model, particle), x, observed)
+    if plan.has_children:
+        return _all_children(fit, conditional, particle.scales)
+    log_weight, block = row_enumeration.sum_settings(
+        key, fit, conditional, particle.scales, first=model.first_slot()
+    )
+    return block[None], log_weight[None]
+
+
+def _propose_from_prior(
+    key: Key, model: Any, particle: Particle, conditional: RowPrior, x: Array, observed
+) -> tuple[Setting, Array]:
+    """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
+    dtype = x.dtype
+    uniforms = jax.random.uniform(jax.random.fold_in(key, 0), conditional.movable.shape, dtype)
+    bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
+    num_new = _draw_poisson(jax.random.fold_in(key, 1), conditional.rate)
+    scales = particle.scales
+    features = (bits | _always_on(model, particle)).astype(dtype)
+    error = x - features @ particle.posterior.mean
+    if observed is None:
+        num_observed = jnp.asarray(x.shape[0], dtype)
+    else:
+        error = jnp.where(observed, error, 0)
+        num_observed = jnp.sum(observed, dtype=dtype)
+    log_weight = gaussian.log_normal_row(
+        error @ error,
+        1 + features @ particle.posterior.spread @ features + num_new / scales.ratio,
+        num_observed,
+        scales.noise_variance,
+    )
+    child = Setting(bits, num_new, jnp.zeros((), bool))
+    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
+
+
+def _all_children(
+    fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+) -> tuple[Setting, Array]:
+    """All settings of the row: 2^K of the existing bits times 0 ... K new features."""
+    num_slots = fit.z.shape[0]
+    patterns, log_weights, cut_off = feature_rows.whole_row_log_weights(
+        fit,
+        rate=conditional.rate,
+        ratio=scales.ratio,
+        noise_variance=scales.noise_variance,
+        prior_log_odds=conditional.log_odds,
+        free_to_move=conditional.movable,
+        num_candidates=num_slots + 1,
+    )
+    all_off = jnp.sum(jnp.where(conditional.movable, jax.nn.softplus(conditional.log_odds), 0))
+    log_weights = (log_weights - all_off - conditional.rate).reshape(-1)
+    children = Setting(
+        bits=jnp.repeat(patterns & conditional.movable, num_slots + 1, axis=0),
+        num_new=jnp.tile(jnp.arange(num_slots + 1, dtype=jnp.int32), len(patterns)),
+        cut_off=jnp.broadcast_to(cut_off, log_weights.shape),
+    )
+    return children, log_weights
+
+
+def extend(
+    plan: Plan, model: Any, key: Key, particle: Particle, choice: Any, data: Dense, row: Array
+) -> tuple[Particle, dict[str, Array]]:
+    """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
+    x, observed = _row_of(data, row)
+    conditional = _conditional(model, particle, row)
+    always_on = _always_on(model, particle)
+    child = choice
+    if plan.proposal == "exact" and not plan.has_children:
+        fit = feature_rows.row_fit(particle.posterior, always_on, x, observed)
+        bits, num_new = row_enumeration.draw_setting(
+            jax.random.fold_in(key, 0),
+            fit,
+            conditional,
+            particle.scales,
+            choice,
+            first=model.first_slot(),
+        )
+        child = Setting(bits, num_new, jnp.zeros((), bool))
+    claim = slots.claim(~conditional.free, child.num_new)
+    features = child.bits | always_on
+    if observed is not None:
+        x = _fill_in(jax.random.fold_in(key, 1), particle, features, child.num_new, x, observed)
+    particle = _add_row(particle, features | claim.claimed, x, row)
+    particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
+    return particle, {"features": claim.overflow | child.cut_off}
+
+
+def _add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
+    """The particle after a complete row."""
+    features = z_row.astype(x.dtype)
+    statistics = particle.statistics
+    if statistics is not None:
+        statistics = Statistics(
+            gram=statistics.gram + features[:, None] * features,
+            cross=statistics.cross + features[:, None] * x,
+            total=statistics.total + x @ x,
+        )
+    return particle._replace(
+        posterior=gaussian.add_row(particle.posterior, features, x),
+        counts=particle.counts + features,
+        row=None if particle.row is None else z_row,
+        statistics=statistics,
+        z=None if particle.z is None else particle.z.at[row].set(z_row),
+        x=None if particle.x is None else particle.x.at[row].set(x),
+    )
+
+
+def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
+    """The row with its missing cells drawn given its features, Y summed out."""
+    on = features.astype(x.dtype)
+    scales = particle.scales
+    inflation = on @ particle.posterior.spread @ on + num_new / scales.ratio
+    deviation = scales.noise * jnp.sqrt(1 + inflation)
+    drawn = on @ particle.posterior.mean + deviation * jax.random.normal(key, x.shape, x.dtype)
+    return jnp.where(observed, x, drawn)
+
+
+def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
+    """Kernel: the hyperparameters that have priors, given Z and X of the rows so far."""
+    start = model.first_slot()
+    alpha, concentration = update_feature_prior(
+        jax.random.fold_in(key, 0),
+        model.prior(particle),
+        alpha_prior=model.alpha,
+        concentration_prior=model.concentration,
+        counts=particle.counts[start:],
+        num_rows=num_rows,
+    )
+    particle = particle._replace(alpha=alpha, concentration=concentration)
+    if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
+        return particle
+    statistics = particle.statistics
+    spectrum = gaussian.spectrum_of_statistics(*statistics, num_rows)
+    share = 1.0 if particle.share is None else particle.share
+    noise = update_scale(
+        jax.random.fold_in(key, 1),
+        model.noise_scale,
+        particle.noise_scale,
+        lambda value: gaussian.log_marginal(spectrum, value, share * particle.feature_scale),
+    )
+    feature = update_scale(
+        jax.random.fold_in(key, 2),
+        model.feature_scale,
+        particle.feature_scale,
+        lambda value: gaussian.log_marginal(spectrum, noise, share * value),
+    )
+    return _recomputed(particle._replace(noise_scale=noise, feature_scale=feature))
+
+
+def rejuvenate(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Particle, dict[str, Array]]:
+    """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
+    x = data.values if particle.x is None else particle.x
+    z, x, overflow = collapsed_sweep(
+        key,
+        particle.z,
+        x,
+        data.observed,
+        prior=model.prior(particle),
+        scales=particle.scales,
+        bias=model.bias,
+        num_rows=row + 1,
+    )
+    z = _without_gaps(model, z)
+    # Rows that are still to come have no features, but they do have data.
+    present = (jnp.arange(x.shape[0]) <= row)[:, None]
+    gram, cross = gaussian.gram_statistics(z, x)
+    statistics = particle.statistics
+    if statistics is not None:
+        statistics = Statistics(gram, cross, jnp.sum(jnp.where(present, x, 0) ** 2))
+    particle = particle._replace(
+        posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio),
+        counts=jnp.diagonal(gram),
+        statistics=statistics,
+        z=z,
+        x=None if particle.x is None else x,
+    )
+    return particle, {"features": overflow}
+
+
+def _without_gaps(model: Any, z: Array) -> Array:
+    """Features moved to the first slots, so that enumeration goes over them alone.
+
+    Their order is kept. Which slot a feature has does not matter to what follows: sweeps visit
+    slots in an order of their own, and proposals are weighted.
+    """
+    if model.num_features is not None:
+        return z
+    used = jnp.any(z, axis=0)
+    if model.bias:
+        used = used.at[0].set(True)
+    return z[:, jnp.argsort(~used, stable=True)]
+
+
+def temper(
+    plan: Plan, key: Key, particle: Particle, data: Dense, step: Array
+) -> tuple[Particle, Array]:
+    """Importance step: the feature scale goes a step up towards its full value."""
+    del key
+    dtype = particle.counts.dtype
+    left = jnp.maximum(1 - (step + 1).astype(dtype) / plan.anneal_steps, 0)
+    # A cloud that went on with more rows is at full scale already.
+    share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
+    raised = particle._replace(share=share)
+    spectrum = gaussian.spectrum_of_statistics(*particle.statistics, data.num_rows)
+    log_weight = gaussian.log_marginal(spectrum, *raised.scales) - gaussian.log_marginal(
+        spectrum, *particle.scales
+    )
+    return _recomputed(raised), log_weight
+
+
+def keep(particle: Particle) -> dict[str, Array]:
+    """What the history keeps of a row."""
+    return {"z": particle.row}
+
+
+def particle_draw(
+    model: Any, particle: Particle, path: dict[str, Array], data: Dense
+) -> dict[str, Array]:
+    """What a draw holds of one particle, whole Z included.
+
+    Args:
+        model: the description.
+        particle: of the last cloud.
+        path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
+        data: all rows that were taken in.
+    """
+    z = particle.z if particle.z is not None else path["z"]
+    draw = {
+        "z": z,
+        "alpha": particle.alpha,
+        "concentration": particle.concentration,
+        "noise_scale": particle.noise_scale,
+        "feature_scale": particle.feature_scale,
+        "num_features": jnp.sum(jnp.any(z[:, model.first_slot() :], axis=0), dtype=jnp.int32),
+    }
+    if data.observed is None or particle.x is not None:
+        draw["log_joint"] = model.log_joint(particle._replace(z=z), data)
+    return draw
+
+
+def grow(plan: Plan, model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
+    """The particle with more slots for features, or room for more rows."""
+    if "features" in sizes:
+        particle = _grow_features(plan, model, particle, sizes["features"])
+    if "rows" in sizes:
+        z, x = (
+            None if leaf is None else slots.pad_axis(leaf, 0, sizes["rows"])
+            for leaf in (particle.z, particle.x)
+        )
+        particle = particle._replace(z=z, x=x)
+    return particle
+
+
+def _grow_features(plan: Plan, model: Any, particle: Particle, size: int) -> Particle:
+    check_num_slots(plan, model, size)
+
+    def pad(leaf: Array | None, *axes: int) -> Array | None:
+        for axis in axes if leaf is not None else ():
+            leaf = slots.pad_axis(leaf, axis, size)
+        return leaf
+
+    statistics = particle.statistics
+    if statistics is not None:
+        statistics = statistics._replace(
+            gram=pad(statistics.gram, 0, 1), cross=pad(statistics.cross, 0)
+        )
+    return particle._replace(
+        posterior=_pad_posterior(particle, size),
+        counts=pad(particle.counts, 0),
+        row=pad(particle.row, 0),
+        statistics=statistics,
+        z=pad(particle.z, 1),
+    )
+
+
+def capacity_of(particle: Particle) -> dict[str, int]:
+    """Sizes of the growing axes, from shapes."""
+    sizes = {"features": particle.counts.shape[-1]}
+    if particle.z is not None:
+        sizes["rows"] = particle.z.shape[-2]
+    return sizes
+
+
+def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
+    """(M, mu) with new slots at the prior: M_kk = 1 / r, mu_k = 0."""
+    spread, mean = particle.posterior
+    present = spread.shape[0]
+    spread = slots.pad_axis(slots.pad_axis(spread, 0, size), 1, size)
+    new = jnp.arange(size) >= present
+    spread = spread + jnp.diag(jnp.where(new, 1 / particle.scales.ratio, 0))
+    return RowPosterior(spread=spread, mean=slots.pad_axis(mean, 0, size))
+
+
+def _recomputed(particle: Particle) -> Particle:
+    """(M, mu) anew from the statistics, at the particle's present scales."""
+    gram, cross, _ = particle.statistics
+    return particle._replace(posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio))
+
+
+def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
+    """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
+    num_rows = (row + 1).astype(particle.counts.dtype)
+    return row_prior(model.prior(particle), particle.counts, num_rows, bias=model.bias)
+
+
+def _always_on(model: Any, particle: Particle) -> Array:
+    """(K,) bool, the bias feature."""
+    return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
+
+
+def _row_of(data: Dense, row: Array) -> tuple[Array, Array | None]:
+    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
+    return at(data.values), None if data.observed is None else at(data.observed)
+
+
+def _draw_poisson(key: Key, rate: Array) -> Array:
+    """A Poisson number by inversion: a handful of turns at the rates of an Indian buffet."""
+    uniform = jax.random.uniform(key, (), rate.dtype)
+    log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
+    # Beyond this many nothing is left that a float could tell from zero.
+    most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)
+
+    def must_go_on(carry):
+        number, _, below = carry
+        return (below <= uniform) & (number < most) & (rate > 0)
+
+    def go_on(carry):
+        number, log_term, below = carry
+        log_term = log_term + log_rate - jnp.log(number + 1.0)
+        return number + 1, log_term, below + jnp.exp(log_term)
+
+    start = (jnp.zeros((), jnp.int32), -rate, jnp.exp(-rate))
+    return jax.lax.while_loop(must_go_on, go_on, start)[0]

@@ -1,0 +1,213 @@
+"""What a draw of the linear-Gaussian model says: features, cells, rows not seen in training.
+
+A draw is the dictionary that a chain records. Missing cells of the training data are left out of
+every formula, not imputed: the columns of Y are independent given Z, and a column is informed by
+the rows that are observed in it.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+from jax.scipy.special import gammaln, logsumexp
+
+from jaxmf.data import Dense
+from jaxmf.likelihoods import gaussian
+from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, Scales, row_prior
+from jaxmf.samplers.feature_rows import all_patterns, draw_index
+from jaxmf.types import Array, Key
+
+_MOST_ENUMERATED = 10
+_MOST_NEW_FEATURES = 8
+_NUM_SWEEPS = 40
+
+
+class FeatureLaw(NamedTuple):
+    """Y given a draw and the observed cells.
+
+    Attributes:
+      mean: (K, D) float.
+      spread: (D, K, K) float, covariance of each column over the noise variance; (1, K, K) where
+        nothing is missing and all columns have the same.
+    """
+
+    mean: Array
+    spread: Array
+
+
+def feature_law(z: Array, data: Dense, scales: Scales) -> FeatureLaw:
+    """The Gaussian law of Y given Z (N, K) and the observed cells."""
+    if data.observed is None:
+        gram, cross = gaussian.gram_statistics(z, data.values)
+        spread, mean = gaussian.row_posterior(gram, cross, scales.ratio)
+        return FeatureLaw(mean=mean, spread=spread[None])
+    z_float = z.astype(data.values.dtype)
+    identity = jnp.eye(z.shape[1], dtype=z_float.dtype)
+
+    def column(x, seen):
+        z_seen = z_float * seen[:, None]
+        factor = jnp.linalg.cholesky(z_seen.T @ z_seen + scales.ratio * identity)
+        return cho_solve((factor, True), z_seen.T @ x), cho_solve((factor, True), identity)
+
+    mean, spread = jax.lax.map(
+        lambda pair: column(*pair), (data.values.T, data.observed.T), batch_size=64
+    )
+    return FeatureLaw(mean=mean.T, spread=spread)
+
+
+def features(law: FeatureLaw, scales: Scales) -> tuple[Array, Array]:
+    """Mean and standard deviation of Y, each (K, D)."""
+    variances = jnp.diagonal(law.spread, axis1=1, axis2=2).T
+    return law.mean, jnp.broadcast_to(scales.noise * jnp.sqrt(variances), law.mean.shape)
+
+
+def cells(
+    law: FeatureLaw, z: Array, rows: Array, columns: Array, scales: Scales
+) -> tuple[Array, Array]:
+    """Predictive mean and variance of the cells (rows[m], columns[m]), each (M,); noise included."""
+    z_float = z[rows].astype(law.mean.dtype)
+    mean = jnp.sum(z_float * law.mean[:, columns].T, axis=1)
+    if law.spread.shape[0] == 1:
+        inflation = jnp.einsum("mk,kl,ml->m", z_float, law.spread[0], z_float)
+    else:
+        inflation = jnp.einsum("mk,mkl,ml->m", z_float, law.spread[columns], z_float)
+    return mean, scales.noise_variance * (1 + inflation)
+
+
+class NewRow(NamedTuple):
+    """A drawn row that was not in training: bits (K,), number of new features, probabilities (K,)."""
+
+    z: Array
+    num_new: Array
+    probabilities: Array
+
+
+def draw_new_row(
+    key: Key,
+    law: FeatureLaw,
+    conditional: RowPrior,
+    x: Array,
+    seen: Array | None,
+    scales: Scales,
+    *,
+    always_on: Array,
+) -> NewRow:
+    """The features of a further row x (D,) given a draw; its own new features are summed out.
+
+    All settings are enumerated for up to 10 slots; beyond that 40 Gibbs sweeps over the bits are
+    made and the probabilities averaged over the second half.
+
+    Args:
+      key: typed PRNG key.
+      law: of Y.
+      conditional: prior of the row, as one more customer.
+      x: (D,) float.
+      seen: (D,) bool, or None when all cells are observed.
+      scales: of the draw.
+      always_on: (K,) bool, the bias slot.
+    """
+
+    def log_weights(z):
+        return _new_row_log_weights(z, law, conditional, x, seen, scales)
+
+    bits_key, number_key = jax.random.split(key)
+    num_slots = law.mean.shape[0]
+    if num_slots <= _MOST_ENUMERATED:
+        patterns = all_patterns(num_slots)
+        allowed = jnp.all((patterns == always_on) | conditional.movable, axis=1)
+        weights = jnp.where(allowed, logsumexp(jax.lax.map(log_weights, patterns), axis=1), -jnp.inf)
+        share = jax.nn.softmax(weights)
+        z = patterns[draw_index(jax.random.uniform(bits_key, (), x.dtype), weights)]
+        probabilities = share @ patterns.astype(x.dtype)
+    else:
+        z, probabilities = _gibbs_bits(
+            bits_key, always_on, conditional.movable, lambda z: logsumexp(log_weights(z))
+        )
+    uniform = jax.random.uniform(number_key, (), x.dtype)
+    return NewRow(z=z, num_new=draw_index(uniform, log_weights(z)), probabilities=probabilities)
+
+
+def _new_row_log_weights(
+    z: Array,
+    law: FeatureLaw,
+    conditional: RowPrior,
+    x: Array,
+    seen: Array | None,
+    scales: Scales,
+) -> Array:
+    """Log weights (J,) of a setting z (K,) bool together with 0 ... J - 1 new features."""
+    z_float = z.astype(x.dtype)
+    inflation = jnp.einsum("k,dkl,l->d", z_float, law.spread, z_float)
+    number = jnp.arange(_MOST_NEW_FEATURES, dtype=x.dtype)
+    squared_error = (x - z_float @ law.mean) ** 2
+    weight = jnp.ones_like(x) if seen is None else seen.astype(x.dtype)
+    log_likelihood = gaussian.log_normal_row(
+        squared_error, 1 + inflation + number[:, None] / scales.ratio, 1.0, scales.noise_variance
+    )
+    rate = conditional.rate
+    log_number = jnp.where(
+        (rate > 0) | (number == 0),
+        number * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(number + 1),
+        -jnp.inf,
+    )
+    log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
+    return log_prior + log_number + log_likelihood @ weight
+
+
+def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
+    """Bits from `_NUM_SWEEPS` random-order sweeps, and their probabilities averaged over the last half."""
+    num_slots = start.shape[0]
+    dtype = jnp.result_type(float)
+
+    def sweep(step, carry):
+        z, total = carry
+        sweep_key = jax.random.fold_in(key, step)
+        order = jnp.argsort(jax.random.uniform(jax.random.fold_in(sweep_key, 0), (num_slots,)))
+        uniforms = jax.random.uniform(jax.random.fold_in(sweep_key, 1), (num_slots,), dtype)
+
+        def visit(place, carry):
+            z, probabilities = carry
+            k = order[place]
+            log_odds = log_density_fn(z.at[k].set(True)) - log_density_fn(z.at[k].set(False))
+            probability = jnp.where(movable[k], jax.nn.sigmoid(log_odds), z[k].astype(dtype))
+            return z.at[k].set(uniforms[k] < probability), probabilities.at[k].set(probability)
+
+        z, probabilities = jax.lax.fori_loop(0, num_slots, visit, (z, jnp.zeros(num_slots, dtype)))
+        return z, total + jnp.where(step >= _NUM_SWEEPS // 2, probabilities, 0)
+
+    z, total = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, (start, jnp.zeros(num_slots, dtype)))
+    return z, total / (_NUM_SWEEPS - _NUM_SWEEPS // 2)
+
+
+def draw_new_rows(
+    key: Key,
+    law: FeatureLaw,
+    prior: FeaturePrior,
+    z: Array,
+    scales: Scales,
+    new_data: Dense,
+    *,
+    bias: bool,
+) -> NewRow:
+    """`draw_new_row` for every row of `new_data`, each as the customer after the N of Z (N, K)."""
+    counts = jnp.sum(z, axis=0, dtype=new_data.values.dtype)
+    conditional = row_prior(prior, counts, z.shape[0] + 1, bias=bias)
+    always_on = (jnp.arange(z.shape[1]) == 0) & bias
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
+    return jax.lax.map(
+        lambda row: draw_new_row(
+            row[0], law, conditional, row[1], row[2], scales, always_on=always_on
+        ),
+        (keys, new_data.values, new_data.observed),
+        batch_size=16,
+    )
+
+
+def new_row_moments(law: FeatureLaw, rows: NewRow, scales: Scales) -> tuple[Array, Array]:
+    """Predictive mean and variance of all cells of drawn new rows, each (N_new, D)."""
+    z_float = rows.z.astype(law.mean.dtype)
+    inflation = jnp.einsum("nk,dkl,nl->nd", z_float, law.spread, z_float)
+    inflation = inflation + rows.num_new[:, None] / scales.ratio
+    mean = z_float @ law.mean
+    return mean, jnp.broadcast_to(scales.noise_variance * (1 + inflation), mean.shape)
