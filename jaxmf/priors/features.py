@@ -18,6 +18,7 @@ from jax import Array
 from jax.scipy.special import betaln, digamma
 
 from jaxmf import slots
+from jaxmf.special import poisson
 
 
 def harmonic(num_rows: Array | int, concentration: Array | float) -> Array:
@@ -84,7 +85,7 @@ def _sample_by_rows(
         bits_key, new_key = jax.random.split(jax.random.fold_in(key, row))
         log_odds = log_odds_fn(counts, row + 1)
         bits = jax.random.uniform(bits_key, (capacity,)) < jax.nn.sigmoid(log_odds)
-        num_new = jax.random.poisson(new_key, new_rate_fn(row + 1))
+        num_new = poisson(new_key, new_rate_fn(row + 1))
         claim = slots.claim(counts > 0, num_new)
         bits = bits | (claim.claimed & (num_new > 0))
         return (counts + bits, overflow | claim.overflow), bits
@@ -138,9 +139,7 @@ class IndianBuffet:
             jnp.result_type(float),
         )
 
-    def probability_parameters(
-        self, counts: Array, num_rows: Array | int
-    ) -> tuple[Array, Array]:
+    def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: given its column, the probability of a feature is Beta(a, b).
 
         a = m_k and b = N - m_k + beta; free slots, which have no such law, are given a = 1.
@@ -260,9 +259,7 @@ class BetaBernoulli:
         """() float: zero, the number of features is fixed."""
         return jnp.zeros((), jnp.result_type(float))
 
-    def probability_parameters(
-        self, counts: Array, num_rows: Array | int
-    ) -> tuple[Array, Array]:
+    def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: given its column, the probability of a feature is Beta(a, b)."""
         counts = counts.astype(jnp.result_type(float))
         return counts + self._pseudo_count, num_rows - counts + self.concentration

@@ -1,0 +1,263 @@
+"""Hyperparameters: what is accepted, starting values, densities, updates and their broken twins."""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from jaxmf.engine import Info
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
+from jaxmf.samplers.hyper import update_alpha, update_feature_prior, update_scale
+from jaxmf.testing import check_kernel
+
+NUM_ROWS = 6
+
+
+@pytest.mark.parametrize(
+    ("prior", "error", "words"),
+    [
+        (0.0, ValueError, "alpha must be positive and finite, got 0.0"),
+        (-1, ValueError, "alpha must be positive and finite, got -1"),
+        (float("nan"), ValueError, "alpha must be positive and finite, got nan"),
+        (np.float32(np.inf), ValueError, "alpha must be positive and finite, got inf"),
+        (True, TypeError, "positive number or a numpyro distribution, got True"),
+        ("1", TypeError, "of type str"),
+        (None, TypeError, "of type NoneType"),
+        (1j, TypeError, "of type complex"),
+        (np.ones(2), ValueError, r"one number, got an array of shape \(2,\)"),
+        (np.array(True), TypeError, "array of bool"),
+        (dist.Normal(0.0, 1.0), ValueError, "Normal allows negative ones"),
+        (dist.Uniform(-1.0, 1.0), ValueError, "Uniform allows negative ones"),
+        (dist.Poisson(1.0), ValueError, "Poisson is discrete"),
+        (dist.Gamma(jnp.ones(2), 1.0), ValueError, "over one number"),
+        (dist.Dirichlet(jnp.ones(2)), ValueError, "over one number"),
+        (dist.Gamma(jnp.inf, 1.0), ValueError, "not finite"),
+    ],
+)
+def test_validate_refuses(prior, error, words):
+    with pytest.raises(error, match=words):
+        hyper.validate("alpha", prior)
+
+
+ACCEPTED = [
+    dist.Gamma(2.0, 1.0),
+    dist.Exponential(2.0),
+    dist.InverseGamma(3.0, 1.0),
+    dist.LogNormal(0.0, 0.5),
+    dist.HalfNormal(1.0),
+    dist.HalfCauchy(1.0),
+    dist.Uniform(0.1, 2.0),
+    dist.Weibull(1.0, 2.0),
+    dist.TruncatedNormal(1.0, 2.0, low=0.0),
+    dist.Pareto(1.0, 3.0),
+]
+
+
+@pytest.mark.parametrize("prior", [1, 0.5, np.float64(2), np.array(2.0), *ACCEPTED])
+def test_validate_accepts(prior):
+    hyper.validate("alpha", prior)
+    value = hyper.initial_value(prior)
+    assert value.shape == ()
+    assert value.dtype == jnp.result_type(float)
+    assert np.isfinite(value)
+    assert value > 0
+    assert np.isfinite(hyper.log_prior(prior, value))
+    assert hyper.sample_prior(jax.random.key(0), prior).dtype == jnp.result_type(float)
+
+
+def test_starting_values():
+    assert hyper.initial_value(0.3) == pytest.approx(0.3)
+    assert hyper.initial_value(dist.Gamma(2.0, 4.0)) == pytest.approx(0.5)
+    # Infinite mean: the median.
+    assert hyper.initial_value(dist.HalfCauchy(1.0)) == pytest.approx(1.0, rel=0.2)
+
+
+def test_log_prior_is_minus_infinity_outside_the_support():
+    density = jax.jit(hyper.log_prior)
+    assert density(dist.Uniform(0.1, 2.0), 3.0) == -jnp.inf
+    assert density(dist.Gamma(2.0, 1.0), -1.0) == -jnp.inf
+    assert hyper.log_prior(0.7, jnp.asarray(0.7)) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        (dist.Gamma(1.0, 1.0), dist.Gamma(2.0, 0.5)),
+        (dist.LogNormal(0.0, 1.0), dist.LogNormal(0.3, 0.5)),
+        (dist.InverseGamma(1.0, 1.0), dist.InverseGamma(2.0, 3.0)),
+        (dist.HalfCauchy(1.0), dist.HalfCauchy(2.0)),
+        (1.0, 2.0),
+    ],
+)
+def test_other_parameters_of_a_prior_compile_nothing_new(first, second):
+    traces = []
+
+    @jax.jit
+    def density(prior, value):
+        traces.append(None)
+        return hyper.log_prior(prior, value)
+
+    density(first, 1.0)
+    density(second, 1.5)
+    assert len(traces) == 1
+
+
+class State(NamedTuple):
+    z: jax.Array
+    alpha: jax.Array
+    concentration: jax.Array
+
+
+ALPHA, CONCENTRATION = dist.Gamma(2.0, 2.0), dist.Gamma(3.0, 2.0)
+
+
+def features(state, num_features=None):
+    if num_features is None:
+        return IndianBuffet(state.alpha, state.concentration)
+    return BetaBernoulli(state.alpha, state.concentration, num_features)
+
+
+def sample_state(key, *, alpha_prior=ALPHA, concentration_prior=1.0, num_features=None):
+    alpha_key, concentration_key, z_key = jax.random.split(key, 3)
+    alpha = hyper.sample_prior(alpha_key, alpha_prior)
+    concentration = hyper.sample_prior(concentration_key, concentration_prior)
+    state = State(jnp.zeros((NUM_ROWS, 1), bool), alpha, concentration)
+    z, _ = features(state, num_features).sample(z_key, NUM_ROWS, 48)
+    return State(z, alpha, concentration)
+
+
+def statistics(state, data):
+    return {
+        "alpha": state.alpha,
+        "log alpha": jnp.log(state.alpha),
+        "concentration": state.concentration,
+        "alpha times features": state.alpha * jnp.sum(state.z.any(0)),
+        "alpha times bits": state.alpha * jnp.sum(state.z),
+        "concentration times bits": state.concentration * jnp.sum(state.z),
+    }
+
+
+def feature_prior_kernel(key, state, data, *, alpha_prior, concentration_prior, num_features):
+    alpha, concentration = update_feature_prior(
+        key,
+        features(state, num_features),
+        alpha_prior=alpha_prior,
+        concentration_prior=concentration_prior,
+        counts=state.z.sum(0),
+        num_rows=NUM_ROWS,
+    )
+    return State(state.z, alpha, concentration), Info(overflow={})
+
+
+@pytest.mark.parametrize(
+    ("alpha_prior", "concentration_prior", "num_features"),
+    [
+        (ALPHA, 1.0, None),
+        (dist.LogNormal(0.0, 0.7), CONCENTRATION, None),
+        (ALPHA, CONCENTRATION, 4),
+    ],
+    ids=["conjugate", "slice", "finite"],
+)
+def test_updates_of_mass_and_concentration(alpha_prior, concentration_prior, num_features):
+    settings = {
+        "alpha_prior": alpha_prior,
+        "concentration_prior": concentration_prior,
+        "num_features": num_features,
+    }
+    check_kernel(
+        partial(feature_prior_kernel, **settings),
+        sample_prior=partial(sample_state, **settings),
+        simulate=lambda key, state: None,
+        statistics=statistics,
+        key=jax.random.key(12),
+    )
+
+
+def conjugate_twin(slip):
+    """The conjugate update with one of the slips that published packages have."""
+
+    def kernel(key, state, data):
+        num_features = jnp.sum(state.z) if slip == "bits for features" else state.z.any(0).sum()
+        rate = NUM_ROWS if slip == "rows for their harmonic number" else harmonic(NUM_ROWS, 1.0)
+        shape = ALPHA.concentration + num_features
+        alpha = jax.random.gamma(key, shape)
+        total = ALPHA.rate + rate
+        alpha = alpha * total if slip == "scale for rate" else alpha / total
+        return State(state.z, alpha, state.concentration), Info(overflow={})
+
+    return kernel
+
+
+@pytest.mark.parametrize(
+    "slip", [None, "bits for features", "rows for their harmonic number", "scale for rate"]
+)
+def test_known_slips_of_the_mass_are_caught(slip):
+    def check():
+        check_kernel(
+            conjugate_twin(slip),
+            sample_prior=sample_state,
+            simulate=lambda key, state: None,
+            statistics=statistics,
+            key=jax.random.key(13),
+            num_replicates=2_048,
+        )
+
+    if slip is None:
+        check()
+    else:
+        with pytest.raises(AssertionError, match="FAILED"):
+            check()
+
+
+class Scaled(NamedTuple):
+    scale: jax.Array
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_slice_update_of_a_scale(broken):
+    prior = dist.HalfNormal(1.0)
+
+    def kernel(key, state, x):
+        def log_likelihood(scale):
+            # The broken twin forgets the normaliser of one of the four observations.
+            return -(3 if broken else 4) * jnp.log(scale) - 0.5 * jnp.sum((x / scale) ** 2)
+
+        return Scaled(update_scale(key, prior, state.scale, log_likelihood)), Info(overflow={})
+
+    def check():
+        check_kernel(
+            kernel,
+            sample_prior=lambda key: Scaled(prior.sample(key)),
+            simulate=lambda key, state: state.scale * jax.random.normal(key, (4,)),
+            statistics=lambda state, x: {
+                "scale": state.scale,
+                "scale times size": state.scale * jnp.sqrt(jnp.sum(x**2)),
+                "log size": jnp.log(state.scale) - 0.5 * jnp.log(jnp.sum(x**2)),
+            },
+            key=jax.random.key(14),
+        )
+
+    if broken:
+        with pytest.raises(AssertionError, match="FAILED"):
+            check()
+    else:
+        check()
+
+
+def test_fixed_numbers_are_left_alone():
+    value, key = jnp.asarray(0.7), jax.random.key(0)
+    assert update_alpha(key, 0.7, value, jnp.asarray(3), jnp.asarray(2.0)) is value
+    assert update_scale(key, 0.7, value, lambda scale: scale) is value
+
+
+def test_updates_keep_double_precision():
+    with jax.enable_x64(True):
+        value, key = jnp.asarray(0.7), jax.random.key(0)
+        for prior in (dist.Gamma(1.0, 1.0), dist.LogNormal(0.0, 1.0)):
+            new = update_alpha(key, prior, value, jnp.asarray(3), jnp.asarray(2.0))
+            assert new.dtype == jnp.float64
