@@ -1,6 +1,6 @@
 """Draws the README's picture: the images of section 4.2 and what the library finds in them.
 
-    python docs/images/linear_gaussian_ibp.py
+Run it as `python docs/images/linear_gaussian_ibp.py`; the picture lands beside it.
 """
 
 from pathlib import Path
