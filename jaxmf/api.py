@@ -103,7 +103,7 @@ def sample(
     algorithm = build(**options)
     if predict_at is not None:
         algorithm = _with_predictions(algorithm, model, container, predict_at)
-    run_settings = {
+    run_settings: dict[str, Any] = {
         "num_warmup": _count("num_warmup", num_warmup, 0),
         "num_samples": _count("num_samples", num_samples, 1),
         "num_chains": _count("num_chains", num_chains, 1),

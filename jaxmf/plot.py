@@ -123,16 +123,15 @@ class Plots:
             truth: (N, D) the complete matrix; adds a line of what the missing cells held.
         """
         posterior = self._posterior
-        if rows is None:
-            rows = _spread(posterior.data.num_rows, 8 if image_shape else 40)
-        rows = np.asarray(rows)
-        observed = posterior.data.to_array()[rows]
-        lines = {"observed": observed, "reconstructed": posterior.reconstruction(rows)}
+        number = 8 if image_shape else 40
+        places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
+        observed = posterior.data.to_array()[places]
+        lines = {"observed": observed, "reconstructed": posterior.reconstruction(places)}
         if truth is not None:
-            lines["complete"] = np.asarray(truth, dtype=float)[rows]
+            lines["complete"] = np.asarray(truth, dtype=float)[places]
         if image_shape is None:
             return _side_by_side(lines)
-        return _image_lines(lines, [f"row {row}" for row in rows], image_shape)
+        return _image_lines(lines, [f"row {row}" for row in places], image_shape)
 
     def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
         """Predictions of the missing cells against what they were, with 90 % intervals.

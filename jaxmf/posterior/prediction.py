@@ -277,7 +277,8 @@ def read_cells(cells: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
     if not is_pair:
         array = np.asarray(cells)
         if array.dtype == bool and array.shape == shape:
-            return np.nonzero(array)
+            rows, columns = np.nonzero(array)
+            return rows, columns
         if array.ndim != 2 or array.shape[1] != 2:
             raise ValueError(
                 f"cells has shape {array.shape}; give (rows, columns), an array of shape (M, 2), "

@@ -158,9 +158,8 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     packed = {name: list(x.shape) for name, x in arrays.items() if x.dtype == bool}
     temporary = path.with_name(f".{path.name}.tmp")
     with temporary.open("wb") as file:
-        np.savez(
-            file, **{name: np.packbits(x) if name in packed else x for name, x in arrays.items()}
-        )
+        written: Any = {n: np.packbits(x) if n in packed else x for n, x in arrays.items()}
+        np.savez(file, **written)
         file.flush()
         os.fsync(file.fileno())
     os.replace(temporary, path)

@@ -49,8 +49,8 @@ class History:
     @property
     def num_bytes(self) -> int:
         """Memory of the store, free places included."""
-        arrays = (self._parent, self._num_children, self._free, self._leaves)
-        return sum(array.nbytes for array in (*arrays, *self._values.values()))
+        arrays: list[np.ndarray] = [self._parent, self._num_children, self._free, self._leaves]
+        return sum(array.nbytes for array in [*arrays, *self._values.values()])
 
     def append(
         self,
@@ -87,12 +87,13 @@ class History:
         rows = np.ones(num_steps, bool) if is_row is None else np.asarray(is_row, bool)
         self._fit_values(kept)
         survivors = _survivors(ancestors)
-        origin, old_leaves = None, self._leaves
+        old_leaves = self._leaves
+        origin = np.arange(ancestors.shape[-1])
         leaves = old_leaves
         for step in range(num_steps):
             alive = survivors[step]
             leaves = leaves[ancestors[step]]
-            origin = ancestors[step] if origin is None else origin[ancestors[step]]
+            origin = origin[ancestors[step]]
             if rows[step]:
                 leaves = self._add_nodes(
                     leaves, alive, {name: values[step] for name, values in kept.items()}
@@ -119,14 +120,15 @@ class History:
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return all that `from_arrays` needs, as plain arrays for an npz file."""
-        arrays = {
+        arrays: dict[str, np.ndarray] = {
             "leaves": self._leaves,
             "parent": self._parent,
             "num_children": self._num_children,
             "free": self._free,
             "num_rows": np.asarray(self.num_rows),
         }
-        return arrays | {f"value.{name}": values for name, values in self._values.items()}
+        arrays.update({f"value.{name}": values for name, values in self._values.items()})
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, np.ndarray]) -> History:
@@ -151,11 +153,11 @@ class History:
             store = self._values.get(name)
             if store is None:
                 store = np.zeros((len(self._parent), *values.shape[2:]), values.dtype)
-            growth = [max(new - old, 0) for new, old in zip(values.shape[2:], store.shape[1:])]
+            growth = [max(new - old, 0) for new, old in zip(values.shape[2:], store.shape[1:], strict=True)]
             if any(growth):
                 store = np.pad(store, [(0, 0), *((0, more) for more in growth)])
             self._values[name] = store
-            lack = [max(old - new, 0) for new, old in zip(values.shape[2:], store.shape[1:])]
+            lack = [max(old - new, 0) for new, old in zip(values.shape[2:], store.shape[1:], strict=True)]
             if any(lack):
                 kept[name] = np.pad(values, [(0, 0), (0, 0), *((0, more) for more in lack)])
 
