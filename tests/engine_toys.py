@@ -1,5 +1,9 @@
-"""Small algorithms the tests of the engine run; also imported by their subprocesses."""
+"""Small algorithms the tests of the engine run; also imported by their subprocesses.
 
+Each is made once, so that tests share what was compiled.
+"""
+
+from functools import cache
 from typing import NamedTuple
 
 import jax
@@ -16,6 +20,7 @@ class Pair(NamedTuple):
     unused: None
 
 
+@cache
 def pair_gibbs(correlation=0.5):
     """Gibbs sampler of a bivariate normal around the data, as two kernels in sequence."""
 
@@ -59,6 +64,7 @@ class Slots(NamedTuple):
     step: jax.Array  # () int32
 
 
+@cache
 def growing(birth=0.35, death=0.15, capacity=4):
     """Slots that are born and die; no random choice depends on the number of slots."""
 
@@ -71,7 +77,7 @@ def growing(birth=0.35, death=0.15, capacity=4):
         rank = jnp.cumsum(~active)
         born = ~active & (rank <= num_born)
         value = jnp.where(active, state.value, 0.0)
-        value = jnp.where(born, jax.random.normal(keys[2], (num_slots,)), value)
+        value = jnp.where(born, jax.random.uniform(keys[2], (num_slots,)), value)
         new = Slots(active=active | born, value=value, step=state.step + 1)
         return new, Info(overflow={"slots": num_born > jnp.sum(~active)})
 
@@ -105,6 +111,7 @@ class Fuse(NamedTuple):
     charge: jax.Array
 
 
+@cache
 def fuse():
     """Counts its steps; `charge` is not a number after the step the data name."""
 
@@ -119,6 +126,7 @@ def fuse():
     )
 
 
+@cache
 def sharp_edge():
     """A log joint that is minus infinity in draws from the step the data name on."""
 

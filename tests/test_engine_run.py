@@ -1,5 +1,7 @@
 """The run loop: what it keeps, keys, chains, averages, continuation, bad settings."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,7 +9,7 @@ import pytest
 
 from jaxmf.engine import Info, algorithm, repeat, run, sequence
 from jaxmf.engine import loop as engine_loop
-from tests.engine_toys import assert_same_run, growing, pair_gibbs, stop_at
+from tests.engine_toys import assert_same_run, fuse, growing, pair_gibbs, stop_at
 
 DATA = np.array([1.0, -2.0])
 TINY = 1e-9  # chunks of one step
@@ -69,7 +71,6 @@ def test_chunk_length_changes_no_bit(make, method):
     data = DATA if make is pair_gibbs else np.zeros(())
     whole = run(make(), data, chain_method=method, **settings)
     cut = run(make(), data, chain_method=method, chunk_seconds=TINY, **settings)
-    # the factories make new functions each time: nothing is shared but the keys
     assert_same_run(whole, cut)
 
 
@@ -145,8 +146,6 @@ def test_going_on_after_an_interrupt_in_the_warm_up():
 
 
 def test_going_on_with_the_earlier_draws_left_out():
-    from dataclasses import replace
-
     toy = pair_gibbs()
     whole = run(toy, DATA, num_samples=9)
     part = replace(run(toy, DATA, num_samples=4), draws={})
@@ -159,33 +158,18 @@ def test_going_on_with_the_earlier_draws_left_out():
 def test_an_initial_run_of_something_else_is_refused():
     part = run(pair_gibbs(), DATA, num_samples=2)
     with pytest.raises(ValueError, match="another algorithm"):
-        run(growing(), np.zeros(()), num_samples=2, initial=run_of_structure(part))
+        run(fuse(), np.int32(9), num_samples=2, initial=part)
+    with pytest.raises(ValueError, match=r"x of its state .* num_chains=1"):
+        run(pair_gibbs(), DATA, num_samples=2, initial=twice(part))
     with pytest.raises(ValueError, match="thin=2, but the initial run has thin=1"):
         run(pair_gibbs(), DATA, num_samples=2, thin=2, initial=part)
     with pytest.raises(ValueError, match="leave it out"):
         run(pair_gibbs(), DATA, num_samples=2, num_warmup=3, initial=part)
 
 
-def run_of_structure(part):
-    from dataclasses import replace
-
-    class Other(tuple):
-        active = np.zeros((1, 4), bool)
-
-    return replace(part, state=jax.tree.map(lambda x: x, _Odd(np.zeros((1, 4), bool))))
-
-
-@jax.tree_util.register_pytree_node_class
-class _Odd:
-    def __init__(self, active):
-        self.active = active
-
-    def tree_flatten(self):
-        return (self.active,), None
-
-    @classmethod
-    def tree_unflatten(cls, aux, children):
-        return cls(*children)
+def twice(part):
+    x = np.zeros((1, 2), part.state.x.dtype)
+    return replace(part, state=part.state._replace(x=x))
 
 
 def test_reports_show_scalars_of_warm_up_and_draws():
@@ -260,6 +244,7 @@ def test_sequence_and_repeat_fold_the_index_into_the_key():
 
     result, info = repeat(add, 3)(key, state, 100.0)
     np.testing.assert_allclose(result, sum(jax.random.normal(k) for k in folded), rtol=1e-6)
+
     # an overflow at any of the times counts, not only at the last
     def falls(key, state, data):
         return state - 1.0, Info(overflow={"a": state > data})

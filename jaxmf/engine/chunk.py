@@ -134,8 +134,8 @@ def run_chunk(
     Returns:
         An Outcome.
     """
-    advance = _advance(algorithm, data, chain_keys, plan, batch)
-    record = _record(algorithm, data, chain_keys, batch)
+    advance = _advance(algorithm, data, plan, batch)
+    record = _record(algorithm, data, batch)
     shapes = dict(draw_shapes)
     axes = capacity_of(algorithm, state, batch)
     start = Outcome(
@@ -154,20 +154,22 @@ def run_chunk(
 
     def body(carry: Outcome) -> Outcome:
         index = carry.step
-        state, bad, overflow = advance(index, carry.state)
+        keys = _step_keys(chain_keys, index, batch)
+        state, bad, overflow = advance(keys, index, carry.state)
         _check_same_shapes(carry.state, state)
         committed = ~_any(overflow)
         kept = (index >= plan.num_warmup) & ((index + 1 - plan.num_warmup) % plan.thin == 0)
         # the last step of a chunk is recorded too, to be shown
         recorded = kept | (index + 1 == plan.end)
-        draw = jax.lax.cond(recorded, record, lambda i, s: _zeros(shapes), index, state)
+        draw = jax.lax.cond(recorded, record, lambda keys, state: _zeros(shapes), keys, state)
         if "log_joint" in draw:
             bad["log_joint"] = kept & ~jnp.isfinite(draw["log_joint"])
         averages = carry.averages
         if averages:
-            average = _average(algorithm, data, chain_keys, plan, batch)
+            count = (index + 1 - plan.num_warmup) // plan.thin
+            average = _average(algorithm, data, count, batch)
             averages = jax.lax.cond(
-                committed & kept, average, lambda i, s, means: means, index, state, averages
+                committed & kept, average, lambda keys, state, means: means, keys, state, averages
             )
         return Outcome(
             state=_choose(committed, state, carry.state) if axes else state,
@@ -190,7 +192,8 @@ def record_draw(
     algorithm: Algorithm, data: PyTree, chain_keys: Key, state: PyTree, *, batch: Batch
 ) -> dict[str, Array]:
     """What a draw keeps of all chains of a program; traced for its shapes alone."""
-    return _record(algorithm, data, chain_keys, batch)(jnp.zeros((), jnp.int32), state)
+    keys = _step_keys(chain_keys, jnp.zeros((), jnp.int32), batch)
+    return _record(algorithm, data, batch)(keys, state)
 
 
 def capacity_of(algorithm: Algorithm, state: PyTree, batch: Batch) -> dict[str, int]:
@@ -209,23 +212,29 @@ def leaf_names(tree: PyTree) -> list[str]:
     return [jax.tree_util.keystr(path, simple=True, separator=".") or "state" for path in paths]
 
 
+def _step_keys(chain_keys: Key, index: Array, batch: Batch) -> Key:
+    """(C,) keys of a step; the step, its record and its averages fold 0, 1 and 2 into them."""
+    return batch.over(lambda chain_key: jax.random.fold_in(chain_key, index))(chain_keys)
+
+
 def _advance(
-    algorithm: Algorithm, data: PyTree, chain_keys: Key, plan: Plan, batch: Batch
-) -> Callable[[Array, PyTree], tuple[PyTree, dict[str, Array], dict[str, Array]]]:
-    def advance(index: Array, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
+    algorithm: Algorithm, data: PyTree, plan: Plan, batch: Batch
+) -> Callable[[Key, Array, PyTree], tuple[PyTree, dict[str, Array], dict[str, Array]]]:
+    def advance(
+        keys: Key, index: Array, state: PyTree
+    ) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
         default = jnp.result_type(float)
         share = jnp.asarray(index, default) / jnp.maximum(plan.num_warmup, 1).astype(default)
         progress = jnp.where(index < plan.num_warmup, share, jnp.ones_like(share))
 
-        def one(chain_key: Key, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
-            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 0)
-            new_state, info = algorithm.step(key, state, data, progress)
+        def one(key: Key, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
+            new_state, info = algorithm.step(jax.random.fold_in(key, 0), state, data, progress)
             new_state = jax.tree.map(_strong, new_state)
             bad = {name: _is_bad(name, leaf) for name, leaf in _float_leaves(new_state)}
             return new_state, bad, info.overflow
 
         axes = capacity_of(algorithm, state, batch)
-        state, bad, overflow = batch.over(one)(chain_keys, state)
+        state, bad, overflow = batch.over(one)(keys, state)
         unknown = sorted(set(overflow) - set(axes))
         if unknown:
             raise ValueError(
@@ -239,36 +248,27 @@ def _advance(
 
 
 def _record(
-    algorithm: Algorithm, data: PyTree, chain_keys: Key, batch: Batch
-) -> Callable[[Array, PyTree], dict[str, Array]]:
-    def record(index: Array, state: PyTree) -> dict[str, Array]:
-        def one(chain_key: Key, state: PyTree) -> dict[str, Array]:
-            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 1)
-            draw = algorithm.record(key, state, data)
-            return {name: _strong(value) for name, value in draw.items()}
+    algorithm: Algorithm, data: PyTree, batch: Batch
+) -> Callable[[Key, PyTree], dict[str, Array]]:
+    def one(key: Key, state: PyTree) -> dict[str, Array]:
+        draw = algorithm.record(jax.random.fold_in(key, 1), state, data)
+        return {name: _strong(value) for name, value in draw.items()}
 
-        return batch.over(one)(chain_keys, state)
-
-    return record
+    return batch.over(one)
 
 
 def _average(
-    algorithm: Algorithm, data: PyTree, chain_keys: Key, plan: Plan, batch: Batch
-) -> Callable[[Array, PyTree, dict[str, Array]], dict[str, Array]]:
-    def average(index: Array, state: PyTree, averages: dict[str, Array]) -> dict[str, Array]:
-        def one(chain_key: Key, state: PyTree, means: dict[str, Array]) -> dict[str, Array]:
-            key = jax.random.fold_in(jax.random.fold_in(chain_key, index), 2)
-            assert algorithm.average is not None
-            values = algorithm.average(key, state, data)
-            count = (index + 1 - plan.num_warmup) // plan.thin
-            return {
-                name: mean + (values[name].astype(mean.dtype) - mean) / count.astype(mean.dtype)
-                for name, mean in means.items()
-            }
+    algorithm: Algorithm, data: PyTree, count: Array, batch: Batch
+) -> Callable[[Key, PyTree, dict[str, Array]], dict[str, Array]]:
+    def one(key: Key, state: PyTree, means: dict[str, Array]) -> dict[str, Array]:
+        assert algorithm.average is not None
+        values = algorithm.average(jax.random.fold_in(key, 2), state, data)
+        return {
+            name: mean + (values[name].astype(mean.dtype) - mean) / count.astype(mean.dtype)
+            for name, mean in means.items()
+        }
 
-        return batch.over(one)(chain_keys, state, averages) if averages else averages
-
-    return average
+    return batch.over(one)
 
 
 def _zero_averages(algorithm: Algorithm, key: Key, state: PyTree, data: PyTree) -> dict[str, Array]:

@@ -35,6 +35,7 @@ class Executable:
         self._traced = traced
         self._lock = threading.Lock()
         self._compiled: Any = None
+        self._memory: tuple[int, int] | None = None
 
     @property
     def shapes(self) -> PyTree:
@@ -55,6 +56,11 @@ class Executable:
 
     def memory(self) -> tuple[int, int]:
         """Bytes of the arguments, and bytes needed beside them, on each device."""
+        if self._memory is None:
+            self._memory = self._measure()
+        return self._memory
+
+    def _measure(self) -> tuple[int, int]:
         stats = self.compiled.memory_analysis()
         if stats is None:
             return 0, 0
