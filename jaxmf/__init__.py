@@ -14,20 +14,18 @@ back. ``jaxmf.datasets``, ``jaxmf.testing``, ``jaxmf.sklearn``, ``jaxmf.diagnost
 import importlib as _importlib
 from typing import Any as _Any
 
-_NAMES = {
-    "fit": "api",
-    "load": "api",
-    "particle_filter": "api",
-    "sample": "api",
-    "variational": "api",
-    "Dense": "data",
-    "Entries": "data",
-    "SparseBinary": "data",
-    "Tokens": "data",
-    "LinearGaussianIBP": "models.linear_gaussian",
-    "Posterior": "posterior",
-    "Prediction": "posterior",
-}
+from jaxmf.api import fit as fit
+from jaxmf.api import load as load
+from jaxmf.api import particle_filter as particle_filter
+from jaxmf.api import sample as sample
+from jaxmf.api import variational as variational
+from jaxmf.data import Dense as Dense
+from jaxmf.data import Entries as Entries
+from jaxmf.data import SparseBinary as SparseBinary
+from jaxmf.data import Tokens as Tokens
+from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
+from jaxmf.posterior import Posterior as Posterior
+from jaxmf.posterior import Prediction as Prediction
 
 _MODULES = (
     "data",
@@ -51,8 +49,6 @@ def __getattr__(name: str) -> _Any:
         from importlib import metadata
 
         return metadata.version("jaxmf")
-    if name in _NAMES:
-        return getattr(_importlib.import_module(f"jaxmf.{_NAMES[name]}"), name)
     if name in _MODULES:
         return _importlib.import_module(f"jaxmf.{name}")
     raise AttributeError(f"module 'jaxmf' has no attribute {name!r}")

@@ -177,11 +177,6 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
-    if meta.options.get("anneal_steps"):
-        raise ValueError(
-            "this filter was annealed after its last row and cannot take more rows; "
-            "leave anneal_steps out to go on later"
-        )
     new = posterior.container(new_rows, "new_rows")
     data = append_rows(posterior.data, new)
     algorithm = algorithm_of(posterior)
@@ -213,7 +208,12 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
 
     def start(key: Any, data: Any) -> Any:
         state = algorithm.init(key, data)
-        return state if algorithm.grow is None else algorithm.grow(state, before.capacity)
+        larger = {
+            axis: before.capacity[axis]
+            for axis, size in algorithm.capacity(state).items()
+            if before.capacity[axis] > size
+        }
+        return algorithm.grow(state, larger) if larger else state
 
     wanted = jax.eval_shape(start, jax.random.key(0), data)
 

@@ -354,7 +354,8 @@ class Posterior:
         elif target.num_missing or new_rows is None:
             where = target.missing_cells()
         else:
-            where = np.nonzero(np.ones((target.num_rows, target.num_columns), dtype=bool))
+            rows, columns = np.indices((target.num_rows, target.num_columns))
+            where = rows.ravel(), columns.ravel()
         if where[0].size == 0:
             raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
         draws, weights = self.flat_draws()
@@ -464,8 +465,8 @@ class Posterior:
     ) -> Posterior:
         """Go on where the run stopped.
 
-        A filter takes more rows, with the same result as one run over all of them; a sampler draws
-        `num_samples` more draws a chain.
+        A filter takes more rows, with the same result as one run over all of them (after annealing
+        they are taken at the full feature scale); a sampler draws `num_samples` more a chain.
 
         Args:
             new_rows: data with the same columns, for a filter.
