@@ -280,7 +280,7 @@ class Posterior:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
         Args:
-            rows: (R,) positions or ids of the rows wanted; all by default.
+            rows: (R,) positions or ids of the rows wanted, as in `predict`; all by default.
         Returns:
             (R, R) float.
         """
@@ -290,7 +290,7 @@ class Posterior:
                 f"cooccurrence of all {self.data.num_rows:,} rows is a matrix of "
                 f"{self.data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
             )
-        places = None if rows is None else self.data.row_positions(rows)
+        places = None if rows is None else prediction.read_rows(rows, self.data)
         return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
 
     def features(self) -> Features:
@@ -334,7 +334,8 @@ class Posterior:
 
         Args:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
-                cells. With `new_rows` they lie in these.
+                cells. With `new_rows` they lie in these. Whole numbers are positions, unless the
+                ids of the data are whole numbers themselves.
             new_rows: data with the same columns. By default its missing cells are predicted, given
                 its observed ones, and all of them when none is missing.
             quantiles: levels between 0 and 1.

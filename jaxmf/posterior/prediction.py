@@ -289,27 +289,39 @@ def read_cells(cells: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError(
             f"cells: {len(cells[0])} rows but {len(cells[1])} columns; give one of each a cell"
         )
-    rows = _read_index(cells[0], shape[0], data.row_names, data.row_positions, "row")
-    columns = _read_index(cells[1], shape[1], data.column_names, data.column_positions, "column")
-    return rows, columns
+    return read_rows(cells[0], data), _read_columns(cells[1], data)
+
+
+def read_rows(rows: Any, data: Any) -> np.ndarray:
+    """Positions (R,) int64 of rows given by position or id, as in `read_cells`."""
+    return _read_index(rows, data.num_rows, data.row_names, data.row_positions, "row")
+
+
+def _read_columns(columns: Any, data: Any) -> np.ndarray:
+    names, positions = data.column_names, data.column_positions
+    return _read_index(columns, data.num_columns, names, positions, "column")
 
 
 def _read_index(
     index: Any, size: int, names: np.ndarray | None, positions: Callable[[Any], Any], word: str
 ) -> np.ndarray:
-    array = np.asarray(index)
+    array = np.atleast_1d(np.asarray(index))
     if array.size == 0:
-        raise ValueError("cells: there are none; give at least one row and column")
-    if names is not None and (array.dtype.kind not in "iu" or names.dtype.kind in "iu"):
+        raise ValueError(f"{word}s: there are none; give at least one")
+    if names is not None and (array.dtype.kind not in "iu" or _are_whole_numbers(names)):
         return np.asarray(positions(array), dtype=np.int64)
     if array.dtype.kind not in "iu":
         raise ValueError(
-            f"cells: {word}s are {array.dtype} but the data has no {word} names; "
+            f"{word}s: are given as {array.dtype}, but the data has no ids of {word}s; "
             "give positions counted from 0"
         )
     outside = np.flatnonzero((array < 0) | (array >= size))
     if outside.size:
         raise ValueError(
-            f"cells: {word} {array[outside[0]]} (position {outside[0]}) is outside 0..{size - 1}"
+            f"{word}s: {array[outside[0]]} at position {outside[0]} is outside 0..{size - 1}"
         )
     return array.astype(np.int64)
+
+
+def _are_whole_numbers(names: np.ndarray) -> bool:
+    return all(isinstance(name, (int, np.integer)) for name in names.tolist())

@@ -169,7 +169,7 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
 def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
     packed = described["packed"]
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
     except FileNotFoundError:
         raise FileNotFoundError(f"{path} is missing; the saved run is incomplete") from None
