@@ -249,8 +249,8 @@ class LinearGaussianIBP:
             row drawn from all its 2^K settings, mixes better, for at most
             12 slots. "parallel": all rows at once given Y, for accelerators.
           anneal: start from no features and, during the first three quarters of the warm-up, let
-            the sweeps see a feature scale that rises geometrically from a fifth of its value. From
-            a start without it most chains end in a poor mode.
+            the sweeps see a feature scale that rises geometrically from a fifth of its value, which
+            is itself held meanwhile. Without it most chains end in a poor mode.
           capacity: slots to begin with; they double when a sweep needs more.
 
         Returns:
@@ -478,8 +478,13 @@ def _step(
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
-    return state, info
+    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
+    if anneal:
+        # a feature scale that followed the features found so far would shrink with them and let
+        # their number run away; it waits for the end of the annealing
+        held = progress < _ANNEAL_SHARE
+        new = new._replace(feature_scale=jnp.where(held, state.feature_scale, new.feature_scale))
+    return new, info
 
 
 def _record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
