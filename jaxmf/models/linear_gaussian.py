@@ -479,7 +479,7 @@ def _step(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
-    if anneal:
+    if plan.anneal:
         # a feature scale that followed the features found so far would shrink with them and let
         # their number run away; it waits for the end of the annealing
         held = progress < _ANNEAL_SHARE
