@@ -65,19 +65,25 @@ class Slots(NamedTuple):
 
 
 @cache
-def growing(birth=0.35, death=0.15, capacity=4):
-    """Slots that are born and die; no random choice depends on the number of slots."""
+def growing(birth=0.35, death=0.25, capacity=4, stable=True):
+    """Slots that are born and die; no random choice depends on the number of slots.
+
+    With stable=False the choices of one step are one block over slots, whose entries change with
+    the capacity: the fault the tests of growth must see.
+    """
 
     def step(key, state, data, progress):
-        keys = jax.random.split(key, 4)
+        keys = jax.random.split(key)
         num_slots = state.active.shape[0]
-        survives = jax.random.uniform(keys[0], (num_slots,)) > death
+        chances = jax.random.uniform(keys[0], (num_slots,) if stable else (2, num_slots))
+        chances = chances if stable else chances[1]
+        survives = chances > death
         active = state.active & survives
         num_born = jnp.sum(jax.random.uniform(keys[1], (3,)) < birth + 0 * data)
         rank = jnp.cumsum(~active)
         born = ~active & (rank <= num_born)
         value = jnp.where(active, state.value, 0.0)
-        value = jnp.where(born, jax.random.uniform(keys[2], (num_slots,)), value)
+        value = jnp.where(born, chances, value)
         new = Slots(active=active | born, value=value, step=state.step + 1)
         return new, Info(overflow={"slots": num_born > jnp.sum(~active)})
 

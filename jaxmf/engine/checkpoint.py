@@ -289,7 +289,8 @@ def _read_manifest(path: Path) -> dict[str, Any]:
 
 def _read_arrays(file: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(file, allow_pickle=False) as archive:
+        # opened here: numpy leaves a broken archive open
+        with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except FileNotFoundError:
         reason = "is missing"

@@ -114,6 +114,13 @@ class Storage:
         self, program: Program, index: int, chains: slice, key: Key, saved: checkpoint.Saved
     ) -> Group:
         capacity = saved.manifest["capacity"][index]
+        state, averages = program.shapes(key)
+        axes = sorted(program.capacity(state))
+        if sorted(capacity) != axes:
+            raise ValueError(
+                f"checkpoint: the state in {self.path} has the growing axes {sorted(capacity)}, "
+                f"and this algorithm's has {axes}; it was written by another algorithm"
+            )
         state, averages = program.shapes(key, capacity)
         tree = (
             checkpoint.unpack(self.path, f"state-{index}", saved.arrays, state, leaf_names(state)),
