@@ -145,7 +145,7 @@ def build_filter(
             exact proposal.
     """
     plan = Plan(
-        num_slots=model.num_slots(_start_capacity(capacity, resample_fn)),
+        num_slots=model.num_slots(_start_capacity(capacity, proposal, resample_fn)),
         proposal=proposal,
         has_children=resample_fn is optimal,
         rejuvenates=rejuvenate_every > 0,
@@ -173,8 +173,11 @@ def build_filter(
     )
 
 
-def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int | None:
-    return 4 if capacity is None and resample_fn is optimal else capacity
+def _start_capacity(capacity: int | None, proposal: str, resample_fn: ResampleFn) -> int | None:
+    """Enumeration starts small: its cost follows the number of slots."""
+    if capacity is not None or proposal != "exact":
+        return capacity
+    return 4 if resample_fn is optimal else 8
 
 
 def _check_plan(plan: Plan, model: Any) -> None:
@@ -268,9 +271,10 @@ def _propose_from_prior(
 ) -> tuple[Setting, Array]:
     """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
     dtype = x.dtype
-    uniforms = jax.random.uniform(jax.random.fold_in(key, 0), conditional.movable.shape, dtype)
-    bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
-    num_new = _draw_poisson(jax.random.fold_in(key, 1), conditional.rate)
+    # One vector whose head does not depend on the capacity: the number, then a slot each.
+    uniforms = jax.random.uniform(key, (conditional.movable.shape[0] + 1,), dtype)
+    bits = conditional.movable & (uniforms[1:] < jax.nn.sigmoid(conditional.log_odds))
+    num_new = _poisson_quantile(uniforms[0], conditional.rate)
     scales = particle.scales
     features = (bits | _always_on(model, particle)).astype(dtype)
     error = x - features @ particle.posterior.mean
@@ -571,9 +575,8 @@ def _row_of(data: Dense, row: Array) -> tuple[Array, Array | None]:
     return at(data.values), None if data.observed is None else at(data.observed)
 
 
-def _draw_poisson(key: Key, rate: Array) -> Array:
+def _poisson_quantile(uniform: Array, rate: Array) -> Array:
     """A Poisson number by inversion: a handful of turns at the rates of an Indian buffet."""
-    uniform = jax.random.uniform(key, (), rate.dtype)
     log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
     # Beyond this many nothing is left that a float could tell from zero.
     most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)

@@ -244,33 +244,45 @@ def _one_of_identical(particles: PyTree, log_weights: Array) -> Array:
     return jnp.where(same, alone, log_weights)
 
 
-def _step(options, model, key, cloud: Cloud, data, progress) -> tuple[Cloud, Info]:
+def _step(
+    options: FilterOptions, model: ParticleModel, key: Array, cloud: Cloud, data, progress
+) -> tuple[Cloud, Info]:
+    """Take in the next row, or temper when there is none, and rejuvenate when that is due."""
     del progress
+    keys = _particle_keys(key, options.num_particles)
     if model.temper is None:
-        cloud, overflow = _row_step(options, model, key, cloud, data)
-        return cloud, Info(overflow=overflow)
-    shapes = jax.eval_shape(lambda c: _row_step(options, model, key, c, data)[1], cloud)
-    overflow = {axis: jnp.zeros((), bool) for axis in shapes}
-    is_row = cloud.row < data.num_rows
-
-    def take_row(carry):
-        cloud, _ = carry
-        return _row_step(options, model, key, cloud, data)
-
-    def take_tempering(carry):
-        cloud, overflow = carry
-        cloud, more = _temper_step(options, model, key, cloud, data)
-        return cloud, _join(overflow, more)
-
-    carry = _when(is_row, take_row, (cloud, overflow))
-    cloud, overflow = _when(~is_row, take_tempering, carry)
+        cloud, overflow = _take_row(options, model, key, keys, cloud, data)
+        tempered = jnp.zeros((), bool)
+    else:
+        tempered = cloud.row >= data.num_rows
+        cloud, overflow = _take_row_or_temper(options, model, key, keys, cloud, data)
+    if options.rejuvenate_every:
+        # Tempering steps are always followed by a move, rows only now and then.
+        is_due = tempered | (cloud.row % options.rejuvenate_every == 0)
+        cloud, overflow = _rejuvenate(options, model, keys, cloud, data, is_due, overflow)
     return cloud, Info(overflow=overflow)
 
 
-def _row_step(options, model, key, cloud: Cloud, data) -> tuple[Cloud, dict[str, Array]]:
-    """Take in the next row: propose, weight, resample, extend, rejuvenate."""
+def _take_row_or_temper(
+    options, model, key, keys, cloud: Cloud, data
+) -> tuple[Cloud, dict[str, Array]]:
+    shapes = jax.eval_shape(lambda c: _take_row(options, model, key, keys, c, data)[1], cloud)
+    none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
+    is_row = cloud.row < data.num_rows
+
+    def take_row(carry):
+        return _take_row(options, model, key, keys, carry[0], data)
+
+    def temper(carry):
+        return _temper(options, model, key, keys, carry[0], data), carry[1]
+
+    carry = _when(is_row, take_row, (cloud, none_needed))
+    return _when(~is_row, temper, carry)
+
+
+def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dict[str, Array]]:
+    """Take in the next row: propose, weight, resample, extend."""
     row = cloud.row
-    keys = _particle_keys(key, options.num_particles)
 
     def propose(particle_key, particle):
         return model.propose(jax.random.fold_in(particle_key, _PROPOSE), particle, data, row)
@@ -284,16 +296,11 @@ def _row_step(options, model, key, cloud: Cloud, data) -> tuple[Cloud, dict[str,
 
     particles, overflow = _map(extend, options, keys, cloud.particles, choices)
     overflow = {axis: jnp.any(needed) for axis, needed in overflow.items()}
-    cloud = cloud._replace(particles=particles, row=row + 1)
-    if options.rejuvenate_every:
-        is_due = cloud.row % options.rejuvenate_every == 0
-        cloud, overflow = _rejuvenate(options, model, keys, cloud, data, is_due, overflow)
-    return cloud, overflow
+    return cloud._replace(particles=particles, row=row + 1), overflow
 
 
-def _temper_step(options, model, key, cloud: Cloud, data) -> tuple[Cloud, dict[str, Array]]:
-    """Go one importance step towards the target: move the temperature, resample, rejuvenate."""
-    keys = _particle_keys(key, options.num_particles)
+def _temper(options, model, key, keys, cloud: Cloud, data) -> Cloud:
+    """Go one importance step towards the target: move the temperature, weight, resample."""
 
     def temper(particle_key, particle):
         key = jax.random.fold_in(particle_key, _PROPOSE)
@@ -301,10 +308,7 @@ def _temper_step(options, model, key, cloud: Cloud, data) -> tuple[Cloud, dict[s
 
     particles, log_weights = _map(temper, options, keys, cloud.particles)
     cloud = cloud._replace(particles=particles, num_tempered=cloud.num_tempered + 1)
-    cloud, _ = _weigh(options, key, cloud, None, log_weights[:, None])
-    if not options.rejuvenate_every:
-        return cloud, {}
-    return _rejuvenate(options, model, keys, cloud, data, jnp.ones((), bool), {})
+    return _weigh(options, key, cloud, None, log_weights[:, None])[0]
 
 
 def _weigh(options, key, cloud: Cloud, choices, log_weights: Array) -> tuple[Cloud, PyTree]:

@@ -1,0 +1,247 @@
+"""The exact proposal of one row: its 2^K settings and any number of new features, summed out.
+
+As `feature_rows.whole_row_log_weights`, but in bounded memory, at a cost that follows the number of
+features there are rather than the capacity, and without an upper limit on new features: settings
+are gone through in blocks of 64, the number of new features in pieces of four until what lies
+beyond is less than rounding. Random choices do not depend on the capacity.
+
+- `sum_settings`: the log of the whole sum, and one block in proportion to its part of it.
+- `draw_setting`: one setting of that block.
+
+The slots that may move must be the first ones after `first`, without gaps.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.scipy.special import logsumexp
+
+from jaxmf.likelihoods.gaussian import log_normal_row
+from jaxmf.samplers.feature_layout import RowPrior, Scales
+from jaxmf.samplers.feature_rows import RowFit, draw_index
+from jaxmf.types import Array, Key
+
+_BLOCK_BITS = 6
+_PIECE = 4
+_NEVER = -1e30
+
+
+class _Settings(NamedTuple):
+    """The settings of one block, (L,) float each."""
+
+    squared_error: Array
+    inflation: Array
+    log_prior: Array
+
+
+def sum_settings(
+    key: Key, fit: RowFit, prior: RowPrior, scales: Scales, *, first: int
+) -> tuple[Array, Array]:
+    """The log density of a row with its features summed out, and a block of settings.
+
+    log sum_z sum_j P(z) Poisson(j; rate) N(x; z mu, v (1 + z M z' + j / r)).
+
+    Args:
+        key: of the choice of the block.
+        fit: of the row with the bits of all movable slots off.
+        prior: of the row's features, given the rows before.
+        scales: noise and feature scale.
+        first: the first slot that may move.
+
+    Returns:
+        () float; () int32, the block, chosen in proportion to its part of the sum.
+    """
+    base = _pair_terms(fit, first)
+    num_low = _num_low(fit, first)
+    num_high = fit.z.shape[0] - first - num_low
+    uniforms = jax.random.uniform(key, (2**num_high,), fit.slope.dtype)
+
+    def add_block(block: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        total, chosen = carry
+        settings = _settings(fit, prior, base, block, first)
+        value = logsumexp(_sum_new(settings, fit, prior, scales))
+        total = jnp.logaddexp(total, value)
+        return total, jnp.where(jnp.log(uniforms[block]) <= value - total, block, chosen)
+
+    start = (jnp.full((), -jnp.inf, fit.slope.dtype), jnp.zeros((), jnp.int32))
+    if num_high:
+        num_used = jnp.maximum(jnp.sum(prior.movable, dtype=jnp.int32) - num_low, 0)
+        total, chosen = lax.fori_loop(0, jnp.left_shift(1, num_used), add_block, start)
+    else:
+        total, chosen = add_block(start[1], start)
+    log_all_off = -jnp.sum(jnp.where(prior.movable, jax.nn.softplus(prior.log_odds), 0))
+    return total + log_all_off - prior.rate, chosen
+
+
+def draw_setting(
+    key: Key, fit: RowFit, prior: RowPrior, scales: Scales, block: Array, *, first: int
+) -> tuple[Array, Array]:
+    """One setting of a block: the bits of the movable slots, and the number of new features.
+
+    Args:
+        key: typed PRNG key.
+        fit, prior, scales, first: as in `sum_settings`.
+        block: () int32, as chosen there.
+
+    Returns:
+        (K,) bool, off at slots that do not move; () int32.
+    """
+    settings = _settings(fit, prior, _pair_terms(fit, first), block, first)
+    totals = _sum_new(settings, fit, prior, scales)
+    uniforms = jax.random.uniform(key, (2,), totals.dtype)
+    chosen = draw_index(uniforms[0], totals)
+    one = jax.tree.map(lambda leaf: leaf[chosen], settings)
+    number = _draw_number(uniforms[1], totals[chosen], one, fit, prior, scales)
+    num_low = _num_low(fit, first)
+    places = jnp.arange(fit.z.shape[0]) - first
+    low = (chosen >> jnp.clip(places, 0, 30)) & 1
+    high = (block >> jnp.clip(places - num_low, 0, 30)) & 1
+    bits = jnp.where(places < num_low, low, high) == 1
+    return bits & prior.movable, number
+
+
+def _num_low(fit: RowFit, first: int) -> int:
+    return min(_BLOCK_BITS, fit.z.shape[0] - first)
+
+
+def _patterns(num_bits: int) -> np.ndarray:
+    return (np.arange(2**num_bits)[:, None] >> np.arange(num_bits)) & 1
+
+
+def _pair_terms(fit: RowFit, first: int) -> Array:
+    """The quadratic forms of all settings of the low slots, (L, 2), alike for all blocks."""
+    num_low = _num_low(fit, first)
+    low = slice(first, first + num_low)
+    patterns = _patterns(num_low)
+    pairs = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), -1)
+    matrices = jnp.stack(
+        [fit.curvature[low, low].reshape(-1), fit.spread[low, low].reshape(-1)], axis=1
+    )
+    return jnp.asarray(pairs, matrices.dtype) @ matrices
+
+
+def _settings(fit: RowFit, prior: RowPrior, base: Array, block: Array, first: int) -> _Settings:
+    """Fit and prior of all settings of one block."""
+    dtype = fit.slope.dtype
+    num_low = _num_low(fit, first)
+    num_high = fit.z.shape[0] - first - num_low
+    low, high = slice(first, first + num_low), slice(first + num_low, None)
+    patterns = jnp.asarray(_patterns(num_low), dtype)
+    bits = ((block >> jnp.arange(num_high)) & 1).astype(dtype)
+    log_odds = jnp.where(prior.movable, prior.log_odds, _NEVER)
+
+    def quadratic(pair_terms: Array, linear: Array, matrix: Array) -> Array:
+        mixed = linear[low] + matrix[low, high] @ bits
+        alone = bits @ (2 * linear[high] + matrix[high, high] @ bits)
+        return pair_terms + 2 * patterns @ mixed + alone
+
+    change_of_error = quadratic(base[:, 0], -fit.slope, fit.curvature)
+    change_of_inflation = quadratic(base[:, 1], fit.reach, fit.spread)
+    return _Settings(
+        squared_error=jnp.maximum(fit.squared_error + change_of_error, 0),
+        inflation=jnp.maximum(fit.inflation + change_of_inflation, 0),
+        log_prior=patterns @ log_odds[low] + bits @ log_odds[high],
+    )
+
+
+class _Terms(NamedTuple):
+    """The terms of the sum over the number of new features, up to one of them.
+
+    Attributes:
+        number: () float, the first number that is not in the sum yet.
+        log_poisson: () float, log of rate^number / number!.
+        total: (...) float, log of the sum so far.
+    """
+
+    number: Array
+    log_poisson: Array
+    total: Array
+
+
+def _no_terms(settings: _Settings) -> _Terms:
+    zero = jnp.zeros((), settings.squared_error.dtype)
+    return _Terms(zero, zero, jnp.full_like(settings.squared_error, -jnp.inf))
+
+
+def _add_piece(
+    terms: _Terms, size: int, settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales
+) -> _Terms:
+    """The sum with the next ``size`` terms."""
+    dtype = terms.number.dtype
+    # Finite where there are no new features, so that nothing times it is nothing.
+    log_rate = jnp.maximum(jnp.log(prior.rate), _NEVER)
+    steps = log_rate - jnp.log(terms.number + jnp.arange(1, size + 1, dtype=dtype))
+    up_to = jnp.asarray(np.tri(size + 1, size, -1), dtype)
+    log_poissons = terms.log_poisson + up_to @ steps
+    numbers = terms.number + jnp.arange(size, dtype=dtype)
+    inflation = 1 + settings.inflation[..., None] + numbers / scales.ratio
+    log_densities = log_normal_row(
+        settings.squared_error[..., None], inflation, fit.num_observed, scales.noise_variance
+    )
+    new = logsumexp(log_poissons[:size] + log_densities, axis=-1) + settings.log_prior
+    return _Terms(terms.number + size, log_poissons[size], jnp.logaddexp(terms.total, new))
+
+
+def _log_beyond(
+    terms: _Terms, settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales
+) -> Array:
+    """Upper bound of the log of all terms that are not in the sum; infinite while unknown.
+
+    The likelihood of the others is at most its maximum over larger variances, and the Poisson
+    terms fall at least geometrically.
+    """
+    decay = prior.rate / (terms.number + 1)
+    inflation = 1 + settings.inflation + terms.number / scales.ratio
+    best = jnp.maximum(
+        inflation,
+        settings.squared_error / (jnp.maximum(fit.num_observed, 1) * scales.noise_variance),
+    )
+    bound = (
+        settings.log_prior
+        + terms.log_poisson
+        - jnp.log1p(-jnp.minimum(decay, 0.9))
+        + log_normal_row(settings.squared_error, best, fit.num_observed, scales.noise_variance)
+    )
+    return jnp.where(decay < 0.9, bound, jnp.inf)
+
+
+def _sum_new(settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales) -> Array:
+    """Log weight of each setting with the number of new features summed out, (L,) float."""
+    log_eps = float(np.log(np.finfo(settings.squared_error.dtype).eps))
+
+    def must_go_on(terms: _Terms) -> Array:
+        beyond = logsumexp(_log_beyond(terms, settings, fit, prior, scales))
+        return (terms.number == 0) | (beyond - logsumexp(terms.total) > log_eps)
+
+    def go_on(terms: _Terms) -> _Terms:
+        return _add_piece(terms, _PIECE, settings, fit, prior, scales)
+
+    return lax.while_loop(must_go_on, go_on, _no_terms(settings)).total
+
+
+def _draw_number(
+    uniform: Array,
+    log_total: Array,
+    settings: _Settings,
+    fit: RowFit,
+    prior: RowPrior,
+    scales: Scales,
+) -> Array:
+    """The number of new features of one setting, by inversion."""
+    log_level = jnp.log(uniform) + log_total
+    log_least = log_total + float(np.log(np.finfo(uniform.dtype).eps))
+
+    def must_go_on(terms: _Terms) -> Array:
+        beyond = _log_beyond(terms, settings, fit, prior, scales)
+        return (terms.number == 0) | (terms.total <= log_level) & (beyond > log_least)
+
+    def go_on(terms: _Terms) -> _Terms:
+        return _add_piece(terms, 1, settings, fit, prior, scales)
+
+    drawn = lax.while_loop(must_go_on, go_on, _no_terms(settings))
+    return drawn.number.astype(jnp.int32) - 1
