@@ -16,6 +16,7 @@ from jaxmf.samplers.hyper import update_alpha, update_feature_prior, update_scal
 from jaxmf.testing import check_kernel
 
 NUM_ROWS = 6
+FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
 @pytest.mark.parametrize(
@@ -175,6 +176,7 @@ def test_updates_of_mass_and_concentration(alpha_prior, concentration_prior, num
         simulate=lambda key, state: None,
         statistics=statistics,
         key=jax.random.key(12),
+        compiler_options=FAST_COMPILE,
     )
 
 
@@ -204,6 +206,7 @@ def test_known_slips_of_the_mass_are_caught(slip):
             simulate=lambda key, state: None,
             statistics=statistics,
             key=jax.random.key(13),
+            compiler_options=FAST_COMPILE,
             num_replicates=2_048,
         )
 
@@ -240,6 +243,7 @@ def test_slice_update_of_a_scale(broken):
                 "log size": jnp.log(state.scale) - 0.5 * jnp.log(jnp.sum(x**2)),
             },
             key=jax.random.key(14),
+            compiler_options=FAST_COMPILE,
         )
 
     if broken:

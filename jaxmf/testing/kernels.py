@@ -28,6 +28,7 @@ def check_kernel(
     num_steps: int = 3,
     title: str = "joint distribution",
     level: float = LEVEL,
+    compiler_options: dict[str, Any] | None = None,
 ) -> Report:
     """Joint-distribution test (Geweke 2004) in its replicate form.
 
@@ -47,6 +48,8 @@ def check_kernel(
         num_steps: how often the kernel is applied.
         title: what is checked.
         level: false-alarm probability of the whole check.
+        compiler_options: of XLA; most of the time goes into compiling, which
+            `{"xla_backend_optimization_level": 0}` shortens.
 
     Returns:
         A `Report` with two comparisons for each statistic.
@@ -56,32 +59,30 @@ def check_kernel(
         RuntimeError: if a replicate overflows, or a statistic is not finite.
     """
 
-    def draw(key: Array) -> tuple[PyTree, PyTree]:
+    def draw(key: Array) -> tuple[PyTree, PyTree, Statistics]:
         state_key, data_key = jax.random.split(key)
         state = sample_prior(state_key)
-        return state, simulate(data_key, state)
+        data = simulate(data_key, state)
+        return state, data, statistics(state, data)
 
-    def replicate(key: Array) -> tuple[Statistics, Statistics, dict[str, Array]]:
-        draw_key, steps_key = jax.random.split(key)
-        state, data = draw(draw_key)
-        before = statistics(state, data)
-
+    def advance(key: Array, state: PyTree, data: PyTree) -> tuple[Statistics, dict[str, Array]]:
         def step(state: PyTree, index: Array) -> tuple[PyTree, dict[str, Array]]:
-            state, info = kernel(jax.random.fold_in(steps_key, index), state, data)
+            state, info = kernel(jax.random.fold_in(key, index), state, data)
             return state, info.overflow
 
         state, overflow = jax.lax.scan(step, state, jnp.arange(num_steps))
-        return before, statistics(state, data), jax.tree.map(lambda flag: flag.any(), overflow)
+        return statistics(state, data), jax.tree.map(lambda flag: flag.any(), overflow)
 
-    @jax.jit
-    def simulate_all(key: Array) -> Any:
-        fresh_key, replicate_key = jax.random.split(key)
-        fresh = jax.vmap(lambda key: statistics(*draw(key)))(
-            jax.random.split(fresh_key, num_replicates)
-        )
-        return fresh, jax.vmap(replicate)(jax.random.split(replicate_key, num_replicates))
-
-    fresh, (before, after, overflow) = jax.device_get(simulate_all(key))
+    draw_key, step_key = jax.random.split(key)
+    # The second half of the draws only serves as fresh ones.
+    keys = jax.random.split(draw_key, 2 * num_replicates)
+    state, data, drawn = _run(jax.vmap(draw), (keys,), compiler_options)
+    state, data = jax.tree.map(lambda leaf: leaf[:num_replicates], (state, data))
+    keys = jax.random.split(step_key, num_replicates)
+    after, overflow = jax.device_get(_run(jax.vmap(advance), (keys, state, data), compiler_options))
+    drawn = jax.device_get(drawn)
+    before = {name: values[:num_replicates] for name, values in drawn.items()}
+    fresh = {name: values[num_replicates:] for name, values in drawn.items()}
     for axis, flags in overflow.items():
         if flags.any():
             raise RuntimeError(
@@ -109,11 +110,13 @@ def check_prior(
     num_steps: int = 10,
     title: str = "prior with the likelihood off",
     level: float = LEVEL,
+    compiler_options: dict[str, Any] | None = None,
 ) -> Report:
     """Checks that the prior comes back when the data say nothing.
 
     Args:
-        kernel, sample_prior, statistics, key, num_replicates, title, level: as in `check_kernel`.
+        kernel, sample_prior, statistics, key, num_replicates, title, level, compiler_options: as
+            in `check_kernel`.
         data: without information about the state, for example with every cell missing.
         num_steps: how often the kernel is applied.
 
@@ -134,7 +137,12 @@ def check_prior(
         num_steps=num_steps,
         title=title,
         level=level,
+        compiler_options=compiler_options,
     )
+
+
+def _run(fn: Callable[..., Any], arguments: tuple, options: dict[str, Any] | None) -> Any:
+    return jax.jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
 
 
 def _mean_change(name: str, before: np.ndarray, after: np.ndarray) -> Comparison:
