@@ -30,6 +30,8 @@ from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.parallel_sweep import parallel_sweep
+from jaxmf.samplers.resampling import systematic
+from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
@@ -324,11 +326,42 @@ class LinearGaussianIBP:
         )
         return law, rows
 
-    def filter(self, **options: Any) -> Algorithm:
-        """The particle filter; options as in `linear_gaussian_filter.particle_filter`."""
+    def filter(
+        self,
+        *,
+        num_particles: int = 1_000,
+        proposal: str = "prior",
+        resample_fn: ResampleFn = systematic,
+        ess_threshold: float = 0.5,
+        rejuvenate_every: int = 0,
+        anneal_from: float = 1.0,
+        anneal_steps: int = 0,
+        capacity: int | None = None,
+        batch_size: int | None = None,
+    ) -> Algorithm:
+        """The particle filter, a row a step; `linear_gaussian_filter.build_filter` says the rest."""
         from jaxmf.models.linear_gaussian_filter import build_filter
 
-        return build_filter(self, **options)
+        return build_filter(
+            self,
+            num_particles=num_particles,
+            proposal=proposal,
+            resample_fn=resample_fn,
+            ess_threshold=ess_threshold,
+            rejuvenate_every=rejuvenate_every,
+            anneal_from=anneal_from,
+            anneal_steps=anneal_steps,
+            capacity=capacity,
+            batch_size=batch_size,
+        )
+
+    def particle_draw(
+        self, particle: Any, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
+        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        from jaxmf.models.linear_gaussian_filter import particle_draw
+
+        return particle_draw(self, particle, path, data)
 
 
 def check_whole_rows(num_slots: int) -> None:
