@@ -1,0 +1,76 @@
+"""The command line: ``python -m benchmarks NAME [--quick] [--json FILE]``.
+
+python -m benchmarks ibp --quick         a minute
+python -m benchmarks ibp --only filter   the cases whose names hold this word
+python -m benchmarks paper section-4-2   a paper's results at full size
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from benchmarks import harness
+
+BENCHMARKS = {"ibp": "benchmarks.ibp"}
+PAPERS = {"section-4-2": "benchmarks.section_4_2"}
+RESULTS = Path(__file__).parent / "results"
+
+Quick = Annotated[bool, typer.Option("--quick", help="small sizes; ends within a minute")]
+Json = Annotated[Path | None, typer.Option("--json", help="write the rows to this file")]
+Only = Annotated[str, typer.Option("--only", help="only cases whose names hold this word")]
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
+
+
+def run_benchmark(name: str, *, quick: bool, only: str = "", json: Path | None = None) -> list[Any]:
+    """Measure the cases of one benchmark, print them, and write them where asked to."""
+    cases = importlib.import_module(BENCHMARKS[name]).CASES
+    chosen = {case: measure for case, measure in cases.items() if only in case}
+    if not chosen:
+        raise typer.BadParameter(f"no case holds {only!r}; there are {', '.join(cases)}")
+    console = Console(stderr=True)
+    began, rows = harness.environment(), []
+    for case, measure in chosen.items():
+        start = time.perf_counter()
+        rows += measure(quick)
+        console.print(f"{case}: {time.perf_counter() - start:.0f} s", highlight=False)
+        if json is not None:  # after every case, so that a broken-off run leaves what it has
+            harness.write_json(json, harness.document(name, rows, quick=quick, began=began))
+    title = f"{name} on {began['device']}, load {began['load']}{', quick' if quick else ''}"
+    harness.print_table(rows, title=title)
+    return rows
+
+
+def _command(name: str) -> Any:
+    def measure(quick: Quick = False, json: Json = None, only: Only = "") -> None:
+        run_benchmark(name, quick=quick, only=only, json=json)
+
+    measure.__doc__ = importlib.import_module(BENCHMARKS[name]).__doc__
+    return measure
+
+
+for _name in BENCHMARKS:
+    app.command(_name)(_command(_name))
+
+
+@app.command()
+def paper(
+    name: Annotated[str, typer.Argument(help=f"one of: {', '.join(PAPERS)}")],
+    quick: Quick = False,
+    json: Json = None,
+) -> None:
+    """A paper's results at full size, written to benchmarks/results/ unless --quick is given."""
+    if name not in PAPERS:
+        raise typer.BadParameter(f"no paper {name!r}; there are {', '.join(PAPERS)}")
+    path = json or (None if quick else RESULTS / f"paper-{name}.json")
+    importlib.import_module(PAPERS[name]).run(quick=quick, json=path)
+
+
+if __name__ == "__main__":
+    app()

@@ -1,0 +1,333 @@
+"""The linear-Gaussian Indian buffet process: Gibbs, filter, memory, compilation, section 4.2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxmf as mf
+from benchmarks import section_4_2
+from benchmarks.harness import Row, in_turn, interleaved, row, seconds
+from benchmarks.peer import load_peer, peer_sweep_seconds
+from jaxmf import engine
+from jaxmf.engine.executables import num_bytes
+from jaxmf.engine.program import Program
+from jaxmf.engine.sharding import Placement
+
+NUM_COLUMNS = 36
+MEMORY_TARGET = 100
+MODEL = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
+
+
+def made(num_rows: int, num_features: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Z with even odds and X = Z Y + noise of 0.5: (N, K) bool and (N, 36) float32."""
+    generator = np.random.default_rng(seed)
+    z = generator.random((num_rows, num_features), dtype=np.float32) < 0.5
+    y = generator.standard_normal((num_features, NUM_COLUMNS), dtype=np.float32)
+    x = z.astype(np.float32) @ y
+    for start in range(0, num_rows, 100_000):  # in pieces: no second copy of large data
+        piece = x[start : start + 100_000]
+        piece += 0.5 * generator.standard_normal(piece.shape, dtype=np.float32)
+    return z, x
+
+
+@partial(jax.jit, static_argnames="num_sweeps")
+def sweeps(algorithm: Any, key: Any, state: Any, data: Any, *, num_sweeps: int) -> Any:
+    """So many steps of a sampler in one program."""
+
+    def step(index: Any, state: Any) -> Any:
+        return algorithm.step(jax.random.fold_in(key, index), state, data, jnp.ones(()))[0]
+
+    return jax.lax.fori_loop(0, num_sweeps, step, state)
+
+
+def started(num_rows: int, capacity: int, num_features: int) -> tuple[Any, Any, Any, np.ndarray]:
+    """Sampler, state at the true Z, data, and that Z."""
+    z, x = made(num_rows, num_features)
+    algorithm, data = MODEL.sampler(capacity=capacity), mf.Dense.from_array(x)
+    state = jax.jit(algorithm.init)(jax.random.key(0), data)
+    return algorithm, state._replace(z=state.z.at[:, :num_features].set(z)), data, z
+
+
+def gibbs(quick: bool) -> list[Row]:
+    """A collapsed sweep beside the package STA-663-IBP, both from the same Z."""
+    peer, rows = load_peer(), []
+    sizes = [(100, 8)] if quick else [(100, 8), (100, 16), (1_000, 8), (1_000, 16)]
+    for num_rows, capacity in sizes:
+        num_features = capacity - 2  # room for features that come and go
+        algorithm, state, data, z = started(num_rows, capacity, num_features)
+        num_sweeps = max(1, 2_000 // num_rows)
+        run = partial(sweeps, algorithm, jax.random.key(1), state, data, num_sweeps=num_sweeps)
+        measures: list[Callable[[], float]] = [lambda run=run, n=num_sweeps: seconds(run) / n]
+        note = f"{num_features} features in use"
+        if peer is not None:
+            # a sweep of the peer takes minutes at 1,000 rows: then its first rows are timed
+            timed = num_rows if num_rows <= 100 else 2
+            values = np.asarray(data.values, float)
+            measures.append(partial(peer_sweep_seconds, peer, values, z, num_timed=timed))
+            note += f"; peer timed on {timed} of {num_rows} rows" if timed < num_rows else ""
+        run()
+        figures = in_turn(*measures, repeats=3 if quick else 7) * 1e3
+        rows.append(
+            row(
+                f"ibp/gibbs/n{num_rows}/k{capacity}",
+                "time",
+                "ms a sweep",
+                figures[0],
+                peer="STA-663-IBP",
+                theirs=figures[1] if peer is not None else None,
+                note=note if peer is not None else note + "; the peer is not installed",
+            )
+        )
+    return rows
+
+
+def rows_flat(quick: bool) -> list[Row]:
+    """Time of a row in a sweep over ever more rows; ratio to the time at 1,000."""
+    sizes = [1_000, 10_000] if quick else [1_000, 10_000, 100_000, 1_000_000]
+    measures = []
+    for num_rows in sizes:
+        algorithm, state, data, _ = started(num_rows, 16, 8)
+        num_sweeps = max(1, 10_000 // num_rows)
+        run = partial(sweeps, algorithm, jax.random.key(1), state, data, num_sweeps=num_sweeps)
+        if num_rows <= 10_000:
+            run()
+        else:  # a compiled program, so that no sweep is spent on warming up
+            compiled = sweeps.lower(*run.args, **run.keywords).compile()
+            run = partial(compiled, *run.args)
+        measures.append(lambda run=run, n=num_rows * num_sweeps: seconds(run) / n)
+    figures = in_turn(*measures, repeats=2 if quick else 3) * 1e6
+    return [
+        row(
+            f"ibp/gibbs/row/n{num_rows}/k16",
+            "time",
+            "µs a row",
+            figures[index],
+            peer="jaxmf at 1,000 rows" if index else None,
+            theirs=figures[0] if index else None,
+            note="flat is a ratio of 1" if index else "",
+        )
+        for index, num_rows in enumerate(sizes)
+    ]
+
+
+def memory(quick: bool) -> list[Row]:
+    """Bytes a row beyond the data, as the compiled programs plan them, and as the process peaks."""
+    num_rows = 100_000 if quick else 1_000_000
+    algorithm, state, data, _ = started(num_rows, 16, 8)
+    case = f"ibp/memory/n{num_rows}/k16"
+    plan = sweeps.lower(algorithm, jax.random.key(1), state, data, num_sweeps=2).compile()
+    sizes = plan.memory_analysis()
+    # without donation the new state is a second copy of the old
+    planned = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
+    step = planned - sizes.alias_size_in_bytes - num_bytes(data)
+    program = Program(algorithm, data, Placement(None, batched=False), 0, 1)
+    key = jax.random.key(0)
+    executable = program.chunk_program(key, *program.shapes(key))
+    chunk = sum(executable.memory()) - num_bytes((data, algorithm))
+    kept = sum(num_bytes(leaf) for leaf in executable.shapes.draws.values())
+    beside = {"peer": "target", "theirs": float(MEMORY_TARGET)}
+    rows = [
+        row(f"{case}/step", "memory", "bytes a row", step / num_rows, **beside),
+        row(
+            f"{case}/run-loop",
+            "memory",
+            "bytes a row",
+            (chunk - kept) / num_rows,
+            **beside,
+            note=f"without the buffer of draws, {kept / 2**20:.0f} MiB whatever the rows",
+        ),
+    ]
+    if not quick and (before := reset_peak()) is not None:
+        engine.run(algorithm, data, num_samples=1, progress=False)
+        rows.append(
+            row(
+                f"{case}/process",
+                "memory",
+                "bytes a row",
+                (resident("VmHWM") - before) / num_rows,
+                **beside,
+                note="peak resident memory of a run of one sweep: compiler, programs and the draw too",
+            )
+        )
+    return rows
+
+
+def reset_peak() -> int | None:
+    """Sets the process's peak of resident memory to what it is now, in bytes; None where it cannot."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return resident("VmRSS")
+    except OSError:
+        return None
+
+
+def resident(name: str) -> int:
+    """A line of /proc/self/status in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"no {name}")
+
+
+def filter_seconds(data: Any, num_particles: int) -> float:
+    """Seconds a particle and row of one pass of the plain filter."""
+    algorithm = MODEL.filter(num_particles=num_particles)
+    run = engine.run(algorithm, data, num_samples=data.num_rows, progress=False)
+    return run.seconds / (num_particles * data.num_rows)
+
+
+def particles_flat(quick: bool) -> list[Row]:
+    """Time of a particle and row with ever more particles; ratio to the time at 1,000."""
+    sizes = [100, 1_000] if quick else [100, 1_000, 10_000, 100_000]
+    measures = []
+    for num_particles in sizes:
+        num_rows = int(np.clip(500_000 // num_particles, 10, 100))
+        data = section_4_2.images(0, num_rows)[0]
+        measures.append(partial(filter_seconds, data, num_particles))
+        filter_seconds(data, num_particles)
+    figures = in_turn(*measures, repeats=3 if quick else 5) * 1e6
+    reference = sizes.index(1_000)
+    return [
+        row(
+            f"ibp/filter/p{num_particles}",
+            "time",
+            "µs a particle and row",
+            figures[index],
+            peer="jaxmf at 1,000 particles" if index != reference else None,
+            theirs=figures[reference] if index != reference else None,
+            note="flat is a ratio of 1" if index != reference else "",
+        )
+        for index, num_particles in enumerate(sizes)
+    ]
+
+
+def stream(quick: bool) -> list[Row]:
+    """One pass over 100,000 rows; ratio to the time a row of a pass over 1,000."""
+    num_particles, num_rows = (4 if quick else 100), 100_000
+    long, short = (section_4_2.images(0, n)[0] for n in (num_rows, 1_000))
+    for data in (short, long):  # compiled before it is timed: one row of each
+        engine.run(MODEL.filter(num_particles=num_particles), data, num_samples=1, progress=False)
+    measures = [partial(filter_seconds, data, num_particles) for data in (long, short)]
+    figures = in_turn(*measures, repeats=1 if quick else 2) * 1e6
+    total = np.median(figures[0]) * num_particles * num_rows / 1e6
+    return [
+        row(
+            f"ibp/filter/n{num_rows}/p{num_particles}",
+            "time",
+            "µs a particle and row",
+            figures[0],
+            peer="jaxmf over 1,000 rows",
+            theirs=figures[1],
+            note=f"{total:.0f} s for the pass",
+        )
+    ]
+
+
+_FIRST_RESULT = """
+from jaxmf.engine.compilation_cache import enable_compilation_cache
+enable_compilation_cache()
+from jaxmf import api, demo
+images = demo.digits() or demo.generated_images(0)
+values = images.values.copy()
+values[::7, ::5] = float("nan")
+post = api.sample(
+    demo.model_for(images), values, num_warmup=1, num_samples=1, num_chains=2, progress=False
+)
+post.summary()
+"""
+
+
+def first_result(quick: bool) -> list[Row]:
+    """From the start of Python to the first draws of the demo, with and without compiled programs."""
+    del quick
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"JAXMF_CACHE": folder}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+        def start() -> float:
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment)
+            return time.perf_counter() - began
+
+        cold, warm = start(), [start() for _ in range(3)]
+    note = "Python, imports, data, the first draws of the demo's two chains"
+    return [
+        row("ibp/demo/first-result/cold", "compile", "s", cold, note=note),
+        row(
+            "ibp/demo/first-result/warm",
+            "compile",
+            "s",
+            warm,
+            peer="jaxmf with an empty cache",
+            theirs=cold,
+            note="programs from the cache on disk",
+        ),
+    ]
+
+
+@partial(jax.jit, static_argnames="num_steps")
+def one_long_scan(algorithm: Any, data: Any, key: Any, *, num_steps: int) -> Any:
+    """The steps and draws of `engine.run`, one chain, as one scan without a host."""
+    key = jax.random.fold_in(key, 0)
+    state = algorithm.init(jax.random.fold_in(key, np.uint32(2**32 - 1)), data)
+
+    def step(state: Any, index: Any) -> tuple[Any, Any]:
+        step_key = jax.random.fold_in(key, index)
+        state, _ = algorithm.step(jax.random.fold_in(step_key, 0), state, data, jnp.ones(()))
+        return state, algorithm.record(jax.random.fold_in(step_key, 1), state, data)
+
+    return jax.lax.scan(step, state, jnp.arange(num_steps))[1]
+
+
+def run_loop(quick: bool) -> list[Row]:
+    """What the run loop adds to the same steps in one scan."""
+    rows = []
+    for num_rows, num_steps in [(20, 500)] if quick else [(20, 5_000), (100, 1_000)]:
+        _, x = made(num_rows, 4)
+        data, algorithm = mf.Dense.from_array(x), MODEL.sampler(anneal=False)
+
+        def loop(algorithm=algorithm, data=data, num_steps=num_steps) -> Any:
+            return engine.run(algorithm, data, num_samples=num_steps, progress=False).draws
+
+        def scan(algorithm=algorithm, data=data, num_steps=num_steps) -> Any:
+            draws = one_long_scan(algorithm, data, jax.random.key(0), num_steps=num_steps)
+            return jax.device_get(draws)
+
+        figures = interleaved(loop, scan, repeats=3 if quick else 7) / num_steps * 1e6
+        rows.append(
+            row(
+                f"ibp/run-loop/n{num_rows}",
+                "time",
+                "µs a step",
+                figures[0],
+                peer="one lax.scan of the same steps",
+                theirs=figures[1],
+                note=f"{num_steps} steps, all draws kept",
+            )
+        )
+    return rows
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    "ibp/gibbs/sweep": gibbs,
+    "ibp/gibbs/row": rows_flat,
+    "ibp/memory": memory,
+    "ibp/filter/particles": particles_flat,
+    "ibp/filter/stream": stream,
+    "ibp/run-loop": run_loop,
+    "ibp/demo/first-result": first_result,
+    "ibp/section-4-2": section_4_2.quality,
+}
+QUICK = ("ibp/gibbs/sweep", "ibp/filter/particles", "ibp/run-loop")
