@@ -7,12 +7,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxmf import api, diagnostics
+from jaxmf import api, datasets, diagnostics
 from jaxmf.data import Dense
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.report import report, write_notes
 
 HELD_OUT_SHARE = 0.05
+NUM_DIGITS = 500
 
 
 class Images(NamedTuple):
@@ -83,24 +84,20 @@ def model_for(images: Images) -> LinearGaussianIBP:
 def digits() -> Images | None:
     """Handwritten digits, 8 x 8, that come with scikit-learn; None without it."""
     try:
-        from sklearn.datasets import load_digits
-    except ModuleNotFoundError:
+        bundled = datasets.digits()
+    except ImportError:
         return None
-    values = load_digits().data[:500] / 16.0
-    return Images(values=values, shape=(8, 8), words="500 handwritten digits of 8 x 8 cells")
+    values = bundled.train[:NUM_DIGITS] / 16.0
+    words = f"{NUM_DIGITS} handwritten digits of 8 x 8 cells"
+    return Images(values=values, shape=bundled.image_shape, words=words)
 
 
 def generated_images(seed: int) -> Images:
     """The images of Wood and Griffiths, section 4.2: sums of four 6 x 6 features, with noise."""
-    generator = np.random.default_rng(seed)
-    features = np.zeros((4, 6, 6))
-    features[0, 1, 0:3] = features[0, 0, 1] = features[0, 2, 1] = 1
-    features[1, 0:3, 3] = features[1, 0:3, 5] = features[1, 0, 4] = features[1, 2, 4] = 1
-    features[2, 3:6, 0] = features[2, 5, 0:3] = features[2, 4, 1] = 1
-    features[3, 3, 3:6] = features[3, 4:6, 4] = 1
-    shown = generator.random((100, 4)) < 0.5
-    values = shown @ features.reshape(4, 36) + 0.5 * generator.normal(size=(100, 36))
-    return Images(values=values, shape=(6, 6), words="100 generated images of 6 x 6 cells")
+    made = datasets.section_4_2(seed)
+    return Images(
+        values=made.x, shape=made.image_shape, words="100 generated images of 6 x 6 cells"
+    )
 
 
 def _say(words: str) -> None:
