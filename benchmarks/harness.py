@@ -169,12 +169,13 @@ def environment() -> dict[str, Any]:
         "num_cores": num_cores(),
         "float": str(jax.numpy.result_type(float)),
         "versions": versions,
+        "blas_threads": os.environ.get("OPENBLAS_NUM_THREADS", "all"),
         "load": load(),
     }
 
 
 def load() -> list[float] | None:
-    """Mean number of running processes over 1, 5 and 15 minutes; more than cores is a busy machine."""
+    """Running processes, means of 1, 5 and 15 minutes; more than cores is a busy machine."""
     return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
@@ -218,7 +219,13 @@ def print_table(rows: Sequence[Row], *, title: str, console: Console | None = No
             one.unit,
             "; ".join(words for words in (one.peer, one.note) if words),
         )
-    (console or Console()).print(table)
+    (console or make_console()).print(table)
+
+
+def make_console() -> Console:
+    """A console wide enough for the tables, also into a file."""
+    console = Console()
+    return console if console.is_terminal else Console(width=150)
 
 
 def number(value: float | None) -> str:

@@ -158,14 +158,14 @@ def memory(quick: bool) -> list[Row]:
                 "bytes a row",
                 (resident("VmHWM") - before) / num_rows,
                 **beside,
-                note="peak resident memory of a run of one sweep: compiler, programs and the draw too",
+                note="peak resident memory of a run of one sweep, compiler and draw included",
             )
         )
     return rows
 
 
 def reset_peak() -> int | None:
-    """Sets the process's peak of resident memory to what it is now, in bytes; None where it cannot."""
+    """Sets the peak of resident memory to what it is now, in bytes; None where that cannot be."""
     try:
         Path("/proc/self/clear_refs").write_text("5")
         return resident("VmRSS")
@@ -250,7 +250,7 @@ post.summary()
 
 
 def first_result(quick: bool) -> list[Row]:
-    """From the start of Python to the first draws of the demo, with and without compiled programs."""
+    """From the start of Python to the first draws of the demo, without and with a warm cache."""
     del quick
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"JAXMF_CACHE": folder}

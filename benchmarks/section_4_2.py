@@ -179,7 +179,7 @@ def naive_costs(num_sets: int, *, num_particles: int = 10, num_rows: int = 10) -
     }
 
 
-def modes(num_sets: int, say: Any, *, smc: bool = True) -> dict[str, Any]:
+def modes(num_sets: int, *, smc: bool = True) -> dict[str, Any]:
     """Which methods end in the mode of a chain started at the truth, and their errors."""
     methods = ["truth", "annealed Gibbs", "plain Gibbs"] + ["annealed SMC"] * smc
     found: dict[str, dict[str, list[float]]] = {
@@ -206,7 +206,6 @@ def modes(num_sets: int, say: Any, *, smc: bool = True) -> dict[str, Any]:
             add(name, run.seconds, chain_error(run.draws["z"][0], z), level - final)
         if smc:
             add("annealed SMC", *_smc_point(data, z, seed, level))
-        say(f"modes: data set {seed + 1} of {num_sets}")
     return found
 
 
@@ -230,7 +229,7 @@ def _log_joint(model: Any, particles: Any, index: int, data: Any) -> Any:
 def quality(quick: bool) -> list[Row]:
     """Rows of the benchmark `ibp`: how often the mode is found, and the error there."""
     num_sets = 2 if quick else NUM_SETS
-    return quality_rows(modes(num_sets, lambda words: None, smc=not quick))
+    return quality_rows(modes(num_sets, smc=not quick))
 
 
 def quality_rows(found: dict[str, Any]) -> list[Row]:
@@ -291,7 +290,7 @@ def _who(gibbs: float, particle: float) -> str:
 
 def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     """Everything of section 4.2, printed, and written to `json`."""
-    console = Console()
+    console = harness.make_console()
     began, start = harness.environment(), time.perf_counter()
 
     def say(words: str) -> None:
@@ -303,8 +302,7 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     content: dict[str, Any] = {"paper": "section-4-2", "quick": quick, **began}
     content["sizes"] = {
         "data_sets": num_sets, "rows": 100, "columns": 36, "particles_and_sweeps": list(sizes),
-        "annealed_sweeps": list(annealed), "warm_up": WARM_UP, "draws": DRAWS,
-        "smc": {name: value for name, value in SMC.items()},
+        "annealed_sweeps": list(annealed),
         "model": "alpha = 1, noise scale 0.5, feature scale 1, all fixed",
         "trivial_error": [error(np.zeros((100, 100)), images(seed)[1]) for seed in range(num_sets)],
     }  # fmt: skip
@@ -317,12 +315,9 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     say(f"naive: {content['naive']}")
     content["curves"] = figure_3(num_sets, sizes, annealed, say)
     content["verdict"] = verdict(content["curves"], content["naive"], max(annealed))
-    save()
-    print_curves(content["curves"], console)
-    content["modes"] = modes(num_sets, say, smc=not quick)
     content["seconds"] = time.perf_counter() - start
     save()
-    harness.print_table(quality_rows(content["modes"]), title="modes", console=console)
+    print_curves(content["curves"], console)
     for words in content["verdict"]:
         console.print(words, highlight=False)
     return content
