@@ -16,11 +16,11 @@ from typing import Annotated, Any
 # one core a side: set before numpy loads its linear algebra, and written down with the results
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-import typer  # noqa: E402
-from rich.console import Console  # noqa: E402
+import typer
+from rich.console import Console
 
-from benchmarks import harness  # noqa: E402
-from jaxmf.engine.compilation_cache import enable_compilation_cache  # noqa: E402
+from benchmarks import harness
+from jaxmf.engine.compilation_cache import enable_compilation_cache
 
 BENCHMARKS = {"ibp": "benchmarks.ibp"}
 PAPERS = {"section-4-2": "benchmarks.section_4_2"}

@@ -102,7 +102,7 @@ def gibbs_sweep(
     max_new: int = 5,
     max_rows: int | None = None,
 ) -> np.ndarray:
-    """One sweep over the bits; Z without empty columns. `max_rows`: only so many rows, for timing."""
+    """One sweep over the bits; Z without empty columns; `max_rows` rows alone for timing."""
     num_rows = len(x)
     for row in range(num_rows if max_rows is None else max_rows):
         others = z.sum(axis=0) - z[row]

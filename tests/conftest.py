@@ -9,6 +9,7 @@ library with `-m compare`.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import jax
@@ -20,6 +21,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # A shell that starts the tests in the background leaves SIGINT ignored, for children as well;
+    # the tests of Ctrl-C need it as a terminal has it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--x64"):
         jax.config.update("jax_enable_x64", True)
 

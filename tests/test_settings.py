@@ -97,7 +97,7 @@ def test_plain_values_come_back_the_same(value):
 
 def test_functions_of_the_library_come_back_and_others_are_refused():
     assert through_json(systematic) is systematic
-    with pytest.raises(TypeError, match="resample_fn = .* cannot be written down"):
+    with pytest.raises(TypeError, match=r"resample_fn = .* cannot be written down"):
         settings.encode(lambda key: key, name="resample_fn")
     with pytest.raises(ValueError, match="only name functions of jaxmf"):
         settings.decode({"function": "os:system"})

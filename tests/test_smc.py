@@ -256,11 +256,6 @@ def test_gaussian_evidence_with_rejuvenation():
     check_gaussian(rejuvenate_every=2, ess_threshold=0.8)
 
 
-def keeps_the_weights(key, log_weights, num):
-    ancestors, _ = systematic(key, log_weights, num)
-    return ancestors, log_weights[ancestors]
-
-
 def test_weights_not_reset_are_caught():
     with pytest.raises(AssertionError):
         check_gaussian(resample_fn=keeps_the_weights, ess_threshold=1.0)

@@ -1,8 +1,8 @@
 """The linear-Gaussian likelihood with its features summed out.
 
-X = Z Y + noise, the entries of Y ~ N(0, s_Y^2), of the noise ~ N(0, s_X^2). Given Z and X the rows of
-Y are Gaussian: with r = s_X^2 / s_Y^2, M = (Z'Z + r I)^-1 and mu = M Z'X, a column of Y has mean a
-column of mu and covariance s_X^2 M, and a further row x with features z has the density
+X = Z Y + noise, the entries of Y ~ N(0, s_Y^2), of the noise ~ N(0, s_X^2). Given Z and X the rows
+of Y are Gaussian: with r = s_X^2 / s_Y^2, M = (Z'Z + r I)^-1 and mu = M Z'X, a column of Y has mean
+a column of mu and covariance s_X^2 M, and a further row x with features z has the density
 N(z mu, s_X^2 (1 + z M z') I). Everything here is expressed by (M, mu), kept up by rank-one updates
 when a row comes or goes, so no row ever costs more than O(K^2 + K D).
 
@@ -27,7 +27,7 @@ class RowPosterior(NamedTuple):
     """The law of Y given Z and X, up to the noise variance.
 
     Attributes:
-      spread: (K, K) float, M = (Z'Z + r I)^-1; the covariance of a column of Y is noise variance * M.
+      spread: (K, K) float, M = (Z'Z + r I)^-1; noise variance * M is a column of Y's covariance.
       mean: (K, D) float, mu = M Z'X.
     """
 
@@ -149,9 +149,7 @@ def log_normal_row(
       noise_variance: () float.
     """
     variance = noise_variance * inflation
-    return -0.5 * (
-        num_observed * jnp.log(2 * jnp.pi * variance) + squared_error / variance
-    )
+    return -0.5 * (num_observed * jnp.log(2 * jnp.pi * variance) + squared_error / variance)
 
 
 def spectrum(z: Array, x: Array) -> Spectrum:

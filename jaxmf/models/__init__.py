@@ -1,1 +1,1 @@
-"""The named systems: one file a system, each a thin assembly of priors, likelihoods and samplers."""
+"""The named systems: each a thin assembly of priors, likelihoods and samplers."""

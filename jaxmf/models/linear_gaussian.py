@@ -3,8 +3,8 @@
     alpha ~ its prior,  Z ~ IBP(alpha)                   eq 2
     y_kd ~ N(0, feature_scale^2),  x_nd ~ N(sum_k z_nk y_kd, noise_scale^2)
 
-Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part of
-the state and drawn along (data augmentation), so all methods see complete rows.
+Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part
+of the state and drawn along (data augmentation), so all methods see complete rows.
 
 Source: Wood & Griffiths (2006), Particle filtering for nonparametric Bayesian matrix factorization,
 sections 2 and 4; Griffiths & Ghahramani (2005).
@@ -147,9 +147,7 @@ class LinearGaussianIBP:
         """The prior of Z at the state's numbers."""
         return self.feature_prior(state.alpha, state.concentration)
 
-    def feature_prior(
-        self, alpha: Array, concentration: Array
-    ) -> IndianBuffet | BetaBernoulli:
+    def feature_prior(self, alpha: Array, concentration: Array) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at given numbers."""
         if self.num_features is None:
             return IndianBuffet(alpha, concentration)
@@ -322,7 +320,13 @@ class LinearGaussianIBP:
     def _new_rows(self, key, draw, data, new_data):
         law = queries.feature_law(draw["z"], data, scales(draw))
         rows = queries.draw_new_rows(
-            key, law, self.feature_prior(draw["alpha"], draw["concentration"]), draw["z"], scales(draw), new_data, bias=self.bias
+            key,
+            law,
+            self.feature_prior(draw["alpha"], draw["concentration"]),
+            draw["z"],
+            scales(draw),
+            new_data,
+            bias=self.bias,
         )
         return law, rows
 
@@ -339,7 +343,7 @@ class LinearGaussianIBP:
         capacity: int | None = None,
         batch_size: int | None = None,
     ) -> Algorithm:
-        """The particle filter, a row a step; `linear_gaussian_filter.build_filter` says the rest."""
+        """The particle filter, a row a step; options as in `linear_gaussian_filter`."""
         from jaxmf.models.linear_gaussian_filter import build_filter
 
         return build_filter(
@@ -355,9 +359,7 @@ class LinearGaussianIBP:
             batch_size=batch_size,
         )
 
-    def particle_draw(
-        self, particle: Any, path: dict[str, Array], data: Dense
-    ) -> dict[str, Array]:
+    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.linear_gaussian_filter import particle_draw
 

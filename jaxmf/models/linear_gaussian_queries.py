@@ -65,7 +65,7 @@ def features(law: FeatureLaw, scales: Scales) -> tuple[Array, Array]:
 def cells(
     law: FeatureLaw, z: Array, rows: Array, columns: Array, scales: Scales
 ) -> tuple[Array, Array]:
-    """Predictive mean and variance of the cells (rows[m], columns[m]), each (M,); noise included."""
+    """Predictive mean and variance of the cells (rows[m], columns[m]), noise included: (M,)."""
     z_float = z[rows].astype(law.mean.dtype)
     mean = jnp.sum(z_float * law.mean[:, columns].T, axis=1)
     if law.spread.shape[0] == 1:
@@ -76,7 +76,7 @@ def cells(
 
 
 class NewRow(NamedTuple):
-    """A drawn row that was not in training: bits (K,), number of new features, probabilities (K,)."""
+    """A drawn row that was not in training: bits (K,), number of new ones, probabilities (K,)."""
 
     z: Array
     num_new: Array
@@ -116,7 +116,8 @@ def draw_new_row(
     if num_slots <= _MOST_ENUMERATED:
         patterns = all_patterns(num_slots)
         allowed = jnp.all((patterns == always_on) | conditional.movable, axis=1)
-        weights = jnp.where(allowed, logsumexp(jax.lax.map(log_weights, patterns), axis=1), -jnp.inf)
+        totals = logsumexp(jax.lax.map(log_weights, patterns), axis=1)
+        weights = jnp.where(allowed, totals, -jnp.inf)
         share = jax.nn.softmax(weights)
         z = patterns[draw_index(jax.random.uniform(bits_key, (), x.dtype), weights)]
         probabilities = share @ patterns.astype(x.dtype)
@@ -156,7 +157,7 @@ def _new_row_log_weights(
 
 
 def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
-    """Bits from `_NUM_SWEEPS` random-order sweeps, and their probabilities averaged over the last half."""
+    """Bits after `_NUM_SWEEPS` random-order sweeps; probabilities averaged over the last half."""
     num_slots = start.shape[0]
     dtype = jnp.result_type(float)
 

@@ -12,8 +12,8 @@ particle filter share the functions of this file.
 - `new_feature_log_weights`, `draw_index`: the number of new features, an exact truncated sum.
 - `all_patterns`, `whole_row_log_weights`: all 2^K settings of a row at once.
 
-The order in which bits are visited must not depend on the state (the slot of a feature tells its age,
-age tells the bits): every row draws its own order over the slots.
+The order in which bits are visited must not depend on the state (the slot of a feature tells its
+age, age tells the bits): every row draws its own order over the slots.
 """
 
 from typing import NamedTuple
@@ -218,8 +218,8 @@ def new_feature_log_weights(
 ) -> tuple[Array, Array]:
     """Unnormalised log probabilities of j = 0, 1, ... new features of a row.
 
-    The weight of j is rate^j / j! * N(x; z mu, noise variance * (1 + z M z' + j / r)): Poisson prior,
-    rows of Y of the new features summed out.
+    The weight of j is rate^j / j! * N(x; z mu, noise variance * (1 + z M z' + j / r)): Poisson
+    prior, rows of Y of the new features summed out.
 
     Args:
       squared_error: (...) float, of the row with its existing features.
@@ -239,7 +239,8 @@ def new_feature_log_weights(
     number = jnp.arange(num_candidates, dtype=dtype)
     possible = rate > 0
     log_rate = jnp.log(jnp.where(possible, rate, 1))
-    log_poisson = jnp.where(possible | (number == 0), number * log_rate - gammaln(number + 1), -jnp.inf)
+    log_poisson = number * log_rate - gammaln(number + 1)
+    log_poisson = jnp.where(possible | (number == 0), log_poisson, -jnp.inf)
     inflated = 1 + inflation[..., None] + number / ratio
     log_weights = (
         jnp.asarray(log_prior, dtype)[..., None]

@@ -153,11 +153,12 @@ class History:
             store = self._values.get(name)
             if store is None:
                 store = np.zeros((len(self._parent), *values.shape[2:]), values.dtype)
-            growth = [max(new - old, 0) for new, old in zip(values.shape[2:], store.shape[1:], strict=True)]
+            sizes = list(zip(values.shape[2:], store.shape[1:], strict=True))
+            growth = [max(new - old, 0) for new, old in sizes]
             if any(growth):
                 store = np.pad(store, [(0, 0), *((0, more) for more in growth)])
             self._values[name] = store
-            lack = [max(old - new, 0) for new, old in zip(values.shape[2:], store.shape[1:], strict=True)]
+            lack = [max(old - new, 0) for new, old in sizes]
             if any(lack):
                 kept[name] = np.pad(values, [(0, 0), (0, 0), *((0, more) for more in lack)])
 

@@ -7,7 +7,7 @@ that could empty a column without being able to make one would leave no Indian b
 invariant. So: draw Y and the probabilities; draw the bits of all rows together, refusing for each
 column a change that would empty it; then draw every row's own features anew. The last is possible
 for all rows at once: given the shared features the numbers of features that only one row has are
-independent Poisson variables, each times the likelihood of its row, with their rows of Y summed out.
+independent Poisson variables, each times the likelihood of its row, their rows of Y summed out.
 """
 
 import jax
@@ -30,7 +30,7 @@ def parallel_sweep(
     scales: Scales,
     bias: bool = False,
 ) -> tuple[Array, Array, Array]:
-    """One pass over all rows at once; leaves p(Z, missing cells | observed cells, scales) invariant.
+    """One pass over all rows at once; p(Z, missing cells | observed cells, scales) stays invariant.
 
     Args, Returns: as `collapsed_sweep`.
     """
@@ -171,9 +171,7 @@ def _draw_own_features(
         if observed is None
         else jnp.sum(observed, axis=1, dtype=x.dtype)
     )
-    num_new, cut_off = jax.vmap(draw_number)(
-        draws.number, jnp.sum(error**2, axis=1), num_observed
-    )
+    num_new, cut_off = jax.vmap(draw_number)(draws.number, jnp.sum(error**2, axis=1), num_observed)
     last = jnp.cumsum(num_new)
     claim = slots.claim(~conditional.free, last[-1])
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
