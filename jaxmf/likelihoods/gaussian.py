@@ -138,7 +138,7 @@ def reset_slots(posterior: RowPosterior, free: Array, ratio: Array) -> RowPoster
 
 
 def log_normal_row(
-    squared_error: Array, inflation: Array, num_observed: Array, noise_variance: Array
+    squared_error: Array, inflation: Array, num_observed: Array | float, noise_variance: Array
 ) -> Array:
     """log N(x; m, noise variance * inflation * I) of a row's observed cells.
 
@@ -158,7 +158,9 @@ def spectrum(z: Array, x: Array) -> Spectrum:
     return spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
 
 
-def spectrum_of_statistics(gram: Array, cross: Array, total: Array, num_rows: Array) -> Spectrum:
+def spectrum_of_statistics(
+    gram: Array, cross: Array, total: Array, num_rows: Array | int
+) -> Spectrum:
     """The same from Z'Z (K, K), Z'X (K, D), tr X'X and the number of rows."""
     eigenvalues, vectors = jnp.linalg.eigh(gram)
     return Spectrum(

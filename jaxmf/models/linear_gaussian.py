@@ -181,10 +181,11 @@ class LinearGaussianIBP:
         return log_prior + log_likelihood + self._log_hyperprior(state)
 
     def _log_hyperprior(self, state: State) -> Array:
-        return sum(
+        terms = [
             hyper.log_prior(getattr(self, name), getattr(state, name))
             for name in ("alpha", "concentration", "noise_scale", "feature_scale")
-        )
+        ]
+        return sum(terms[1:], terms[0])
 
     def simulate(
         self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32

@@ -14,13 +14,13 @@ class FeaturePrior(Protocol):
     def exists(self, counts: Array) -> Array:
         """(K,) bool, the slots that are features."""
 
-    def log_odds(self, counts_without_row: Array, num_rows: Array) -> Array:
+    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
         """(K,) float, of the bits of one of num_rows rows."""
 
-    def new_rate(self, num_rows: Array) -> Array:
+    def new_rate(self, num_rows: Array | int) -> Array:
         """() float, Poisson rate of a row's new features."""
 
-    def probability_parameters(self, counts: Array, num_rows: Array) -> tuple[Array, Array]:
+    def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: the probability of a feature given its column is Beta(a, b)."""
 
 
@@ -56,7 +56,7 @@ class RowPrior(NamedTuple):
     free: Array
 
 
-def row_prior(prior: FeaturePrior, counts: Array, num_rows: Array, *, bias: bool) -> RowPrior:
+def row_prior(prior: FeaturePrior, counts: Array, num_rows: Array | int, *, bias: bool) -> RowPrior:
     """The prior of a row, given the counts (K,) float of the other rows.
 
     With `bias`, slot 0 is the always-on feature: neither movable nor free.

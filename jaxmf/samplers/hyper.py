@@ -87,7 +87,7 @@ def update_feature_prior(
     alpha_prior: Hyperparameter,
     concentration_prior: Hyperparameter,
     counts: Array,
-    num_rows: int,
+    num_rows: Array | int,
 ) -> tuple[Array, Array]:
     """Updates the mass and then the concentration of a prior of features, given the counts.
 

@@ -177,7 +177,7 @@ def _draw_own_features(
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
     owner = jnp.searchsorted(last, rank, side="right")
     z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
-    if observed is not None:
+    if observed is not None and draws.cells is not None:
         deviation = scales.noise * jnp.sqrt(1 + num_new / scales.ratio)
         x = jnp.where(observed, x, fitted + deviation[:, None] * draws.cells)
     return z, x, claim.overflow | jnp.any(cut_off)

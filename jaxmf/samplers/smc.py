@@ -408,9 +408,10 @@ def _record(model: ParticleModel, key: Array, cloud: Cloud, data: PyTree) -> dic
 
 
 def _grow(model: ParticleModel, cloud: Cloud, sizes: dict[str, int]) -> Cloud:
-    if model.grow is None:
+    grow = model.grow
+    if grow is None:
         return cloud
-    particles = jax.vmap(lambda particle: model.grow(particle, sizes))(cloud.particles)
+    particles = jax.vmap(lambda particle: grow(particle, sizes))(cloud.particles)
     return cloud._replace(particles=particles)
 
 
