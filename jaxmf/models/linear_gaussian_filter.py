@@ -145,7 +145,7 @@ def build_filter(
             exact proposal.
     """
     plan = Plan(
-        num_slots=model.num_slots(_start_capacity(capacity, proposal, resample_fn)),
+        num_slots=model.num_slots(_start_capacity(capacity, resample_fn)),
         proposal=proposal,
         has_children=resample_fn is optimal,
         rejuvenates=rejuvenate_every > 0,
@@ -173,9 +173,9 @@ def build_filter(
     )
 
 
-def _start_capacity(capacity: int | None, proposal: str, resample_fn: ResampleFn) -> int | None:
-    """Enumeration starts small: its cost follows the number of slots."""
-    if capacity is not None or proposal != "exact":
+def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int:
+    """Start small: the cost of a particle follows the number of slots."""
+    if capacity is not None:
         return capacity
     return 4 if resample_fn is optimal else 8
 
@@ -263,7 +263,7 @@ def propose(
     log_weight, block = row_enumeration.sum_settings(
         key, fit, conditional, particle.scales, first=model.first_slot()
     )
-    return block[None], log_weight[None]
+    return jax.tree.map(lambda leaf: leaf[None], block), log_weight[None]
 
 
 def _propose_from_prior(
@@ -276,18 +276,11 @@ def _propose_from_prior(
     bits = conditional.movable & (uniforms[1:] < jax.nn.sigmoid(conditional.log_odds))
     num_new = _poisson_quantile(uniforms[0], conditional.rate)
     scales = particle.scales
-    features = (bits | _always_on(model, particle)).astype(dtype)
-    error = x - features @ particle.posterior.mean
-    if observed is None:
-        num_observed = jnp.asarray(x.shape[0], dtype)
-    else:
-        error = jnp.where(observed, error, 0)
-        num_observed = jnp.sum(observed, dtype=dtype)
+    squared_error, inflation, num_observed = _fit_of(
+        particle, bits | _always_on(model, particle), x, observed
+    )
     log_weight = gaussian.log_normal_row(
-        error @ error,
-        1 + features @ particle.posterior.spread @ features + num_new / scales.ratio,
-        num_observed,
-        scales.noise_variance,
+        squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
     )
     child = Setting(bits, num_new, jnp.zeros((), bool))
     return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
@@ -326,16 +319,9 @@ def extend(
     always_on = _always_on(model, particle)
     child = choice
     if plan.proposal == "exact" and not plan.has_children:
-        fit = feature_rows.row_fit(particle.posterior, always_on, x, observed)
-        bits, num_new = row_enumeration.draw_setting(
-            jax.random.fold_in(key, 0),
-            fit,
-            conditional,
-            particle.scales,
-            choice,
-            first=model.first_slot(),
+        child = _draw_child(
+            jax.random.fold_in(key, 0), model, particle, choice, conditional, data, row
         )
-        child = Setting(bits, num_new, jnp.zeros((), bool))
     claim = slots.claim(~conditional.free, child.num_new)
     features = child.bits | always_on
     if observed is not None:
@@ -343,6 +329,41 @@ def extend(
     particle = _add_row(particle, features | claim.claimed, x, row)
     particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
     return particle, {"features": claim.overflow | child.cut_off}
+
+
+def _draw_child(
+    key: Key,
+    model: Any,
+    particle: Particle,
+    block: row_enumeration.Block,
+    conditional: RowPrior,
+    data: Dense,
+    row: Array,
+) -> Setting:
+    """A setting from the exact conditional: copies of one parent get children of their own."""
+    x, observed = _row_of(data, row)
+    uniforms = jax.random.uniform(key, (2,), x.dtype)
+    bits = row_enumeration.draw_bits(
+        uniforms[0], block, conditional.movable, first=model.first_slot()
+    )
+    fit = _fit_of(particle, bits | _always_on(model, particle), x, observed)
+    num_new = row_enumeration.draw_number(
+        uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
+    )
+    return Setting(bits, num_new, jnp.zeros((), bool))
+
+
+def _fit_of(
+    particle: Particle, features: Array, x: Array, observed: Array | None
+) -> tuple[Array, Array, Array]:
+    """Squared error of the observed cells about z mu, z M z', and their number: () float each."""
+    on = features.astype(x.dtype)
+    error = x - on @ particle.posterior.mean
+    num_observed = jnp.asarray(x.shape[0], x.dtype)
+    if observed is not None:
+        error = jnp.where(observed, error, 0)
+        num_observed = jnp.sum(observed, dtype=x.dtype)
+    return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
 def _add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:

@@ -2,11 +2,12 @@
 
 As `feature_rows.whole_row_log_weights`, but in bounded memory, at a cost that follows the number of
 features there are rather than the capacity, and without an upper limit on new features: settings
-are gone through in blocks of 64, the number of new features in pieces of four until what lies
+are gone through in blocks of 16, the number of new features in pieces of four until what lies
 beyond is less than rounding. Random choices do not depend on the capacity.
 
 - `sum_settings`: the log of the whole sum, and one block in proportion to its part of it.
-- `draw_setting`: one setting of that block.
+- `draw_bits`: a setting of that block.
+- `draw_number`: the number of new features of that setting.
 
 The slots that may move must be the first ones after `first`, without gaps.
 """
@@ -26,9 +27,16 @@ from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_rows import RowFit, draw_index
 from jaxmf.types import Array, Key
 
-_BLOCK_BITS = 6
+_BLOCK_BITS = 4
 _PIECE = 4
 _NEVER = -1e30
+
+
+class Block(NamedTuple):
+    """A block of settings: its number () int32, and log weights (L,) of its settings."""
+
+    index: Array
+    log_weights: Array
 
 
 class _Settings(NamedTuple):
@@ -41,7 +49,7 @@ class _Settings(NamedTuple):
 
 def sum_settings(
     key: Key, fit: RowFit, prior: RowPrior, scales: Scales, *, first: int
-) -> tuple[Array, Array]:
+) -> tuple[Array, Block]:
     """The log density of a row with its features summed out, and a block of settings.
 
     log sum_z sum_j P(z) Poisson(j; rate) N(x; z mu, v (1 + z M z' + j / r)).
@@ -54,55 +62,80 @@ def sum_settings(
         first: the first slot that may move.
 
     Returns:
-        () float; () int32, the block, chosen in proportion to its part of the sum.
+        () float; a block, chosen in proportion to its part of the sum.
     """
     base = _pair_terms(fit, first)
     num_low = _num_low(fit, first)
     num_high = fit.z.shape[0] - first - num_low
     uniforms = jax.random.uniform(key, (2**num_high,), fit.slope.dtype)
 
-    def add_block(block: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def add_block(index: Array, carry: tuple[Array, Block]) -> tuple[Array, Block]:
         total, chosen = carry
-        settings = _settings(fit, prior, base, block, first)
-        value = logsumexp(_sum_new(settings, fit, prior, scales))
+        settings = _settings(fit, prior, base, index, first)
+        block = Block(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
+        value = logsumexp(block.log_weights)
         total = jnp.logaddexp(total, value)
-        return total, jnp.where(jnp.log(uniforms[block]) <= value - total, block, chosen)
+        take = jnp.log(uniforms[index]) <= value - total
+        return total, jax.tree.map(lambda new, old: jnp.where(take, new, old), block, chosen)
 
-    start = (jnp.full((), -jnp.inf, fit.slope.dtype), jnp.zeros((), jnp.int32))
+    zero = jnp.zeros((), jnp.int32)
+    nothing = jnp.full((2**num_low,), -jnp.inf, fit.slope.dtype)
+    start = (nothing[0], Block(zero, nothing))
     if num_high:
         num_used = jnp.maximum(jnp.sum(prior.movable, dtype=jnp.int32) - num_low, 0)
         total, chosen = lax.fori_loop(0, jnp.left_shift(1, num_used), add_block, start)
     else:
-        total, chosen = add_block(start[1], start)
+        total, chosen = add_block(zero, start)
     log_all_off = -jnp.sum(jnp.where(prior.movable, jax.nn.softplus(prior.log_odds), 0))
     return total + log_all_off - prior.rate, chosen
 
 
-def draw_setting(
-    key: Key, fit: RowFit, prior: RowPrior, scales: Scales, block: Array, *, first: int
-) -> tuple[Array, Array]:
-    """One setting of a block: the bits of the movable slots, and the number of new features.
+def draw_bits(uniform: Array, block: Block, movable: Array, *, first: int) -> Array:
+    """The bits of the movable slots in one setting of a block, (K,) bool, off at other slots."""
+    pattern = draw_index(uniform, block.log_weights)
+    num_low = block.log_weights.shape[0].bit_length() - 1
+    places = jnp.arange(movable.shape[0]) - first
+    low = (pattern >> jnp.clip(places, 0, 30)) & 1
+    high = (block.index >> jnp.clip(places - num_low, 0, 30)) & 1
+    return (jnp.where(places < num_low, low, high) == 1) & movable
+
+
+def draw_number(
+    uniform: Array,
+    squared_error: Array,
+    inflation: Array,
+    num_observed: Array,
+    *,
+    rate: Array,
+    scales: Scales,
+) -> Array:
+    """The number of new features of a row with given bits, by inversion.
 
     Args:
-        key: typed PRNG key.
-        fit, prior, scales, first: as in `sum_settings`.
-        block: () int32, as chosen there.
+        uniform: () float.
+        squared_error: () float, of the observed cells about z mu.
+        inflation: () float, z M z'.
+        num_observed: () float.
+        rate: () float, Poisson rate of new features.
+        scales: noise and feature scale.
 
     Returns:
-        (K,) bool, off at slots that do not move; () int32.
+        () int32.
     """
-    settings = _settings(fit, prior, _pair_terms(fit, first), block, first)
-    totals = _sum_new(settings, fit, prior, scales)
-    uniforms = jax.random.uniform(key, (2,), totals.dtype)
-    chosen = draw_index(uniforms[0], totals)
-    one = jax.tree.map(lambda leaf: leaf[chosen], settings)
-    number = _draw_number(uniforms[1], totals[chosen], one, fit, prior, scales)
-    num_low = _num_low(fit, first)
-    places = jnp.arange(fit.z.shape[0]) - first
-    low = (chosen >> jnp.clip(places, 0, 30)) & 1
-    high = (block >> jnp.clip(places - num_low, 0, 30)) & 1
-    bits = jnp.where(places < num_low, low, high) == 1
-    return bits & prior.movable, number
+    setting = _Settings(squared_error, inflation, jnp.zeros_like(squared_error))
+    log_total = _sum_new(setting, num_observed, rate, scales)
+    log_level = jnp.log(uniform) + log_total
+    log_least = log_total + float(np.log(np.finfo(uniform.dtype).eps))
+
+    def must_go_on(terms: _Terms) -> Array:
+        beyond = _log_beyond(terms, setting, num_observed, rate, scales)
+        return (terms.number == 0) | (terms.total <= log_level) & (beyond > log_least)
+
+    def go_on(terms: _Terms) -> _Terms:
+        return _add_piece(terms, 1, setting, num_observed, rate, scales)
+
+    drawn = lax.while_loop(must_go_on, go_on, _no_terms(setting))
+    return drawn.number.astype(jnp.int32) - 1
 
 
 def _num_low(fit: RowFit, first: int) -> int:
@@ -169,79 +202,63 @@ def _no_terms(settings: _Settings) -> _Terms:
 
 
 def _add_piece(
-    terms: _Terms, size: int, settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales
+    terms: _Terms, size: int, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
 ) -> _Terms:
     """The sum with the next ``size`` terms."""
     dtype = terms.number.dtype
     # Finite where there are no new features, so that nothing times it is nothing.
-    log_rate = jnp.maximum(jnp.log(prior.rate), _NEVER)
+    log_rate = jnp.maximum(jnp.log(rate), _NEVER)
     steps = log_rate - jnp.log(terms.number + jnp.arange(1, size + 1, dtype=dtype))
     up_to = jnp.asarray(np.tri(size + 1, size, -1), dtype)
     log_poissons = terms.log_poisson + up_to @ steps
+    # The numbers come first, so that the settings are what runs fastest in memory.
     numbers = terms.number + jnp.arange(size, dtype=dtype)
-    inflation = 1 + settings.inflation[..., None] + numbers / scales.ratio
+    over = (slice(None), *(None for _ in settings.inflation.shape))
+    inflation = 1 + settings.inflation + (numbers / scales.ratio)[over]
     log_densities = log_normal_row(
-        settings.squared_error[..., None], inflation, fit.num_observed, scales.noise_variance
+        settings.squared_error, inflation, num_observed, scales.noise_variance
     )
-    new = logsumexp(log_poissons[:size] + log_densities, axis=-1) + settings.log_prior
-    return _Terms(terms.number + size, log_poissons[size], jnp.logaddexp(terms.total, new))
+    new = log_poissons[:size][over] + log_densities + settings.log_prior
+    highest = jnp.maximum(terms.total, jnp.max(new, axis=0))
+    total = jnp.exp(terms.total - highest) + jnp.sum(jnp.exp(new - highest), axis=0)
+    return _Terms(terms.number + size, log_poissons[size], highest + jnp.log(total))
 
 
 def _log_beyond(
-    terms: _Terms, settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales
+    terms: _Terms, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
 ) -> Array:
     """Upper bound of the log of all terms that are not in the sum; infinite while unknown.
 
     The likelihood of the others is at most its maximum over larger variances, and the Poisson
     terms fall at least geometrically.
     """
-    decay = prior.rate / (terms.number + 1)
+    decay = rate / (terms.number + 1)
     inflation = 1 + settings.inflation + terms.number / scales.ratio
     best = jnp.maximum(
         inflation,
-        settings.squared_error / (jnp.maximum(fit.num_observed, 1) * scales.noise_variance),
+        settings.squared_error / (jnp.maximum(num_observed, 1) * scales.noise_variance),
     )
     bound = (
         settings.log_prior
         + terms.log_poisson
         - jnp.log1p(-jnp.minimum(decay, 0.9))
-        + log_normal_row(settings.squared_error, best, fit.num_observed, scales.noise_variance)
+        + log_normal_row(settings.squared_error, best, num_observed, scales.noise_variance)
     )
     return jnp.where(decay < 0.9, bound, jnp.inf)
 
 
-def _sum_new(settings: _Settings, fit: RowFit, prior: RowPrior, scales: Scales) -> Array:
+def _sum_new(settings: _Settings, num_observed: Array, rate: Array, scales: Scales) -> Array:
     """Log weight of each setting with the number of new features summed out, (L,) float."""
     log_eps = float(np.log(np.finfo(settings.squared_error.dtype).eps))
+    # Under vmap a loop over blocks goes on for those that have had all of theirs.
+    is_possible = jnp.max(settings.log_prior) > 0.5 * _NEVER
 
     def must_go_on(terms: _Terms) -> Array:
-        beyond = logsumexp(_log_beyond(terms, settings, fit, prior, scales))
-        return (terms.number == 0) | (beyond - logsumexp(terms.total) > log_eps)
+        beyond = logsumexp(_log_beyond(terms, settings, num_observed, rate, scales))
+        unfinished = beyond - logsumexp(terms.total) > log_eps
+        return (terms.number == 0) | (is_possible & unfinished)
 
     def go_on(terms: _Terms) -> _Terms:
-        return _add_piece(terms, _PIECE, settings, fit, prior, scales)
+        return _add_piece(terms, _PIECE, settings, num_observed, rate, scales)
 
     return lax.while_loop(must_go_on, go_on, _no_terms(settings)).total
-
-
-def _draw_number(
-    uniform: Array,
-    log_total: Array,
-    settings: _Settings,
-    fit: RowFit,
-    prior: RowPrior,
-    scales: Scales,
-) -> Array:
-    """The number of new features of one setting, by inversion."""
-    log_level = jnp.log(uniform) + log_total
-    log_least = log_total + float(np.log(np.finfo(uniform.dtype).eps))
-
-    def must_go_on(terms: _Terms) -> Array:
-        beyond = _log_beyond(terms, settings, fit, prior, scales)
-        return (terms.number == 0) | (terms.total <= log_level) & (beyond > log_least)
-
-    def go_on(terms: _Terms) -> _Terms:
-        return _add_piece(terms, 1, settings, fit, prior, scales)
-
-    drawn = lax.while_loop(must_go_on, go_on, _no_terms(settings))
-    return drawn.number.astype(jnp.int32) - 1
