@@ -53,6 +53,8 @@ class Plots:
             return _empty("the reference draw has no features")
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
+        if getattr(self._posterior.model, "bias", False):
+            titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
             return _matrix(mean, titles, "feature")
         return _images(mean, titles, image_shape)
@@ -76,6 +78,8 @@ class Plots:
 
     def num_features(self) -> Figure:
         """Posterior distribution of the number of features."""
+        from matplotlib.ticker import MaxNLocator
+
         values, probabilities = self._posterior.num_features()
         figure, (axes,) = _figure(1, 1, width=4.2, height=2.8)
         full = np.arange(values.min(), values.max() + 1)
@@ -83,7 +87,7 @@ class Plots:
         heights[values - values.min()] = probabilities
         axes.bar(full, heights, color=CHAIN_COLOURS[0], width=0.8)
         axes.set(xlabel="number of features", ylabel="probability")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set_xlim(full[0] - 0.9, full[-1] + 0.9)
         return figure
 
@@ -221,11 +225,11 @@ def _colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Any:
 def _scale(values: np.ndarray) -> dict[str, Any]:
     """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
     finite = values[np.isfinite(values)]
-    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    if low < -0.05 * max(high, 1e-12):
+    low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)
+    if low < -0.15 * max(high, 1e-12):
         bound = float(np.quantile(np.abs(finite), 0.995)) or 1.0
         return {"cmap": _colours(_SIGNED), "vmin": -bound, "vmax": bound}
-    return {"cmap": _colours(_SEQUENTIAL), "vmin": min(low, 0.0), "vmax": high or 1.0}
+    return {"cmap": _colours(_SEQUENTIAL), "vmin": 0.0, "vmax": high or 1.0}
 
 
 def check_image_shape(image_shape: tuple[int, int], size: int) -> None:

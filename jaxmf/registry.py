@@ -151,8 +151,6 @@ def check_options(
     """
     own = [s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")]
     known = [s.name for s in method_settings(entry, method) if s.name not in own]
-    if "options" in known:  # the method checks them itself
-        return
     unknown = [name for name in options if name not in known]
     if unknown:
         words = ", ".join(repr(name) for name in unknown)

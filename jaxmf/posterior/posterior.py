@@ -105,8 +105,11 @@ class NumFeatures(NamedTuple):
         return int(self.values[np.argmax(self.probabilities)])
 
     def __repr__(self) -> str:
-        pairs = zip(self.values, self.probabilities, strict=True)
-        return "number of features: " + ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
+        likely = np.argsort(-self.probabilities, kind="stable")[:8]
+        pairs = [(self.values[place], self.probabilities[place]) for place in np.sort(likely)]
+        words = ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
+        rest = 1 - sum(p for _, p in pairs)
+        return f"number of features: {words}" + (f", others: {rest:.3f}" if rest > 5e-4 else "")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)

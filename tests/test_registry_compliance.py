@@ -1,0 +1,256 @@
+"""What every method of every model must keep, read off the registry.
+
+A new entry is tested by being registered. Problems are those of `Entry.example`, a few rows each.
+"""
+
+import dataclasses
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxmf import api, registry
+
+CASES = [
+    pytest.param(entry, method, id=f"{entry.name}/{method}")
+    for entry in registry.ENTRIES
+    for method in entry.methods
+]
+RUN = {
+    "sample": {"num_warmup": 3, "num_samples": 5, "num_chains": 2},
+    "particle_filter": {"num_particles": 20, "num_runs": 2},
+}
+OPTIONS = {"sample": {}, "particle_filter": {"num_particles": 20}}
+ARGUMENTS = {
+    "init": ["key", "data"],
+    "step": ["key", "state", "data", "progress"],
+    "record": ["key", "state", "data"],
+    "grow": ["state", "sizes"],
+    "capacity": ["state"],
+}
+KEY = jax.random.key(11)
+
+pytestmark = pytest.mark.parametrize(("entry", "method"), CASES)
+
+
+def run(method, model, data, **settings):
+    settings = RUN[method] | {"progress": False} | settings
+    return api.VERBS[method](model, data, **settings)
+
+
+def build(entry, method, model, **options):
+    return entry.builder(model, method)(**OPTIONS[method] | options)
+
+
+def num_steps(method, data):
+    return data.num_rows if method == "particle_filter" else 50
+
+
+def arrays(posterior):
+    found = dict(posterior.draws)
+    if posterior.is_weighted:
+        found |= {"log_weights": posterior.log_weights} | posterior.trace
+    return found
+
+
+def assert_same_bits(left, right):
+    left, right = arrays(left), arrays(right)
+    assert left.keys() == right.keys()
+    for name in left:
+        np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+
+
+def assert_same_discrete(left, right):
+    """Equal where whole numbers or bits, near where rounding may differ."""
+    left, right = arrays(left), arrays(right)
+    for name in left:
+        if left[name].dtype.kind in "biu":
+            np.testing.assert_array_equal(left[name], right[name], err_msg=name)
+        else:
+            np.testing.assert_allclose(left[name], right[name], rtol=2e-3, atol=2e-3, err_msg=name)
+
+
+def assert_near(left, right):
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.dtype.kind == "f":
+            np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+        else:
+            np.testing.assert_array_equal(a, b)
+
+
+class Compilations:
+    """Counts compiled programs while it is open."""
+
+    def __enter__(self):
+        self.count = 0
+        self.open = True
+        jax.monitoring.register_event_duration_secs_listener(self.listen)
+        return self
+
+    def listen(self, event, duration, **_):
+        self.count += self.open and event.endswith("backend_compile_duration")
+
+    def __exit__(self, *_):
+        self.open = False
+
+
+def test_argument_names(entry, method):
+    model, _ = entry.example()
+    algorithm = build(entry, method, model)
+    for field, names in ARGUMENTS.items():
+        function = getattr(algorithm, field)
+        if function is None:
+            assert field in ("grow", "capacity")
+            continue
+        parameters = list(inspect.signature(function.func).parameters)[len(function.args) :]
+        assert len(parameters) == len(names), (field, parameters)
+        if method != "particle_filter":  # a filter calls its state a cloud
+            assert parameters == names, field
+
+
+def test_equal_options_are_equal_programs(entry, method):
+    model, _ = entry.example()
+    first, second = (build(entry, method, model) for _ in range(2))
+    assert jax.tree.structure(first) == jax.tree.structure(second)
+
+
+@pytest.mark.parametrize("x64", [False, True])
+def test_dtypes_are_kept(entry, method, x64):
+    with jax.enable_x64(x64):
+        model, data = entry.example()
+        algorithm = build(entry, method, model)
+        state = jax.eval_shape(algorithm.init, KEY, data)
+        progress = jnp.zeros(())
+        after, info = jax.eval_shape(algorithm.step, KEY, state, data, progress)
+        draw = jax.eval_shape(algorithm.record, KEY, state, data)
+    assert jax.tree.structure(after) == jax.tree.structure(state)
+    kinds = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), state)
+    assert jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), after) == kinds
+    assert all(flag.dtype == bool and flag.shape == () for flag in info.overflow.values())
+    for leaf in jax.tree.leaves((state, draw)):
+        if jnp.issubdtype(leaf.dtype, jnp.floating):
+            assert leaf.dtype == (jnp.float64 if x64 else jnp.float32)
+
+
+def test_same_seed_same_bits_and_nothing_compiled_anew(entry, method):
+    model, data = entry.example()
+    first = run(method, model, data)
+    with Compilations() as compiled:
+        again = run(method, model, data)
+    assert_same_bits(first, again)
+    assert compiled.count == 0, "a second call compiles"
+
+    other_data = jax.tree.map(lambda x: x * 2 if x.dtype != bool else x, data)
+    with Compilations() as compiled:
+        other = run(method, model, other_data)
+    assert compiled.count == 0, "a second data set of the same shape compiles"
+    assert not np.array_equal(
+        other.draws["log_joint" if "log_joint" in other.draws else "z"],
+        first.draws["log_joint" if "log_joint" in other.draws else "z"],
+    )
+
+    other_model = dataclasses.replace(model, alpha=model.alpha * 1.5)
+    with Compilations() as compiled:
+        run(method, other_model, data)
+    assert compiled.count == 0, "another alpha compiles"
+
+    assert any(
+        not np.array_equal(x, y)
+        for x, y in zip(
+            arrays(first).values(), arrays(run(method, model, data, seed=1)).values(), strict=True
+        )
+    )
+
+
+def test_a_changed_shape_is_seen_to_compile(entry, method):
+    """The counter can count."""
+    del entry, method
+    with Compilations() as compiled:
+        jax.jit(lambda x: x * 3.25)(jnp.ones(7)).block_until_ready()
+    assert compiled.count >= 1
+
+
+def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
+    model, data = entry.example()
+    assert data.num_missing
+    leaves, structure = jax.tree.flatten(data)
+    garbage = np.where(np.asarray(data.observed), data.values, 1e3)
+    leaves = [garbage if leaf is data.values else leaf for leaf in leaves]
+    spoiled = jax.tree.unflatten(structure, leaves)
+    clean, other = run(method, model, data), run(method, model, spoiled)
+    assert_same_bits(clean, other)
+    cells = data.missing_cells()
+    np.testing.assert_array_equal(clean.predict(cells).mean, other.predict(cells).mean)
+    # Broken twin: an observed cell does matter.
+    changed = np.array(data.values)
+    changed[0, 0] += 0.5
+    leaves = [changed if leaf is garbage else leaf for leaf in leaves]
+    different = run(method, model, jax.tree.unflatten(structure, leaves))
+    assert any(
+        not np.array_equal(arrays(clean)[name], arrays(different)[name]) for name in arrays(clean)
+    )
+
+
+def test_chains_by_vmap_and_one_by_one_agree(entry, method):
+    model, data = entry.example()
+    settings = {"num_warmup": 0, "num_samples": 3} if method == "sample" else {}
+    one_by_one = run(method, model, data, chain_method="sequential", **settings)
+    together = run(method, model, data, chain_method="vectorized", **settings)
+    assert_same_discrete(one_by_one, together)
+
+
+@pytest.mark.slow
+def test_jit_equals_no_jit(entry, method):
+    model, data = entry.example()
+    tiny = type(data)(data.to_array()[:3, :2])
+    small = {"capacity": 2} | ({"num_particles": 2} if method == "particle_filter" else {})
+    algorithm = build(entry, method, model, **small)
+
+    def first_steps(algorithm, key, data):
+        state = algorithm.init(jax.random.fold_in(key, 0), data)
+        state, info = algorithm.step(jax.random.fold_in(key, 1), state, data, jnp.ones(()))
+        return state, info, algorithm.record(key, state, data)
+
+    compiled = jax.jit(first_steps)(algorithm, KEY, tiny)
+    with jax.disable_jit():
+        plain = first_steps(algorithm, KEY, tiny)
+    assert_near(compiled, plain)
+
+
+def test_a_run_cut_short_resumes_bit_for_bit(entry, method, tmp_path):
+    model, data = entry.example()
+    whole = run(method, model, data)
+
+    def interrupt(report):
+        if report.step >= 4:
+            raise KeyboardInterrupt
+
+    settings = {"checkpoint": tmp_path / "run", "checkpoint_seconds": 0}
+    cut = run(method, model, data, progress=interrupt, **settings)
+    resumed = run(method, model, data, resume=True, **settings)
+    assert_same_bits(whole, resumed)
+    if not cut.meta.complete:  # a fast machine may be done before it is interrupted
+        assert cut.num_draws < whole.num_draws or cut.data.num_rows < data.num_rows
+
+
+@pytest.mark.slow
+def test_grown_capacity_makes_the_same_choices(entry, method):
+    """Capacity 8, grown to 32 half-way, against 32 from the start; float64."""
+    with jax.enable_x64(True):
+        model, data = entry.example()
+        step = jax.jit(lambda algorithm, *rest: algorithm.step(*rest)[0])
+        small, large = (build(entry, method, model, capacity=size) for size in (8, 32))
+        init_key = jax.random.fold_in(KEY, 2**20)
+        left, right = small.init(init_key, data), large.init(init_key, data)
+        total = num_steps(method, data)
+        for index in range(total):
+            if index == total // 2:
+                left = small.grow(left, large.capacity(right))
+            key = jax.random.fold_in(KEY, index)
+            progress = jnp.ones(())
+            left = step(small, key, left, data, progress)
+            right = step(large, key, right, data, progress)
+    assert_near(left, right)
