@@ -48,11 +48,13 @@ def main() -> int:
         try:
             asyncio.run(execute(path, options.timeout, options.write))
         except (TimeoutError, CellTimeoutError):
-            problem = f"took longer than {options.timeout:g} s"
+            problem = "took too long"
         except (CellExecutionError, DeadKernelError) as error:
             problem = str(error)
-        num_failed += bool(problem)
         seconds = time.monotonic() - start
+        if problem and seconds >= options.timeout:
+            problem = f"took longer than {options.timeout:g} s"
+        num_failed += bool(problem)
         print(f"{path.name:40} {seconds:6.1f} s  {'FAILED' if problem else 'ok'}", flush=True)
         if problem:
             print(problem, file=sys.stderr, flush=True)
