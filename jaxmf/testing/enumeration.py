@@ -108,4 +108,4 @@ def enumerate_partitions(num_items: int) -> np.ndarray:
             for labels in partitions
             for label in range(max(labels, default=-1) + 2)
         ]
-    return np.array(partitions, dtype=np.int64).reshape(-1, num_items)
+    return np.array(partitions, dtype=np.int64).reshape(len(partitions), num_items)
