@@ -1,7 +1,7 @@
 """One fused CPU kernel for a small loop.
 
-XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop over
-a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled as one
+XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop
+over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled as one
 function instead. The request is an internal attribute of XLA, so it is made only for the jaxlib
 releases it was tried with, never on other devices and never under `vmap`, where the loop turns into
 scatters that must not be wrapped. Without it the same numbers come out, more slowly.
@@ -30,7 +30,7 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
-      fn: a function of arrays only (nothing traced may be closed over) without scatters, sorts
+      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters, sorts
         or calls into libraries such as LAPACK.
 
     Returns:
@@ -39,20 +39,26 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
     inner = jax.jit(fn)
 
-    @jax.custom_batching.custom_vmap
     def call(*args):
-        if not _available():
-            return fn(*args)
-        from jax.experimental.xla_metadata import set_xla_metadata
+        leaves, structure = jax.tree.flatten(args)
 
-        with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
-            return inner(*args)
+        def plain(*leaves):
+            return fn(*jax.tree.unflatten(structure, leaves))
 
-    @call.def_vmap
-    def rule(axis_size, in_batched, *args):
-        del axis_size
-        axes = tuple(0 if batched else None for batched in in_batched)
-        out = jax.vmap(fn, in_axes=axes)(*args)
-        return out, jax.tree.map(lambda _: True, out)
+        @jax.custom_batching.custom_vmap
+        def fused(*leaves):
+            from jax.experimental.xla_metadata import set_xla_metadata
+
+            with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
+                return inner(*jax.tree.unflatten(structure, leaves))
+
+        @fused.def_vmap
+        def batched(axis_size, in_batched, *leaves):
+            del axis_size
+            axes = tuple(0 if one else None for one in in_batched)
+            out = jax.vmap(plain, in_axes=axes)(*leaves)
+            return out, jax.tree.map(lambda _: True, out)
+
+        return fused(*leaves) if _available() else plain(*leaves)
 
     return call
