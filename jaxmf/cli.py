@@ -18,7 +18,6 @@ import typer
 app = typer.Typer(
     name="jaxmf",
     help="Bayesian nonparametric matrix factorisation.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -37,22 +36,21 @@ def main(arguments: list[str] | None = None) -> None:
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
 
 
+# Recent typers bring a click of their own: the error is found through what typer exports.
+_ClickError = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+
+
 def run(arguments: list[str]) -> int:
     """Run a command; mistakes become one line on stderr and status 2."""
-    import click
-
     try:
-        status = app(args=arguments, prog_name="jaxmf", standalone_mode=False)
-    except click.exceptions.NoArgsIsHelpError as help_text:
-        print(help_text.format_message())
-        return 0
-    except click.ClickException as error:
+        status = app(args=arguments or ["--help"], prog_name="jaxmf", standalone_mode=False)
+    except _ClickError as error:
         return _complain(error.format_message())
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         return _complain("interrupted", status=130)
     except (ValueError, TypeError, OSError, MemoryError, RuntimeError, LookupError) as error:
         return _complain(_message(error))
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         return _complain(str(error))
     return status if isinstance(status, int) else 0
 
@@ -144,7 +142,7 @@ def fit(
     entry = registry.get(model)
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
-    model_values, options = _read_settings(entry, chosen, set_ or [])
+    model_values, options = read_settings(entry, chosen, set_ or [])
     description = _build(entry, model_values)
     container = as_container(read_matrix(data, key=key), entry.container)
     _check_shape(shape, container)
@@ -314,7 +312,7 @@ def _read_levels(text: str) -> tuple[float, ...]:
     return levels
 
 
-def _read_settings(
+def read_settings(
     entry: Any, method: str, given: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split ``name=value`` settings into those of the model and those of the method."""

@@ -117,8 +117,12 @@ def check_method(entry: Entry, method: str) -> None:
 
 
 def model_settings(entry: Entry) -> list[Setting]:
-    """The settings of a model, in the order of its constructor."""
-    return _settings_of(entry.model)
+    """The settings of a model, in the order of its constructor, and what they are by default."""
+    settings = _settings_of(entry.model)
+    if any(setting.required for setting in settings):
+        return settings
+    usual = entry.model()
+    return [setting._replace(default=getattr(usual, setting.name)) for setting in settings]
 
 
 def method_settings(entry: Entry, method: str) -> list[Setting]:

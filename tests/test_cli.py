@@ -1,0 +1,205 @@
+"""The command line: what it prints, what it writes, and one line for every mistake."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf import cli, registry
+
+NAME = "linear-gaussian-ibp"
+SHORT = ["--chains", "2", "--samples", "6", "--warmup", "4"]
+
+
+@pytest.fixture(autouse=True)
+def no_compilation_cache(monkeypatch):
+    monkeypatch.setenv("JAXMF_CACHE", "off")
+
+
+@pytest.fixture(scope="module")
+def matrix(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "X.npy"
+    np.save(path, registry.get(NAME).example()[1].to_array())
+    return path
+
+
+@pytest.fixture(scope="module")
+def finished(matrix, tmp_path_factory):
+    """A finished run, made by the command line."""
+    patch = pytest.MonkeyPatch()
+    patch.setenv("JAXMF_CACHE", "off")
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    arguments = ["fit", NAME, str(matrix), "--out", str(folder), *SHORT]
+    arguments += ["--set", "alpha=1.0", "--set", "noise_scale=0.3", "--set", "feature_scale=1.0"]
+    assert cli.run(arguments) == 0
+    patch.undo()
+    return folder
+
+
+def test_models_lists_what_the_registry_has(capsys):
+    assert cli.run(["models"]) == 0
+    printed = capsys.readouterr().out
+    for entry in registry.ENTRIES:
+        assert entry.name in printed
+        assert entry.one_line in printed
+        for method in entry.methods:
+            assert method in printed
+    assert "noise_scale" in printed
+
+
+def test_fit_writes_what_the_library_reads(finished):
+    model, data = registry.get(NAME).example()
+    direct = mf.sample(model, data, num_chains=2, num_samples=6, num_warmup=4, progress=False)
+    loaded = mf.load(finished)
+    np.testing.assert_array_equal(loaded.draws["z"], direct.draws["z"])
+
+
+def test_a_run_is_not_overwritten_unless_told_and_resumes(finished, matrix, capsys):
+    arguments = ["fit", NAME, str(matrix), "--out", str(finished), *SHORT]
+    arguments += ["--set", "alpha=1.0", "--set", "noise_scale=0.3", "--set", "feature_scale=1.0"]
+    assert cli.run(arguments) == 2
+    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    before = mf.load(finished)
+    assert cli.run([*arguments, "--resume"]) == 0
+    np.testing.assert_array_equal(mf.load(finished).draws["z"], before.draws["z"])
+    more = [*arguments, "--resume", "--samples", "8"]
+    assert cli.run(more) == 0
+    assert mf.load(finished).draws["z"].shape[1] == 8
+    assert cli.run([*arguments, "--overwrite"]) == 0
+    np.testing.assert_array_equal(mf.load(finished).draws["z"], before.draws["z"])
+    other = [argument.replace("alpha=1.0", "alpha=2.0") for argument in arguments]
+    assert cli.run([*other, "--resume"]) == 2
+    assert "alpha was 1.0 and is now 2.0" in capsys.readouterr().err
+
+
+def test_help_is_what_comes_without_a_command(capsys):
+    assert cli.run([]) == 0
+    printed = capsys.readouterr().out
+    for command in ("models", "fit", "show", "predict", "report", "demo"):
+        assert command in printed
+
+
+def test_show_prints_summary_and_facts(finished, capsys):
+    assert cli.run(["show", str(finished)]) == 0
+    printed = capsys.readouterr().out
+    assert "R-hat" in printed
+    assert "12 rows, 5 columns, 3 cells missing" in printed
+
+
+def test_predict_writes_a_table(finished, tmp_path, capsys):
+    cells = tmp_path / "cells.csv"
+    cells.write_text("row,column\n1,0\n4,2\n7,4\n")
+    assert cli.run(["predict", str(finished), str(cells)]) == 0
+    lines = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert lines[0] == ["row", "column", "mean", "sd", "5%", "95%"]
+    assert [line[:2] for line in lines[1:]] == [["1", "0"], ["4", "2"], ["7", "4"]]
+    expected = mf.load(finished).predict().mean
+    np.testing.assert_allclose([float(line[2]) for line in lines[1:]], expected, rtol=1e-4)
+    out = tmp_path / "predictions.csv"
+    assert cli.run(["predict", str(finished), "-o", str(out), "--quantiles", "0.5"]) == 0
+    assert out.read_text().splitlines()[0] == "row,column,mean,sd,50%"
+
+
+def test_report_is_one_page(finished, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    assert cli.run(["report", str(finished), "-o", str(page), "--image-shape", "1x5"]) == 0
+    assert capsys.readouterr().out.strip() == str(page)
+    assert "data:image/png;base64" in page.read_text()
+
+
+def test_settings_are_split_between_model_and_method():
+    entry = registry.get(NAME)
+    given = ["alpha=Gamma(1,1)", "num_features=3", "resample_fn=stratified", "proposal=exact"]
+    model_values, options = cli.read_settings(entry, "particle_filter", given)
+    assert model_values["num_features"] == 3
+    assert model_values["alpha"].rate == 1
+    assert options["proposal"] == "exact"
+    assert options["resample_fn"].__name__ == "stratified"
+
+
+FIT = ["fit", NAME, "X.npy", "--out", "out"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["fit", "lda", "X.npy", "--out", "out"], "no model 'lda'; there are: linear-gaussian-ibp"),
+        (["fit", NAME, "nowhere.npy", "--out", "out"], "there is no such file"),
+        (["fit", NAME, "X.xls", "--out", "out"], "the extension '.xls' is not known"),
+        (["fit", NAME, "bad.csv", "--out", "out"], "column 2"),
+        (["fit", NAME, "pickled.npy", "--out", "out"], "cannot read it as plain numbers"),
+        (["fit", NAME, "X.npy"], "--out"),
+        (["fit", NAME, "X.npy", "--out", "X.npy"], "--out X.npy is a file; name a folder"),
+        ([*FIT, "--method", "variational"], "has no method 'variational'; use jaxmf.sample or"),
+        ([*FIT, "--set", "alpa=1"], "no such setting; there are alpha, noise_scale"),
+        ([*FIT, "--set", "alpha"], "write NAME=VALUE, such as alpha=Gamma(1,1)"),
+        ([*FIT, "--set", "alpha=Gama(1,1)"], "'Gama' is not a numpyro distribution"),
+        ([*FIT, "--set", "alpha=__import__('os')"], "not a numpyro distribution"),
+        ([*FIT, "--set", "alpha=-1"], "alpha must be positive and finite"),
+        ([*FIT, "--set", "alpha=nan"], "alpha must be positive and finite"),
+        ([*FIT, "--set", "alpha=Normal(0,1)"], "alpha"),
+        ([*FIT, "--set", "alpha=1", "--set", "alpha=2"], "--set alpha is given twice"),
+        ([*FIT, "--set", "sweep=spiral"], "sweep must be one of"),
+        ([*FIT, "--set", "num_features=0"], "num_features must be at least 1"),
+        (
+            [*FIT, "--method", "particle-filter", "--set", "resample_fn=magic"],
+            "no function 'magic'",
+        ),
+        (
+            [*FIT, "--particles", "10"],
+            "--particles belongs to particle_filter; sample takes --chai",
+        ),
+        ([*FIT, "--chains", "many"], "valid integer"),
+        ([*FIT, "--chains", "0"], "num_chains must be at least 1"),
+        ([*FIT, "--image-shape", "3x3"], "--image-shape 3x3 has 9 cells, the data has 5 columns"),
+        ([*FIT, "--image-shape", "big"], "write HEIGHTxWIDTH, such as 8x8"),
+        ([*FIT, "--hold-out", "1.5"], "--hold-out 1.5: a share between 0 and 1"),
+        ([*FIT, "--resume"], "out holds no checkpoint to resume from"),
+        (["show", "nowhere"], "there is no folder nowhere"),
+        (["report", "."], "holds no finished run"),
+        (["predict", "."], "holds no finished run"),
+        (["predict", "RUN", "nowhere.csv"], "there is no such file"),
+        (["predict", "RUN", "bad.csv"], "has no column 'row'"),
+        (["predict", "RUN", "outside.csv"], "is outside 0..11"),
+        (["predict", "RUN", "--quantiles", "2"], "levels lie between 0 and 1"),
+        (["report", "RUN", "-o", "."], ". is a folder; name the HTML file to write"),
+        (["report", "RUN", "--image-shape", "3x3"], "3 x 3 has 9 cells, rows have 5"),
+        (["report", "RUN", "--truth", "small.npy"], "truth has shape (2, 2)"),
+        (["frobnicate"], "No such command 'frobnicate'"),
+        (["models", "--loud"], "No such option: --loud"),
+    ],
+)
+def test_mistakes_are_one_line_and_status_2(
+    arguments, says, finished, matrix, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    Path("X.npy").write_bytes(matrix.read_bytes())
+    Path("X.xls").write_text("1")
+    Path("bad.csv").write_text("1,a\n2,3\n4,b\n")
+    Path("outside.csv").write_text("row,column\n99,0\n")
+    np.save("pickled.npy", np.array([object()], dtype=object))
+    np.save("small.npy", np.eye(2))
+    arguments = [str(finished) if argument == "RUN" else argument for argument in arguments]
+    assert cli.run(arguments) == 2
+    printed = capsys.readouterr()
+    assert says in printed.err
+    assert printed.err.startswith("jaxmf: ")
+    assert printed.err.count("\n") == 1
+    assert "Traceback" not in printed.err
+    assert not Path("out").exists()
+
+
+def test_the_program_starts_and_fails_as_programs_do():
+    command = [sys.executable, "-m", "jaxmf"]
+    result = subprocess.run([*command, "models"], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert NAME in result.stdout
+    result = subprocess.run(
+        [*command, "show", "nowhere"], capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("jaxmf: there is no folder nowhere")
