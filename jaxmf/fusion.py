@@ -30,7 +30,8 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
-      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters, sorts
+      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
+        sorts
         or calls into libraries such as LAPACK.
 
     Returns:

@@ -1,7 +1,7 @@
-"""The collapsed Gibbs sweep of a linear-Gaussian feature model: rows one after another, Y summed out.
+"""The collapsed Gibbs sweep of a linear-Gaussian feature model: row by row, Y summed out.
 
-Each row costs O(K^2 + K D), whatever N. Source: Wood & Griffiths (2006), section 4, with the row-wise
-statistics of `likelihoods/gaussian.py` in place of the growing inverse of eq 7.
+Each row costs O(K^2 + K D), whatever N. Source: Wood & Griffiths (2006), section 4, with the
+row-wise statistics of `likelihoods/gaussian.py` in place of the growing inverse of eq 7.
 """
 
 from collections.abc import Callable
@@ -30,8 +30,11 @@ _ROWS_A_BLOCK = 128
 
 
 class Setting(NamedTuple):
-    """A drawn row: bits of existing features (K,) bool, their z M z', the number of new features,
-    and whether the sum over that number was cut off."""
+    """A drawn row.
+
+    Bits of existing features (K,) bool, their z M z', the number of new features, and whether the
+    sum over that number was cut off.
+    """
 
     z: Array
     inflation: Array
@@ -100,12 +103,12 @@ def collapsed_sweep(
         seen = None if observed is None else jax.lax.dynamic_slice_in_dim(observed, start, size)
 
         def update(index, block):
-            inputs = jax.tree.map(
+            drawn, row_seen, row_here = jax.tree.map(
                 lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False),
                 (draws, seen, here),
             )
             return _update_row(
-                *inputs, index, block, prior=prior, scales=scales, bias=bias,
+                drawn, row_seen, row_here, index, block, prior=prior, scales=scales, bias=bias,
                 num_rows=present.astype(x.dtype), draw_row=draw_row,
             )  # fmt: skip
 
@@ -171,7 +174,7 @@ def _update_row(
     claim = slots.claim(~conditional.free, num_new)
     z_new = jnp.where(here, setting.z | claim.claimed, z_old)
     x_new = x_old
-    if observed is not None:
+    if observed is not None and draws.cells is not None:
         drawn = draw_cells(draws.cells, setting, posterior.mean, scales)
         x_new = jnp.where(observed | ~here, x_old, drawn)
     arriving = (z_new & here).astype(x_old.dtype)
