@@ -31,8 +31,7 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     Args:
       fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
-        sorts
-        or calls into libraries such as LAPACK.
+        sorts or calls into libraries such as LAPACK.
 
     Returns:
       A function of the same arguments and values. Setting the environment variable
