@@ -1,0 +1,192 @@
+"""The one way to measure: ratios, rows, files, and a case from end to end."""
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from benchmarks import __main__ as command
+from benchmarks import harness, naive, peer, section_4_2
+
+ROW = ["case", "metric", "unit", "ours", "peer", "theirs", "ratio"]
+
+
+def test_ratio_is_above_one_where_ours_is_better():
+    fast = harness.row("a/time", "time", "s", [1.0, 1.0, 1.2], peer="p", theirs=[3.0, 2.0, 2.4])
+    assert fast.ratio == pytest.approx(2.0)  # the median of the ratios of pairs
+    assert fast.ours == 1.0
+    assert fast.theirs == 2.4
+    good = harness.row(
+        "a/share", "quality", "share", 0.9, peer="p", theirs=0.6, more_is_better=True
+    )
+    assert good.ratio == pytest.approx(1.5)
+    small = harness.row("a/error", "quality", "L1", 200.0, peer="p", theirs=100.0)
+    assert small.ratio == pytest.approx(0.5)
+
+
+def test_row_without_a_peer():
+    alone = harness.row("a/b", "memory", "bytes", 3.0, peer="p", theirs=None)
+    assert alone.theirs is None
+    assert alone.ratio is None
+    assert alone.peer == "p"
+    assert alone.spread is None
+
+
+def test_unknown_metric_is_refused():
+    with pytest.raises(ValueError, match="time, quality, memory, compile"):
+        harness.row("a/b", "speed", "s", 1.0)
+
+
+def test_division_by_nothing_gives_no_ratio():
+    assert harness.row("a/b", "time", "s", 0.0, peer="p", theirs=1.0).ratio is None
+    assert harness.spread([0.0, 0.0]) is None
+
+
+def test_spread_is_half_the_quartile_range_over_the_median():
+    assert harness.spread([1.0, 2.0, 3.0, 4.0, 5.0]) == pytest.approx(1 / 3)
+
+
+def test_functions_are_run_in_turn():
+    called = []
+    figures = harness.interleaved(
+        lambda: called.append("a"), lambda: called.append("b"), repeats=2, warm_up=1
+    )
+    assert called == ["a", "b"] * 3
+    assert figures.shape == (2, 2)
+    assert (figures >= 0).all()
+    counts = iter(range(6))
+    turns = harness.in_turn(lambda: next(counts), lambda: next(counts), repeats=3)
+    np.testing.assert_array_equal(turns, [[0, 2, 4], [1, 3, 5]])
+
+
+def test_document_names_device_versions_and_load(tmp_path):
+    rows = [harness.row("a/b", "time", "s", [1.0, 2.0], peer="p", theirs=[1 / 3, 1 / 3])]
+    content = harness.document("a", rows, quick=True, began=harness.environment())
+    harness.write_json(tmp_path / "deep" / "a.json", content)
+    read = json.loads((tmp_path / "deep" / "a.json").read_text())
+    assert read["quick"] is True
+    assert read["device"] == harness.device_name()
+    assert read["versions"]["jax"]
+    assert "load" in read
+    assert list(read["rows"][0])[:7] == ROW
+    assert read["rows"][0]["theirs"] == pytest.approx(0.3333)
+
+
+def test_device_name_fits_a_file_name():
+    assert set(harness.device_name()) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+
+
+def test_table_shows_case_and_ratio():
+    console = Console(width=150, record=True, file=io.StringIO())
+    harness.print_table(
+        [harness.row("ibp/x/n1", "time", "s", 1.0, peer="the peer", theirs=61.5)],
+        title="t",
+        console=console,
+    )
+    text = console.export_text()
+    assert "ibp/x/n1" in text
+    assert "61.5" in text
+    assert "the peer" in text
+
+
+@pytest.mark.parametrize("path", sorted(command.RESULTS.glob("*.json")), ids=lambda path: path.name)
+def test_committed_results(path):
+    content = json.loads(path.read_text())
+    assert content["device"]
+    assert content["versions"]["jax"]
+    assert content["quick"] is False
+    for row in content.get("rows", []):
+        assert list(row)[:7] == ROW
+        assert row["metric"] in harness.METRICS
+        assert row["case"].startswith(content["benchmark"] + "/")
+    for curve in content.get("curves", []):
+        assert len(curve["seconds"]) == len(curve["errors"]) == content["sizes"]["data_sets"]
+
+
+@pytest.fixture
+def small():
+    generator = np.random.default_rng(0)
+    z = (generator.random((12, 3)) < 0.5).astype(float)
+    x = z @ generator.normal(size=(3, 5)) + 0.5 * generator.normal(size=(12, 5))
+    return generator, z, x
+
+
+def test_naive_likelihoods_agree(small):
+    _, z, x = small
+    other = z.copy()
+    other[3, 1] = 1 - other[3, 1]
+    differences = [
+        log_likelihood(other, x, section_4_2.SETTINGS) - log_likelihood(z, x, section_4_2.SETTINGS)
+        for log_likelihood in (naive.log_likelihood_by_eq_6, naive.log_likelihood_by_covariance)
+    ]
+    assert differences[0] == pytest.approx(differences[1], abs=1e-9)
+
+
+def test_growing_inverse_is_the_inverse(small):
+    _, z, x = small
+    settings, inverse, total = section_4_2.SETTINGS, np.zeros((0, 0)), 0.0
+    for row in range(len(x)):
+        inverse, log_density = naive.grow_inverse(inverse, z, x, row, settings)
+        total += log_density
+    covariance = settings.feature_scale**2 * z @ z.T + settings.noise_scale**2 * np.eye(len(z))
+    np.testing.assert_allclose(inverse, np.linalg.inv(covariance), atol=1e-9)
+    log_determinant = np.linalg.slogdet(2 * np.pi * covariance)[1]
+    squares = np.sum(x * np.linalg.solve(covariance, x))
+    assert total == pytest.approx(-0.5 * (x.shape[1] * log_determinant + squares), abs=1e-8)
+
+
+def test_naive_algorithms_run(small):
+    generator, z, x = small
+    settings = section_4_2.SETTINGS
+    paths = naive.particle_filter(generator, x, settings, num_particles=5)
+    assert paths.shape[:2] == (5, 12)
+    after = naive.gibbs_sweep(
+        generator, z, x, settings, log_likelihood=naive.log_likelihood_by_eq_6
+    )
+    assert after.any(axis=0).all()
+
+
+def test_error_metric_counts_the_upper_triangle_with_the_diagonal():
+    z = np.array([[1, 1], [1, 0]], bool)
+    assert section_4_2.error(np.zeros((2, 2)), z) == 2 + 1 + 1
+    assert section_4_2.error(z.astype(float) @ z.T, z) == 0
+    draws = np.stack([z, np.zeros_like(z)])
+    assert section_4_2.chain_error(draws, z) == pytest.approx(2.0)
+
+
+def test_command_knows_its_cases():
+    runner = CliRunner()
+    assert "ibp" in runner.invoke(command.app, ["--help"]).output
+    assert runner.invoke(command.app, ["ibp", "--only", "no such case"]).exit_code == 2
+    assert runner.invoke(command.app, ["paper", "unwritten"]).exit_code == 2
+
+
+@pytest.mark.slow
+def test_a_case_from_end_to_end(tmp_path):
+    path = tmp_path / "rows.json"
+    line = [sys.executable, "-m", "benchmarks", "ibp", "--quick", "--only", "run-loop"]
+    root = Path(command.__file__).parents[1]
+    done = subprocess.run(
+        [*line, "--json", path], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert "ibp/run-loop" in done.stdout
+    rows = json.loads(path.read_text())["rows"]
+    assert rows
+    assert all(row["ours"] > 0 and row["ratio"] > 0 for row in rows)
+
+
+@pytest.mark.compare
+def test_a_sweep_of_the_peer(small):
+    pytest.importorskip("IBP_Sampler_Package.IBP_Sampler")
+    _, z, x = small
+    module = peer.load_peer()
+    whole = module.log_likelyhood
+    assert peer.peer_sweep_seconds(module, x, z > 0) > 0
+    assert peer.peer_sweep_seconds(module, x, z > 0, num_timed=2) > 0
+    assert module.log_likelyhood is whole
