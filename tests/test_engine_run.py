@@ -97,6 +97,15 @@ def test_threads_change_no_bit(monkeypatch):
     assert_same_run(threaded, alone)
 
 
+def test_settings_of_the_callers_thread_hold_in_all_chains():
+    # contexts of JAX are local to a thread; chains that run in threads must not lose them
+    with jax.enable_x64(True):
+        result = run(growing(capacity=2), np.zeros(()), num_samples=20, num_chains=2)
+    assert result.capacity["slots"] > 2
+    assert result.draws["value"].dtype == np.float64
+    assert result.state.value.dtype == np.float64
+
+
 def test_a_seed_is_a_number_or_a_typed_key():
     toy = pair_gibbs()
     number = run(toy, DATA, seed=7, num_samples=3)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any
 
 import jax
 
 from jaxmf.engine.interrupt import Interrupts
-from jaxmf.engine.program import Group, Program, Progress
+from jaxmf.engine.program import Map, Program, Progress
 from jaxmf.engine.progress import Display, Report, mean_scalars
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import NonFiniteError
@@ -52,11 +51,11 @@ class Loop:
         """
         now, length = self._progression, 1
         total = now.schedule.num_steps
-        with self._mapping() as over_groups:
+        with self._mapping() as at_once:
             while now.step < total and not interrupts.requested:
                 start = now.step
                 end = min(start + length, total)
-                chunks = over_groups(partial(self._program.advance, end=end))
+                chunks = self._program.advance(now.groups, end, at_once)
                 seconds_per_step = self._take(chunks, start, end)
                 length = next_length(length, seconds_per_step, self._chunk_seconds)
                 try:
@@ -69,14 +68,13 @@ class Loop:
         return now.step >= total
 
     @contextlib.contextmanager
-    def _mapping(self) -> Iterator[Callable[[Callable[[Group], Progress]], list[Progress]]]:
-        groups = self._progression.groups
+    def _mapping(self) -> Iterator[Map]:
         if self._num_workers == 1:
-            yield lambda function: [function(group) for group in groups]
+            yield map
         else:
             # compiled programs let go of the interpreter's lock: chains run at the same time
             with ThreadPoolExecutor(self._num_workers) as pool:
-                yield lambda function: list(pool.map(function, groups))
+                yield pool.map
 
     def _take(self, chunks: list[Progress], start: int, end: int) -> float:
         now = self._progression

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +28,9 @@ from jaxmf.types import Key, PyTree
 # serves every length: as many as fit these bytes, a power of two
 BUFFER_BYTES = 32 * 2**20
 MAX_BUFFER_ROWS = 2**14
+
+
+Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
 
 @dataclass
@@ -154,18 +158,44 @@ class Program:
             )
         group.capacity = wanted
 
-    def advance(self, group: Group, end: int) -> Progress:
-        """Takes a group up to step `end`, growing it on the way where a step overflows.
+    def advance(self, groups: list[Group], end: int, at_once: Map = map) -> list[Progress]:
+        """Takes groups up to step `end`, growing those whose steps overflow on the way.
 
         A step that overflows is repeated with the same key at larger capacity: drawing it anew
         would favour paths that need less room.
+
+        Args:
+            groups: changed in place.
+            end: the step to reach.
+            at_once: like `map`; runs compiled programs, and nothing else, at the same time.
+                Tracing stays in this thread, where JAX's settings are the caller's.
+
+        Returns:
+            What each of them did.
         """
-        progress = Progress()
-        while group.step < end and progress.failure is None:
-            program = self.chunk_program(group.keys, group.state, group.averages)
-            self.approve(program)
-            _ = program.compiled
-            began = time.perf_counter()
+        done = [Progress() for _ in groups]
+        while todo := [
+            (group, progress)
+            for group, progress in zip(groups, done, strict=True)
+            if group.step < end and progress.failure is None
+        ]:
+            calls = [(self._prepare(group), group, progress) for group, progress in todo]
+            overflows = list(at_once(partial(self._execute, end=end), calls))
+            for (group, _), full in zip(todo, overflows, strict=True):
+                self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
+        return done
+
+    def _prepare(self, group: Group) -> Executable:
+        program = self.chunk_program(group.keys, group.state, group.averages)
+        self.approve(program)
+        _ = program.compiled
+        return program
+
+    def _execute(self, call: tuple[Executable, Group, Progress], *, end: int) -> list[str]:
+        program, group, progress = call
+        began = time.perf_counter()
+        full: list[str] = []
+        while group.step < end and not full and progress.failure is None:
             with self.placement.context():
                 outcome = program(
                     self.algorithm,
@@ -181,13 +211,10 @@ class Program:
             )
             group.step = int(step)
             self._keep(progress, outcome.draws, int(num_draws), group.step)
-            progress.seconds += time.perf_counter() - began
             full = [axis for axis, flag in overflow.items() if flag]
-            if full:
-                self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
-            else:
-                progress.failure = _failure(group, bad)
-        return progress
+            progress.failure = None if full else _failure(group, bad)
+        progress.seconds += time.perf_counter() - began
+        return full
 
     def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int, step: int) -> None:
         piece = {}

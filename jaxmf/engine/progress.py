@@ -90,7 +90,7 @@ def duration_in_words(seconds: float | None) -> str:
 
     Example:
         >>> duration_in_words(3700.0)
-        '1 h 02 min left'
+        '1 h 01 min left'
     """
     if seconds is None:
         return ""
