@@ -410,8 +410,7 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
     particle = particle._replace(alpha=alpha, concentration=concentration)
     if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
         return particle
-    statistics = particle.statistics
-    spectrum = gaussian.spectrum_of_statistics(*statistics, num_rows)
+    spectrum = _spectrum(particle, num_rows)
     share = 1.0 if particle.share is None else particle.share
     noise = update_scale(
         jax.random.fold_in(key, 1),
@@ -432,6 +431,7 @@ def rejuvenate(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
+    assert particle.z is not None
     x = data.values if particle.x is None else particle.x
     z, x, overflow = collapsed_sweep(
         key,
@@ -480,11 +480,12 @@ def temper(
     """Importance step: the feature scale goes a step up towards its full value."""
     del key
     dtype = particle.counts.dtype
+    assert particle.share is not None
     left = jnp.maximum(1 - (step + 1).astype(dtype) / plan.anneal_steps, 0)
     # A cloud that went on with more rows is at full scale already.
     share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
     raised = particle._replace(share=share)
-    spectrum = gaussian.spectrum_of_statistics(*particle.statistics, data.num_rows)
+    spectrum = _spectrum(particle, data.num_rows)
     log_weight = gaussian.log_marginal(spectrum, *raised.scales) - gaussian.log_marginal(
         spectrum, *particle.scales
     )
@@ -493,6 +494,7 @@ def temper(
 
 def keep(particle: Particle) -> dict[str, Array]:
     """What the history keeps of a row."""
+    assert particle.row is not None
     return {"z": particle.row}
 
 
@@ -537,7 +539,7 @@ def grow(plan: Plan, model: Any, particle: Particle, sizes: dict[str, int]) -> P
 def _grow_features(plan: Plan, model: Any, particle: Particle, size: int) -> Particle:
     check_num_slots(plan, model, size)
 
-    def pad(leaf: Array | None, *axes: int) -> Array | None:
+    def pad(leaf: Any, *axes: int) -> Any:
         for axis in axes if leaf is not None else ():
             leaf = slots.pad_axis(leaf, axis, size)
         return leaf
@@ -574,8 +576,16 @@ def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
     return RowPosterior(spread=spread, mean=slots.pad_axis(mean, 0, size))
 
 
+def _spectrum(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
+    """What the collapsed likelihood of the rows so far needs."""
+    assert particle.statistics is not None
+    gram, cross, total = particle.statistics
+    return gaussian.spectrum_of_statistics(gram, cross, total, jnp.asarray(num_rows))
+
+
 def _recomputed(particle: Particle) -> Particle:
     """(M, mu) anew from the statistics, at the particle's present scales."""
+    assert particle.statistics is not None
     gram, cross, _ = particle.statistics
     return particle._replace(posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio))
 

@@ -35,7 +35,7 @@ _NEVER = -1e30
 class Block(NamedTuple):
     """A block of settings: its number () int32, and log weights (L,) of its settings."""
 
-    index: Array
+    number: Array
     log_weights: Array
 
 
@@ -96,7 +96,7 @@ def draw_bits(uniform: Array, block: Block, movable: Array, *, first: int) -> Ar
     num_low = block.log_weights.shape[0].bit_length() - 1
     places = jnp.arange(movable.shape[0]) - first
     low = (pattern >> jnp.clip(places, 0, 30)) & 1
-    high = (block.index >> jnp.clip(places - num_low, 0, 30)) & 1
+    high = (block.number >> jnp.clip(places - num_low, 0, 30)) & 1
     return (jnp.where(places < num_low, low, high) == 1) & movable
 
 
