@@ -78,7 +78,7 @@ def gibbs(quick: bool) -> list[Row]:
             measures.append(partial(peer_sweep_seconds, peer, values, z, num_timed=timed))
             note += f"; peer timed on {timed} of {num_rows} rows" if timed < num_rows else ""
         run()
-        figures = in_turn(*measures, repeats=3 if quick else 7) * 1e3
+        figures = in_turn(*measures, repeats=3 if quick else 5) * 1e3
         rows.append(
             row(
                 f"ibp/gibbs/n{num_rows}/k{capacity}",
@@ -107,7 +107,7 @@ def rows_flat(quick: bool) -> list[Row]:
             compiled = sweeps.lower(*run.args, **run.keywords).compile()
             run = partial(compiled, *run.args)
         measures.append(lambda run=run, n=num_rows * num_sweeps: seconds(run) / n)
-    figures = in_turn(*measures, repeats=2 if quick else 3) * 1e6
+    figures = in_turn(*measures, repeats=2) * 1e6
     return [
         row(
             f"ibp/gibbs/row/n{num_rows}/k16",
@@ -190,14 +190,14 @@ def filter_seconds(data: Any, num_particles: int) -> float:
 
 def particles_flat(quick: bool) -> list[Row]:
     """Time of a particle and row with ever more particles; ratio to the time at 1,000."""
-    sizes = [100, 1_000] if quick else [100, 1_000, 10_000, 100_000]
+    sizes = [1_000] if quick else [100, 1_000, 10_000, 100_000]
     measures = []
     for num_particles in sizes:
         num_rows = int(np.clip(500_000 // num_particles, 10, 100))
         data = section_4_2.images(0, num_rows)[0]
         measures.append(partial(filter_seconds, data, num_particles))
         filter_seconds(data, num_particles)
-    figures = in_turn(*measures, repeats=3 if quick else 5) * 1e6
+    figures = in_turn(*measures, repeats=3) * 1e6
     reference = sizes.index(1_000)
     return [
         row(
@@ -215,12 +215,12 @@ def particles_flat(quick: bool) -> list[Row]:
 
 def stream(quick: bool) -> list[Row]:
     """One pass over 100,000 rows; ratio to the time a row of a pass over 1,000."""
-    num_particles, num_rows = (4 if quick else 100), 100_000
+    num_particles, num_rows = (4 if quick else 32), 100_000
     long, short = (section_4_2.images(0, n)[0] for n in (num_rows, 1_000))
     for data in (short, long):  # compiled before it is timed: one row of each
         engine.run(MODEL.filter(num_particles=num_particles), data, num_samples=1, progress=False)
     measures = [partial(filter_seconds, data, num_particles) for data in (long, short)]
-    figures = in_turn(*measures, repeats=1 if quick else 2) * 1e6
+    figures = in_turn(*measures, repeats=1) * 1e6
     total = np.median(figures[0]) * num_particles * num_rows / 1e6
     return [
         row(
@@ -294,7 +294,7 @@ def one_long_scan(algorithm: Any, data: Any, key: Any, *, num_steps: int) -> Any
 def run_loop(quick: bool) -> list[Row]:
     """What the run loop adds to the same steps in one scan."""
     rows = []
-    for num_rows, num_steps in [(20, 500)] if quick else [(20, 5_000), (100, 1_000)]:
+    for num_rows, num_steps in [(20, 1_000)] if quick else [(20, 3_000), (100, 600)]:
         _, x = made(num_rows, 4)
         data, algorithm = mf.Dense.from_array(x), MODEL.sampler(anneal=False)
 
@@ -305,7 +305,7 @@ def run_loop(quick: bool) -> list[Row]:
             draws = one_long_scan(algorithm, data, jax.random.key(0), num_steps=num_steps)
             return jax.device_get(draws)
 
-        figures = interleaved(loop, scan, repeats=3 if quick else 7) / num_steps * 1e6
+        figures = interleaved(loop, scan, repeats=3 if quick else 5) / num_steps * 1e6
         rows.append(
             row(
                 f"ibp/run-loop/n{num_rows}",

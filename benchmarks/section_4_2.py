@@ -152,7 +152,7 @@ def naive_costs(num_sets: int, *, num_particles: int = 10, num_rows: int = 10) -
     """
     kinds = {
         "naive filter, growing inverse": None,
-        "naive Gibbs, K x K inverse a bit": naive.log_likelihood_by_eq_6,
+        "naive Gibbs, eq 6 a bit": naive.log_likelihood_by_eq_6,
         "naive Gibbs, N x N covariance a bit": naive.log_likelihood_by_covariance,
     }
     found: dict[str, list[float]] = {name: [] for name in kinds}
@@ -258,34 +258,58 @@ def quality_rows(found: dict[str, Any]) -> list[Row]:
 
 def verdict(curves: list[dict], costs: dict[str, Any], size: int) -> list[str]:
     """Which wins where, in words."""
-    at = {
-        curve["method"]: (np.median(curve["seconds"]), np.median(curve["errors"]))
+    middle = {
+        (curve["method"], curve["size"]): (np.median(curve["seconds"]), np.median(curve["errors"]))
         for curve in curves
-        if curve["size"] == size
     }
     each = costs["seconds_each"]
-    growing, small, large = (each[name] for name in each)
-    (filter_time, filter_error), (gibbs_time, gibbs_error) = at["filter"], at["Gibbs"]
+    particle = next(iter(each.values()))
+    errors = {
+        method: {n: error for (name, n), (_, error) in middle.items() if name == method}
+        for method in ("filter", "Gibbs")
+    }
     words = [
-        f"Literal implementations: a sweep from the N x N covariance costs {large / growing:.1f} "
-        f"particles of the filter with the growing inverse, a sweep from the K x K inverse "
-        f"{small / growing:.1f}. {_who(large, growing)} wins the first, {_who(small, growing)} the "
-        "second, at as many particles as sweeps.",
-        f"With row-wise statistics on both sides, at {size:,}: filter {filter_time:.2f} s, error "
-        f"{filter_error:.0f}; Gibbs {gibbs_time:.2f} s, error {gibbs_error:.0f}: a sweep costs "
-        f"{gibbs_time / filter_time:.2f} particles.",
+        f"Literal implementations in numpy, {particle * 1e3:.0f} ms a particle: a sweep costs "
+        + ", ".join(
+            f"{seconds / particle:.0f} particles ({name})"
+            for (name, seconds) in list(each.items())[1:]
+        )
+        + "; at as many particles as sweeps the filter is faster by as much."
     ]
-    if "annealed Gibbs" in at:
-        annealed_time, annealed_error = at["annealed Gibbs"]
+    for name, seconds in list(each.items())[1:]:
+        clouds = [(particle * n, error) for n, error in errors["filter"].items()]
+        chains = [(seconds * n, error) for n, error in errors["Gibbs"].items()]
+        words.append(f"Error at equal time, {name}: {_lower(clouds, chains)}.")
+    pair = [[point for (name, _), point in middle.items() if name == one] for one in errors]
+    filter_time, gibbs_time = middle["filter", size][0], middle["Gibbs", size][0]
+    words.append(
+        "Row-wise statistics on both sides: a sweep costs "
+        f"{gibbs_time / filter_time:.1f} particles ({size:,} of each: filter {filter_time:.2f} s, Gibbs {gibbs_time:.2f} s). Error at equal "
+        f"time: {_lower(*pair)}."
+    )
+    if ("annealed Gibbs", size) in middle:
+        seconds, its_error = middle["annealed Gibbs", size]
         words.append(
-            f"Gibbs with an annealed start, at {size:,} sweeps: {annealed_time:.2f} s, error "
-            f"{annealed_error:.0f}."
+            f"Gibbs with an annealed start reaches {its_error:.0f} in {size:,} sweeps, "
+            f"{seconds:.1f} s; plain Gibbs {min(errors['Gibbs'].values()):.0f} and the filter "
+            f"{min(errors['filter'].values()):.0f} at best, with {max(errors['filter']):,}."
         )
     return words
 
 
-def _who(gibbs: float, particle: float) -> str:
-    return "the filter" if particle < gibbs else "Gibbs"
+def _lower(clouds: list[tuple[float, float]], chains: list[tuple[float, float]]) -> str:
+    """Which of two curves of (seconds, error) is lower when, by the best point so far."""
+
+    def best(points: list[tuple[float, float]], seconds: float) -> float:
+        return min((error for time, error in points if time <= seconds), default=np.inf)
+
+    times = sorted(time for time, _ in clouds + chains)
+    turns: list[tuple[float, str]] = []
+    for seconds in times:
+        winner = "the filter" if best(clouds, seconds) < best(chains, seconds) else "Gibbs"
+        if not turns or turns[-1][1] != winner:
+            turns.append((seconds, winner))
+    return ", ".join(f"{winner} is lower from {seconds:.2g} s" for seconds, winner in turns)
 
 
 def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
