@@ -1,0 +1,180 @@
+"""Pictures and the report: drawn without pyplot, complete, and in one file."""
+
+import html.parser
+import re
+import sys
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf import plot, registry
+from jaxmf.data import Dense
+
+SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def truth():
+    values = np.array(registry.ENTRIES[0].example()[1].values)
+    return np.where(values == 0, 0.25, values)
+
+
+@pytest.fixture(scope="module")
+def sampled():
+    return mf.sample(*registry.ENTRIES[0].example(), **SHORT)
+
+
+@pytest.fixture(scope="module")
+def filtered():
+    model, data = registry.ENTRIES[0].example()
+    return mf.particle_filter(model, data, num_particles=20, progress=False)
+
+
+@pytest.fixture(params=["sampled", "filtered"])
+def posterior(request):
+    return request.getfixturevalue(request.param)
+
+
+def pixels(figure):
+    figure.canvas.draw()
+    return np.asarray(figure.canvas.buffer_rgba())
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        lambda p: p.plot.features(),
+        lambda p: p.plot.features(image_shape=(1, 5)),
+        lambda p: p.plot.trace(),
+        lambda p: p.plot.cooccurrence(),
+        lambda p: p.plot.cooccurrence(rows=[0, 3, 5], max_rows=2),
+        lambda p: p.plot.reconstruction(),
+        lambda p: p.plot.reconstruction([0, 1], image_shape=(5, 1)),
+        lambda p: p.plot.num_features(),
+    ],
+    ids=["features", "images", "trace", "zz", "some-zz", "rows", "row-images", "number"],
+)
+def test_pictures_are_drawn(posterior, draw):
+    drawn = pixels(draw(posterior))
+    assert len(np.unique(drawn.reshape(-1, 4), axis=0)) > 20
+
+
+def test_held_out_picture_says_the_coverage(sampled, truth):
+    figure = sampled.plot.held_out(truth)
+    assert "inside their 90 % interval" in figure.axes[0].get_title()
+
+
+def test_pyplot_is_left_alone(sampled):
+    sampled.plot.trace()
+    if "matplotlib.pyplot" in sys.modules:
+        assert not sys.modules["matplotlib.pyplot"].get_fignums()
+
+
+def test_trace_shows_what_is_asked_for(sampled):
+    figure = sampled.plot.trace(["log_joint"])
+    lines = figure.axes[0].get_lines()
+    assert len(lines) == 2
+    np.testing.assert_array_equal(lines[1].get_ydata(), sampled.draws["log_joint"][1])
+
+
+def test_heat_map_is_sorted_by_features(sampled):
+    figure = sampled.plot.cooccurrence()
+    shown = figure.axes[0].images[0].get_array()
+    plain = sampled.cooccurrence()
+    np.testing.assert_allclose(np.sort(np.diag(shown)), np.sort(np.diag(plain)), rtol=1e-5)
+    np.testing.assert_allclose(shown.sum(), plain.sum(), rtol=1e-5)
+
+
+def test_features_are_named_by_their_share(sampled):
+    figure = sampled.plot.features(image_shape=(1, 5))
+    features = sampled.features()
+    titles = [axes.get_title() for axes in figure.axes if axes.images][: len(features.counts)]
+    assert titles[0] == f"{100 * features.counts[0] / 12:.0f} % of rows"
+
+
+def test_no_features_is_no_error(sampled):
+    import dataclasses
+
+    empty = sampled.draws | {
+        "z": np.zeros_like(sampled.draws["z"]),
+        "num_features": np.zeros_like(sampled.draws["num_features"]),
+    }
+    posterior = dataclasses.replace(sampled, draws=empty)
+    assert pixels(posterior.plot.features()).size
+    assert posterior.num_features().mode == 0
+
+
+class Page(html.parser.HTMLParser):
+    """Headings, pictures and unclosed tags of a page."""
+
+    def __init__(self):
+        super().__init__()
+        self.headings, self.sources, self.stack, self.text = [], [], [], ""
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "img":
+            self.sources.append(dict(attrs)["src"])
+        if tag not in ("img", "meta"):
+            self.stack.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.stack.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+        if self.stack and self.stack[-1] in ("h1", "h2"):
+            self.headings.append(data)
+
+
+def read(path):
+    page = Page()
+    page.feed(path.read_text())
+    assert page.stack == []
+    return page
+
+
+def test_the_report_is_one_complete_page(posterior, truth, tmp_path):
+    path = posterior.report(
+        tmp_path / "new" / "report.html", image_shape=(1, 5), truth=truth, title="A < B & C"
+    )
+    page = read(path)
+    assert page.headings == [
+        "A < B & C",
+        "Summary",
+        "Features",
+        "Observed and reconstructed",
+        "Traces",
+        "Number of features",
+        "Held-out cells",
+        "Shared features",
+        "Run",
+    ]
+    assert len(page.sources) == 6 + 0
+    assert all(source.startswith("data:image/png;base64,") for source in page.sources)
+    assert not re.search(r'(src|href)="http', path.read_text())
+    assert "numpyro" in page.text
+    assert ("log evidence" in page.text) == posterior.is_weighted
+
+
+def test_complete_data_has_a_report_without_scores(sampled, tmp_path):
+    import dataclasses
+
+    complete = dataclasses.replace(sampled, data=Dense(np.ones((12, 5)) + np.eye(12, 5)))
+    page = read(complete.report(tmp_path / "report.html"))
+    assert "Held-out cells" not in page.headings
+    assert "Missing cells" not in page.text
+
+
+def test_bad_reports_are_said(sampled, tmp_path):
+    with pytest.raises(ValueError, match="is a folder; name the HTML file"):
+        sampled.report(tmp_path)
+    with pytest.raises(ValueError, match="2 x 2 has 4 cells, rows have 5"):
+        sampled.report(tmp_path / "report.html", image_shape=(2, 2))
+    with pytest.raises(ValueError, match=r"truth has shape \(2, 2\)"):
+        sampled.report(tmp_path / "report.html", truth=np.eye(2))
+    assert not list(tmp_path.iterdir())
+
+
+def test_png_is_png(sampled):
+    assert plot.png(sampled.plot.num_features()).startswith(b"\x89PNG")
