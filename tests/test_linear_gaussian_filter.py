@@ -30,10 +30,10 @@ MOST_SHOWN = 4
 VALUES = np.array([[1.1, -0.4], [0.8, 0.3], [-0.3, 0.5]])
 MISSING = np.array([[False, True], [False, False], [True, False]])
 
-FIXED = {"alpha": 1.0, "noise_scale": 0.6, "feature_scale": 0.9}
+FIXED = {"alpha": 0.7, "noise_scale": 0.6, "feature_scale": 0.9}
 # A prior as its value at the nodes of a quadrature, with the weights.
 PRIORS = {
-    "alpha": dist.Gamma(4.0, 4.0),
+    "alpha": dist.Gamma(16.0, 25.0),
     "noise_scale": dist.LogNormal(math.log(0.6), 0.25),
     "feature_scale": dist.LogNormal(math.log(0.9), 0.25),
 }
@@ -48,8 +48,8 @@ def nodes_of(name, value):
     if name == "alpha" and not isinstance(value, float):
         from scipy.special import roots_genlaguerre
 
-        x, w = roots_genlaguerre(12, 3.0)
-        return x / 4.0, w / w.sum()
+        x, w = roots_genlaguerre(12, 15.0)
+        return x / 25.0, w / w.sum()
     if not isinstance(value, float):
         x, w = np.polynomial.hermite_e.hermegauss(11)
         return np.exp(float(value.loc) + float(value.scale) * x), w / w.sum()
@@ -174,7 +174,7 @@ def check(
     num_particles=12,
     anneal_steps=0,
     num_runs=NUM_RUNS,
-    capacity=9,
+    capacity=12,
     max_standard_error=0.003,
     **options,
 ):
@@ -222,7 +222,7 @@ def test_exact_proposal():
 
 def test_optimal_resampling():
     check(
-        num_particles=6, proposal="exact", resample_fn=optimal, capacity=6, num_runs=2000,
+        num_particles=6, proposal="exact", resample_fn=optimal, capacity=8, num_runs=2000,
         max_standard_error=0.006,
     )  # fmt: skip
 
@@ -250,7 +250,7 @@ def test_all_ways(proposal, scheme, num_particles, hyper, every, missing):
         resample_fn=scheme,
         rejuvenate_every=every,
         num_particles=num_particles,
-        capacity=6 if scheme is optimal else 10,
+        capacity=8 if scheme is optimal else 12,
         num_runs=4000,
         max_standard_error=0.008,
     )

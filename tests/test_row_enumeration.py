@@ -11,7 +11,12 @@ import pytest
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_rows import row_fit
-from jaxmf.samplers.row_enumeration import draw_bits, draw_number, sum_settings
+from jaxmf.samplers.row_enumeration import (
+    all_settings,
+    draw_bits,
+    draw_number,
+    sum_settings,
+)
 
 NOISE, FEATURE = 0.5, 1.0
 
@@ -121,6 +126,36 @@ def test_sum_and_draws(num_used, num_slots, first, rate, outlier):
             cells += 1
         assert chi < cells + 6 * math.sqrt(2 * cells) + 10
         assert not np.any(np.asarray(bits) & ~np.asarray(prior.movable))
+
+
+def test_all_settings_one_by_one():
+    with jax.enable_x64(True):
+        fit, prior, posterior, x = problem(3, 6, 1, 1.2)
+        scales = Scales(noise=jnp.asarray(NOISE), feature=jnp.asarray(FEATURE))
+        table = plain_sum(posterior, prior, x, np.arange(6) < 1)
+        patterns, log_weights = all_settings(fit, prior, scales, first=1, num_numbers=4)
+        assert log_weights.shape == (32, 4)
+        found = {}
+        for pattern, weights in zip(np.asarray(patterns), np.asarray(log_weights), strict=True):
+            for number, weight in enumerate(weights):
+                if weight > -np.inf:
+                    found[tuple(pattern[1:4].astype(int).tolist()), number] = weight
+        assert len(found) == 8 * 4
+        for (bits, number), weight in found.items():
+            if number < 3:
+                expected = table[bits, number]
+            else:
+                expected = np.logaddexp.reduce([table[bits, j] for j in range(3, 80)])
+            assert weight == pytest.approx(expected, abs=1e-9)
+        drawn = jax.vmap(
+            lambda u: draw_number(
+                u, fit.squared_error, fit.inflation, 2.0, rate=prior.rate, scales=scales, at_least=3
+            )
+        )(jnp.linspace(0.0005, 0.9995, 1000))
+        terms = np.array([table[(0, 0, 0), j] for j in range(3, 80)])
+        expected = np.exp(terms - np.logaddexp.reduce(terms))
+        share = np.bincount(np.asarray(drawn), minlength=80)[3:80] / 1000
+        np.testing.assert_allclose(share, expected, atol=2e-3)
 
 
 def test_draws_do_not_depend_on_the_capacity():

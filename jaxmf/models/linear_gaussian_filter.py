@@ -38,6 +38,8 @@ PROPOSALS = ("prior", "exact")
 MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10
 _MAX_NEW = 100_000
+# Numbers of new features that are children of their own; the last stands for all larger ones.
+_NUM_NUMBERS = 6
 
 
 class Statistics(NamedTuple):
@@ -82,11 +84,10 @@ class Particle(NamedTuple):
 
 
 class Setting(NamedTuple):
-    """A child: bits of existing features (K,) bool, the number of new ones, and trouble."""
+    """A child: bits of existing features (K,) bool, and the number of new ones."""
 
     bits: Array
     num_new: Array
-    cut_off: Array
 
 
 @dataclass(frozen=True)
@@ -259,7 +260,7 @@ def propose(
         return _propose_from_prior(key, model, particle, conditional, x, observed)
     fit = feature_rows.row_fit(particle.posterior, _always_on(model, particle), x, observed)
     if plan.has_children:
-        return _all_children(fit, conditional, particle.scales)
+        return _all_children(model, fit, conditional, particle.scales)
     log_weight, block = row_enumeration.sum_settings(
         key, fit, conditional, particle.scales, first=model.first_slot()
     )
@@ -282,32 +283,22 @@ def _propose_from_prior(
     log_weight = gaussian.log_normal_row(
         squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
     )
-    child = Setting(bits, num_new, jnp.zeros((), bool))
+    child = Setting(bits, num_new)
     return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
 
 
 def _all_children(
-    fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+    model: Any, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
 ) -> tuple[Setting, Array]:
-    """All settings of the row: 2^K of the existing bits times 0 ... K new features."""
-    num_slots = fit.z.shape[0]
-    patterns, log_weights, cut_off = feature_rows.whole_row_log_weights(
-        fit,
-        rate=conditional.rate,
-        ratio=scales.ratio,
-        noise_variance=scales.noise_variance,
-        prior_log_odds=conditional.log_odds,
-        free_to_move=conditional.movable,
-        num_candidates=num_slots + 1,
+    """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
+    patterns, log_weights = row_enumeration.all_settings(
+        fit, conditional, scales, first=model.first_slot(), num_numbers=_NUM_NUMBERS
     )
-    all_off = jnp.sum(jnp.where(conditional.movable, jax.nn.softplus(conditional.log_odds), 0))
-    log_weights = (log_weights - all_off - conditional.rate).reshape(-1)
     children = Setting(
-        bits=jnp.repeat(patterns & conditional.movable, num_slots + 1, axis=0),
-        num_new=jnp.tile(jnp.arange(num_slots + 1, dtype=jnp.int32), len(patterns)),
-        cut_off=jnp.broadcast_to(cut_off, log_weights.shape),
+        bits=jnp.repeat(patterns, _NUM_NUMBERS, axis=0),
+        num_new=jnp.tile(jnp.arange(_NUM_NUMBERS, dtype=jnp.int32), len(patterns)),
     )
-    return children, log_weights
+    return children, log_weights.reshape(-1)
 
 
 def extend(
@@ -318,17 +309,16 @@ def extend(
     conditional = _conditional(model, particle, row)
     always_on = _always_on(model, particle)
     child = choice
-    if plan.proposal == "exact" and not plan.has_children:
-        child = _draw_child(
-            jax.random.fold_in(key, 0), model, particle, choice, conditional, data, row
-        )
+    if plan.proposal == "exact":
+        draw = _draw_larger if plan.has_children else _draw_child
+        child = draw(jax.random.fold_in(key, 0), model, particle, choice, conditional, data, row)
     claim = slots.claim(~conditional.free, child.num_new)
     features = child.bits | always_on
     if observed is not None:
         x = _fill_in(jax.random.fold_in(key, 1), particle, features, child.num_new, x, observed)
     particle = _add_row(particle, features | claim.claimed, x, row)
     particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
-    return particle, {"features": claim.overflow | child.cut_off}
+    return particle, {"features": claim.overflow}
 
 
 def _draw_child(
@@ -350,7 +340,30 @@ def _draw_child(
     num_new = row_enumeration.draw_number(
         uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
     )
-    return Setting(bits, num_new, jnp.zeros((), bool))
+    return Setting(bits, num_new)
+
+
+def _draw_larger(
+    key: Key,
+    model: Any,
+    particle: Particle,
+    child: Setting,
+    conditional: RowPrior,
+    data: Dense,
+    row: Array,
+) -> Setting:
+    """A child whose number of new features, where it stood for all larger ones, is drawn."""
+    x, observed = _row_of(data, row)
+    fit = _fit_of(particle, child.bits | _always_on(model, particle), x, observed)
+    last = _NUM_NUMBERS - 1
+    drawn = row_enumeration.draw_number(
+        jax.random.uniform(key, (), x.dtype),
+        *fit,
+        rate=conditional.rate,
+        scales=particle.scales,
+        at_least=last,
+    )
+    return child._replace(num_new=jnp.where(child.num_new == last, drawn, child.num_new))
 
 
 def _fit_of(

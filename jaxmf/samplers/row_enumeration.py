@@ -8,19 +8,20 @@ beyond is less than rounding. Random choices do not depend on the capacity.
 - `sum_settings`: the log of the whole sum, and one block in proportion to its part of it.
 - `draw_bits`: a setting of that block.
 - `draw_number`: the number of new features of that setting.
+- `all_settings`: the settings themselves, each with its numbers of new features, for few slots.
 
 The slots that may move must be the first ones after `first`, without gaps.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.scipy.special import logsumexp
+from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.likelihoods.gaussian import log_normal_row
 from jaxmf.samplers.feature_layout import RowPrior, Scales
@@ -64,14 +65,15 @@ def sum_settings(
     Returns:
         () float; a block, chosen in proportion to its part of the sum.
     """
-    base = _pair_terms(fit, first)
-    num_low = _num_low(fit, first)
-    num_high = fit.z.shape[0] - first - num_low
+    num_slots = fit.z.shape[0] - first
+    num_low = min(_BLOCK_BITS, num_slots)
+    num_high = num_slots - num_low
+    base = _pair_terms(fit, first, num_low)
     uniforms = jax.random.uniform(key, (2**num_high,), fit.slope.dtype)
 
     def add_block(index: Array, carry: tuple[Array, Block]) -> tuple[Array, Block]:
         total, chosen = carry
-        settings = _settings(fit, prior, base, index, first)
+        settings = _settings(fit, prior, base, index, first, num_low)
         block = Block(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
         value = logsumexp(block.log_weights)
         total = jnp.logaddexp(total, value)
@@ -86,8 +88,38 @@ def sum_settings(
         total, chosen = lax.fori_loop(0, jnp.left_shift(1, num_used), add_block, start)
     else:
         total, chosen = add_block(zero, start)
-    log_all_off = -jnp.sum(jnp.where(prior.movable, jax.nn.softplus(prior.log_odds), 0))
-    return total + log_all_off - prior.rate, chosen
+    return total + _log_nothing(prior), chosen
+
+
+def all_settings(
+    fit: RowFit, prior: RowPrior, scales: Scales, *, first: int, num_numbers: int
+) -> tuple[Array, Array]:
+    """Every setting of the bits with each number of new features, and the log weight of each.
+
+    Args:
+        fit, prior, scales, first: as in `sum_settings`.
+        num_numbers: the numbers of new features are 0, 1, ..., and the last one of so many stands
+            for itself and all larger ones together.
+
+    Returns:
+        (2^K, K) bool; (2^K, num_numbers) float, minus infinity for settings that cannot be.
+    """
+    num_slots = fit.z.shape[0] - first
+    base = _pair_terms(fit, first, num_slots)
+    zero = jnp.zeros((), jnp.int32)
+    settings = _settings(fit, prior, base, zero, first, num_slots)
+    rest = (settings, fit.num_observed, prior.rate, scales)
+    terms, log_weights = _next_terms(_no_terms(settings), num_numbers - 1, *rest)
+    larger = _sum_new(*rest, start=terms)
+    log_weights = jnp.concatenate([log_weights, larger[None]]).T + _log_nothing(prior)
+    patterns = jnp.asarray(_patterns(num_slots) == 1)
+    patterns = jnp.pad(patterns, [(0, 0), (first, 0)]) & prior.movable
+    return patterns, jnp.where(log_weights > 0.5 * _NEVER, log_weights, -jnp.inf)
+
+
+def _log_nothing(prior: RowPrior) -> Array:
+    """Log prior probability of a row with no features at all."""
+    return -jnp.sum(jnp.where(prior.movable, jax.nn.softplus(prior.log_odds), 0)) - prior.rate
 
 
 def draw_bits(uniform: Array, block: Block, movable: Array, *, first: int) -> Array:
@@ -108,6 +140,7 @@ def draw_number(
     *,
     rate: Array,
     scales: Scales,
+    at_least: Array | int = 0,
 ) -> Array:
     """The number of new features of a row with given bits, by inversion.
 
@@ -118,37 +151,34 @@ def draw_number(
         num_observed: () float.
         rate: () float, Poisson rate of new features.
         scales: noise and feature scale.
+        at_least: () int, the least number that it may be.
 
     Returns:
         () int32.
     """
     setting = _Settings(squared_error, inflation, jnp.zeros_like(squared_error))
-    log_total = _sum_new(setting, num_observed, rate, scales)
+    start = _terms_from(setting, at_least, rate)
+    log_total = _sum_new(setting, num_observed, rate, scales, start=start)
     log_level = jnp.log(uniform) + log_total
     log_least = log_total + float(np.log(np.finfo(uniform.dtype).eps))
 
     def must_go_on(terms: _Terms) -> Array:
         beyond = _log_beyond(terms, setting, num_observed, rate, scales)
-        return (terms.number == 0) | (terms.total <= log_level) & (beyond > log_least)
+        return (terms.number == at_least) | (terms.total <= log_level) & (beyond > log_least)
 
     def go_on(terms: _Terms) -> _Terms:
         return _add_piece(terms, 1, setting, num_observed, rate, scales)
 
-    drawn = lax.while_loop(must_go_on, go_on, _no_terms(setting))
+    drawn = lax.while_loop(must_go_on, go_on, start)
     return drawn.number.astype(jnp.int32) - 1
-
-
-def _num_low(fit: RowFit, first: int) -> int:
-    return min(_BLOCK_BITS, fit.z.shape[0] - first)
 
 
 def _patterns(num_bits: int) -> np.ndarray:
     return (np.arange(2**num_bits)[:, None] >> np.arange(num_bits)) & 1
 
 
-def _pair_terms(fit: RowFit, first: int) -> Array:
+def _pair_terms(fit: RowFit, first: int, num_low: int) -> Array:
     """The quadratic forms of all settings of the low slots, (L, 2), alike for all blocks."""
-    num_low = _num_low(fit, first)
     low = slice(first, first + num_low)
     patterns = _patterns(num_low)
     pairs = (patterns[:, :, None] * patterns[:, None, :]).reshape(len(patterns), -1)
@@ -158,10 +188,11 @@ def _pair_terms(fit: RowFit, first: int) -> Array:
     return jnp.asarray(pairs, matrices.dtype) @ matrices
 
 
-def _settings(fit: RowFit, prior: RowPrior, base: Array, block: Array, first: int) -> _Settings:
+def _settings(
+    fit: RowFit, prior: RowPrior, base: Array, block: Array, first: int, num_low: int
+) -> _Settings:
     """Fit and prior of all settings of one block."""
     dtype = fit.slope.dtype
-    num_low = _num_low(fit, first)
     num_high = fit.z.shape[0] - first - num_low
     low, high = slice(first, first + num_low), slice(first + num_low, None)
     patterns = jnp.asarray(_patterns(num_low), dtype)
@@ -201,10 +232,18 @@ def _no_terms(settings: _Settings) -> _Terms:
     return _Terms(zero, zero, jnp.full_like(settings.squared_error, -jnp.inf))
 
 
-def _add_piece(
+def _terms_from(settings: _Settings, number: Array | int, rate: Array) -> _Terms:
+    """No terms yet of a sum that starts at a number."""
+    none = _no_terms(settings)
+    start = jnp.asarray(number, none.number.dtype)
+    log_rate = jnp.maximum(jnp.log(rate), _NEVER)
+    return none._replace(number=start, log_poisson=start * log_rate - gammaln(start + 1))
+
+
+def _next_terms(
     terms: _Terms, size: int, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
-) -> _Terms:
-    """The sum with the next ``size`` terms."""
+) -> tuple[_Terms, Array]:
+    """The next ``size`` terms, (size, ...) float, and where the sum goes on; not added to it."""
     dtype = terms.number.dtype
     # Finite where there are no new features, so that nothing times it is nothing.
     log_rate = jnp.maximum(jnp.log(rate), _NEVER)
@@ -219,9 +258,15 @@ def _add_piece(
         settings.squared_error, inflation, num_observed, scales.noise_variance
     )
     new = log_poissons[:size][over] + log_densities + settings.log_prior
+    return terms._replace(number=terms.number + size, log_poisson=log_poissons[size]), new
+
+
+def _add_piece(terms: _Terms, size: int, *rest: Any) -> _Terms:
+    """The sum with the next ``size`` terms."""
+    terms, new = _next_terms(terms, size, *rest)
     highest = jnp.maximum(terms.total, jnp.max(new, axis=0))
     total = jnp.exp(terms.total - highest) + jnp.sum(jnp.exp(new - highest), axis=0)
-    return _Terms(terms.number + size, log_poissons[size], highest + jnp.log(total))
+    return terms._replace(total=highest + jnp.log(total))
 
 
 def _log_beyond(
@@ -247,8 +292,15 @@ def _log_beyond(
     return jnp.where(decay < 0.9, bound, jnp.inf)
 
 
-def _sum_new(settings: _Settings, num_observed: Array, rate: Array, scales: Scales) -> Array:
+def _sum_new(
+    settings: _Settings,
+    num_observed: Array,
+    rate: Array,
+    scales: Scales,
+    start: _Terms | None = None,
+) -> Array:
     """Log weight of each setting with the number of new features summed out, (L,) float."""
+    start = _no_terms(settings) if start is None else start
     log_eps = float(np.log(np.finfo(settings.squared_error.dtype).eps))
     # Under vmap a loop over blocks goes on for those that have had all of theirs.
     is_possible = jnp.max(settings.log_prior) > 0.5 * _NEVER
@@ -256,9 +308,9 @@ def _sum_new(settings: _Settings, num_observed: Array, rate: Array, scales: Scal
     def must_go_on(terms: _Terms) -> Array:
         beyond = logsumexp(_log_beyond(terms, settings, num_observed, rate, scales))
         unfinished = beyond - logsumexp(terms.total) > log_eps
-        return (terms.number == 0) | (is_possible & unfinished)
+        return (terms.number == start.number) | (is_possible & unfinished)
 
     def go_on(terms: _Terms) -> _Terms:
         return _add_piece(terms, _PIECE, settings, num_observed, rate, scales)
 
-    return lax.while_loop(must_go_on, go_on, _no_terms(settings)).total
+    return lax.while_loop(must_go_on, go_on, start).total
