@@ -284,8 +284,8 @@ def verdict(curves: list[dict], costs: dict[str, Any], size: int) -> list[str]:
     filter_time, gibbs_time = middle["filter", size][0], middle["Gibbs", size][0]
     words.append(
         "Row-wise statistics on both sides: a sweep costs "
-        f"{gibbs_time / filter_time:.1f} particles ({size:,} of each: filter {filter_time:.2f} s, Gibbs {gibbs_time:.2f} s). Error at equal "
-        f"time: {_lower(*pair)}."
+        f"{gibbs_time / filter_time:.1f} particles ({size:,} of each: filter {filter_time:.2f} s, "
+        f"Gibbs {gibbs_time:.2f} s). Error at equal time: {_lower(*pair)}."
     )
     if ("annealed Gibbs", size) in middle:
         seconds, its_error = middle["annealed Gibbs", size]
