@@ -36,6 +36,7 @@ FEW = {**FIXED, "alpha": 0.3}
 CAPACITY = 16
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 WHOLE_ROW_CAPACITY = 8
+LONGER = {"num_replicates": 4_096, "num_steps": 20}
 
 
 class Setup(NamedTuple):
@@ -67,6 +68,7 @@ class Setup(NamedTuple):
             "number of bits": jnp.sum(z).astype(int),
             "shared 0, 1": shared[0, 1].astype(int),
             "shared 2, 3": shared[2, 3].astype(int),
+            "features of one row": jnp.sum(jnp.sum(z, axis=0) == 1),
             "shared by all": jnp.sum(jnp.all(z > 0, axis=0)),
             "shared times product": shared[0, 2] * products[0, 2],
             "bits times size": jnp.sum(jnp.diagonal(shared) * jnp.diagonal(products)),
@@ -204,8 +206,10 @@ def wrong_prior(twin, sweep):
 
 
 def must_fail(setup, kernel, **options):
+    """`num_steps` is larger for faults that show only after a while."""
+    options = {"num_replicates": 2_048, **options}
     with pytest.raises(AssertionError, match="FAILED") as caught:
-        setup.check(kernel, key=jax.random.key(25), num_replicates=2_048, **options)
+        setup.check(kernel, key=jax.random.key(25), **options)
     print(caught.value)
 
 
@@ -237,8 +241,8 @@ def test_forgetting_the_singletons_is_caught(monkeypatch):
         return right(draws, fit, conditional, num_own=jnp.zeros_like(num_own), scales=scales)
 
     monkeypatch.setattr(collapsed, "draw_bits", twin)
-    model = LinearGaussianIBP(alpha=1.0, noise_scale=0.4, feature_scale=1.0)
-    must_fail(Setup(model, capacity=20), sweep_kernel(model, "collapsed"))
+    model = LinearGaussianIBP(alpha=1.0, noise_scale=0.3, feature_scale=1.0)
+    must_fail(Setup(model, False, 20), sweep_kernel(model, "collapsed"), **LONGER)
 
 
 @pytest.mark.slow
@@ -263,7 +267,7 @@ def test_a_parallel_sweep_without_drawn_probabilities_is_caught(monkeypatch):
 
     monkeypatch.setattr(parallel, "_draw_log_odds", twin)
     model = LinearGaussianIBP(**FIXED)
-    must_fail(Setup(model), sweep_kernel(model, "parallel"))
+    must_fail(Setup(model, False), sweep_kernel(model, "parallel"), **LONGER)
 
 
 @pytest.mark.slow
