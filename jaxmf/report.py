@@ -182,7 +182,7 @@ def _tiles(posterior: Posterior, error: Any) -> str:
         rhat = _worst_rhat(posterior)
         if rhat is not None:
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
-            tiles.append((f"{rhat:.2f}", f"largest R-hat; {words}"))
+            tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     cells = "".join(
         f'<div class="tile"><b>{html.escape(number)}</b><span>{html.escape(words)}</span></div>'
@@ -198,7 +198,7 @@ def _percent_less(share: float) -> str:
 def _worst_rhat(posterior: Posterior) -> float | None:
     summary = posterior.summary()
     values = summary.values[:, summary.columns.index("R-hat")]
-    return float(np.nanmax(values)) if np.isfinite(values).any() else None
+    return None if np.isnan(values).all() else float(np.nanmax(values))
 
 
 def _duration(seconds: float) -> str:
