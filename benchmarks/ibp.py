@@ -132,7 +132,9 @@ def memory(quick: bool) -> list[Row]:
     # without donation the new state is a second copy of the old
     planned = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
     step = planned - sizes.alias_size_in_bytes - num_bytes(data)
-    program = Program(algorithm, data, Placement(None, batched=False), 0, 1)
+    placement = Placement(None, batched=False)
+    algorithm, data = placement.put_everywhere((algorithm, data))
+    program = Program(algorithm, data, placement, 0, 1)
     key = jax.random.key(0)
     executable = program.chunk_program(key, *program.shapes(key))
     chunk = sum(executable.memory()) - num_bytes((data, algorithm))
