@@ -190,6 +190,7 @@ def _figure(num_rows: int, num_columns: int, *, width: float, height: float) -> 
 
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
+    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.08)
     grid = figure.subplots(num_rows, num_columns, squeeze=False)
     axes = list(grid.ravel())
     for each in axes:
@@ -245,7 +246,7 @@ def _images(values: np.ndarray, titles: list[str], image_shape: tuple[int, int])
     check_image_shape(image_shape, values.shape[1])
     per_line = min(len(values), 8)
     lines = -(-len(values) // per_line)
-    figure, axes = _figure(lines, per_line, width=1.15 * per_line + 0.4, height=1.4 * lines)
+    figure, axes = _figure(lines, per_line, width=1.15 * per_line + 0.4, height=1.5 * lines)
     scale = _scale(values)
     for each in axes:
         each.set_axis_off()
@@ -272,7 +273,7 @@ def _matrix(values: np.ndarray, titles: list[str], word: str) -> Figure:
 def _trace_panels(quantities: dict[str, np.ndarray], *, by_row: bool) -> Figure:
     per_line = min(2, len(quantities))
     lines = -(-len(quantities) // per_line)
-    figure, axes = _figure(lines, per_line, width=4.4 * per_line, height=1.6 * lines + 0.2)
+    figure, axes = _figure(lines, per_line, width=4.4 * per_line, height=1.75 * lines + 0.2)
     for each in axes[len(quantities) :]:
         each.set_axis_off()
     for each, (name, values) in zip(axes, quantities.items(), strict=False):
@@ -292,7 +293,7 @@ def _image_lines(
 ) -> Figure:
     first = next(iter(lines.values()))
     check_image_shape(image_shape, first.shape[1])
-    figure, axes = _figure(len(lines), len(first), width=1.1 * len(first), height=1.2 * len(lines))
+    figure, axes = _figure(len(lines), len(first), width=1.1 * len(first), height=1.3 * len(lines))
     scale = _scale(np.concatenate(list(lines.values())))
     for place, (each, image) in enumerate(
         zip(axes, np.concatenate(list(lines.values())), strict=True)

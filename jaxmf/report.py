@@ -160,8 +160,10 @@ def _tiles(posterior: Posterior, error: Any) -> str:
     tiles = []
     if "num_features" in posterior.draws:
         distribution = posterior.num_features()
-        share = distribution.probabilities.max()
-        tiles.append((str(distribution.mode), f"features ({100 * share:.0f} % of the posterior)"))
+        levels = (0.05, 0.95)
+        low, high = diagnostics.weighted_quantile(*distribution, levels).tolist()
+        number = f"{low}" if low == high else f"{low}–{high}"
+        tiles.append((number, "features, 90 % of the posterior"))
     if error is not None:
         better = 1 - error.rmse / error.column_mean_rmse
         tiles.append(
