@@ -60,8 +60,8 @@ def run(out: str | Path, *, seed: int = 0, progress: Any = None) -> Path:
     _say(str(posterior))
     if np.nanmax(posterior.summary().values[:, diagnostics.CHAIN_COLUMNS.index("R-hat")]) > 1.1:
         _say(
-            "The chains ended at different sets of features that explain the images about equally\n"
-            "well (R-hat above 1.1); predictions average over them."
+            "The chains ended at different sets of features (R-hat above 1.1), as they do on real\n"
+            "images in a minute; predictions average over them. Longer runs and more chains help."
         )
     _say(f"\n{posterior.num_features()}")
     _say(str(diagnostics.held_out_error(posterior, images.values)))
