@@ -37,7 +37,9 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 # Recent typers bring a click of their own: the error is found through what typer exports.
-_ClickError: type[Any] = next(base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException")
+_ClickError: type[Any] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
 
 
 def run(arguments: list[str]) -> int:

@@ -1,10 +1,10 @@
 """One fused CPU kernel for a small loop.
 
 XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop
-over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled as one
-function instead. The request is an internal attribute of XLA, so it is made only for the jaxlib
-releases it was tried with, never on other devices and never under `vmap`, where the loop turns into
-scatters that must not be wrapped. Without it the same numbers come out, more slowly.
+over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled
+as one function instead. The request is an internal attribute of XLA, so it is made only for the
+jaxlib releases it was tried with, never on other devices and never under `vmap`, where the loop
+turns into scatters that must not be wrapped. Without it the same numbers come out, more slowly.
 """
 
 import os
