@@ -17,18 +17,18 @@ NUM_DIGITS = 300
 
 
 class Images(NamedTuple):
-    """Images as rows.
+    """Images as rows, and what is believed of them.
 
     Args:
         values: (N, D).
         shape: (height, width).
-        noise_scale: deviation from sums of features that is noise.
+        model: the model they are fitted with.
         words: what they are.
     """
 
     values: np.ndarray
     shape: tuple[int, int]
-    noise_scale: float
+    model: LinearGaussianIBP
     words: str
 
 
@@ -48,7 +48,7 @@ def run(out: str | Path, *, seed: int = 0, progress: Any = None) -> Path:
     data = Dense.from_array(np.where(hidden, np.nan, images.values))
     _say(f"{images.words}; {hidden.sum():,} of {hidden.size:,} cells hidden from the model.")
     posterior = api.sample(
-        model_for(images),
+        images.model,
         data,
         num_warmup=150,
         num_samples=100,
@@ -76,36 +76,32 @@ def run(out: str | Path, *, seed: int = 0, progress: Any = None) -> Path:
     )
 
 
-def model_for(images: Images) -> LinearGaussianIBP:
-    """What is believed of the images: their number of features is open, one is shared by all.
+def digits() -> Images | None:
+    """Handwritten digits, 8 x 8, that come with scikit-learn; None without it.
 
     What counts as noise is said, not learned: grey levels have no noise of their own, and a model
     free to choose would explain every last stroke by features.
     """
     import numpyro.distributions as dist
 
-    return LinearGaussianIBP(
-        alpha=dist.Gamma(1.0, 1.0), noise_scale=images.noise_scale, feature_scale=0.5, bias=True
-    )
-
-
-def digits() -> Images | None:
-    """Handwritten digits, 8 x 8, that come with scikit-learn; None without it."""
     try:
         bundled = datasets.digits()
     except ImportError:
         return None
-    values = bundled.train[:NUM_DIGITS] / 16.0
+    model = LinearGaussianIBP(
+        alpha=dist.Gamma(1.0, 1.0), noise_scale=0.2, feature_scale=0.5, bias=True
+    )
     words = f"{NUM_DIGITS} handwritten digits of 8 x 8 cells"
-    return Images(values=values, shape=bundled.image_shape, noise_scale=0.2, words=words)
+    return Images(bundled.train[:NUM_DIGITS] / 16.0, bundled.image_shape, model, words)
 
 
 def generated_images(seed: int) -> Images:
     """The images of Wood and Griffiths, section 4.2: sums of four 6 x 6 features, with noise."""
+    import numpyro.distributions as dist
+
     made = datasets.section_4_2(seed)
-    return Images(
-        values=made.x, shape=made.image_shape, words="100 generated images of 6 x 6 cells"
-    )
+    model = LinearGaussianIBP(alpha=dist.Gamma(1.0, 1.0), noise_scale=0.5, feature_scale=1.0)
+    return Images(made.x, made.image_shape, model, "100 generated images of 6 x 6 cells")
 
 
 def _say(words: str) -> None:

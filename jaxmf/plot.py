@@ -187,10 +187,11 @@ def _figure(num_rows: int, num_columns: int, *, width: float, height: float) -> 
     """A figure outside pyplot's list of open ones, and its axes row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08)
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
     FigureCanvasAgg(figure)
-    figure.get_layout_engine().set(w_pad=0.06, h_pad=0.08)
     grid = figure.subplots(num_rows, num_columns, squeeze=False)
     axes = list(grid.ravel())
     for each in axes:

@@ -203,3 +203,28 @@ def test_the_program_starts_and_fails_as_programs_do():
     )
     assert (result.returncode, result.stdout) == (2, "")
     assert result.stderr.startswith("jaxmf: there is no folder nowhere")
+
+
+@pytest.mark.slow
+def test_the_demo_without_scikit_learn(tmp_path, monkeypatch, capsys):
+    def not_installed():
+        raise ImportError("scikit-learn")
+
+    monkeypatch.setattr(mf.datasets, "digits", not_installed)
+    out = tmp_path / "demo"
+    assert cli.run(["demo", "--out", str(out), "--seed", "3"]) == 0
+    printed = capsys.readouterr().out
+    assert "100 generated images" in printed
+    assert printed.splitlines()[-1] == f"The report: {out / 'report.html'}"
+    posterior = mf.load(out)
+    assert posterior.num_features().mode == 4
+    assert cli.run(["report", str(out)]) == 0
+
+
+def test_the_demo_has_images_with_and_without_scikit_learn():
+    from jaxmf import demo
+
+    for images in (demo.digits(), demo.generated_images(0)):
+        if images is not None:
+            assert images.values.shape[1] == images.shape[0] * images.shape[1]
+            assert mf.Dense(images.values).num_missing == 0
