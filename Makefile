@@ -20,6 +20,9 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiled programs outlive the process: a second run of the tests compiles little.
 test slow notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
 test slow notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+# One thread for each worker's programs: workers share the cores, and small programs only wait for
+# one another on more.
+test slow: export PJRT_NPROC ?= 1
 
 .PHONY: all demo test slow compare lint format notebooks wheel env clean
 all: test lint slow notebooks wheel
