@@ -5,6 +5,7 @@ number of slots, in the sweep and in the posterior alike. What no long run shows
 each conditional is right, and that the order of updates does not depend on the state.
 """
 
+import functools
 import itertools
 
 import jax
@@ -89,6 +90,12 @@ def conditionals(prior, *, bias=False):
     rows = jnp.arange(NUM_ROWS)
     over_rows = jax.vmap(of_row, in_axes=(None, 0))
     return jax.device_get(jax.jit(jax.vmap(over_rows, in_axes=(0, None)))(STATES, rows))
+
+
+@functools.cache
+def process_conditionals(concentration=1.0):
+    """Those of the Indian buffet process; call it with 64-bit floats on."""
+    return conditionals(IndianBuffet(SETTINGS["alpha"], concentration))
 
 
 def with_new(state, row, bits, free, num_new):
@@ -193,7 +200,7 @@ def _double_precision():
 @pytest.mark.parametrize("whole_rows", [False, True], ids=["bits", "whole rows"])
 @pytest.mark.parametrize("concentration", [1.0, 0.4])
 def test_sweeps_of_the_process_leave_the_posterior_invariant(whole_rows, concentration):
-    table = conditionals(IndianBuffet(SETTINGS["alpha"], concentration))
+    table = process_conditionals(concentration)
     posterior = posterior_of_classes(
         X, max_features=NUM_SLOTS, concentration=concentration, **SETTINGS
     )
@@ -262,7 +269,7 @@ def compaction():
 )
 def test_the_order_of_the_scan(compacts, orders, at_least):
     """Bits scanned from left to right: right conditionals, a wrong stationary law."""
-    table = conditionals(IndianBuffet(SETTINGS["alpha"]))
+    table = process_conditionals()
     number = class_numbers()
     exact = exact_over_classes(number, posterior_of_classes(X, max_features=NUM_SLOTS, **SETTINGS))
     sweep = np.eye(len(STATES))

@@ -159,7 +159,7 @@ def feature_prior_kernel(key, state, data, *, alpha_prior, concentration_prior, 
     ("alpha_prior", "concentration_prior", "num_features"),
     [
         (ALPHA, 1.0, None),
-        (dist.LogNormal(0.0, 0.7), CONCENTRATION, None),
+        pytest.param(dist.LogNormal(0.0, 0.7), CONCENTRATION, None, marks=pytest.mark.slow),
         (ALPHA, CONCENTRATION, 4),
     ],
     ids=["conjugate", "slice", "finite"],
@@ -196,10 +196,10 @@ def conjugate_twin(slip):
 
 
 @pytest.mark.parametrize(
-    "slip", [None, "bits for features", "rows for their harmonic number", "scale for rate"]
+    "slip", ["bits for features", "rows for their harmonic number", "scale for rate"]
 )
 def test_known_slips_of_the_mass_are_caught(slip):
-    def check():
+    with pytest.raises(AssertionError, match="FAILED"):
         check_kernel(
             conjugate_twin(slip),
             sample_prior=sample_state,
@@ -209,12 +209,6 @@ def test_known_slips_of_the_mass_are_caught(slip):
             compiler_options=FAST_COMPILE,
             num_replicates=2_048,
         )
-
-    if slip is None:
-        check()
-    else:
-        with pytest.raises(AssertionError, match="FAILED"):
-            check()
 
 
 class Scaled(NamedTuple):
