@@ -212,54 +212,65 @@ def test_prior_proposal_with_missing_cells_and_rejuvenation():
     check(num_particles=16, missing=True, rejuvenate_every=2, resample_fn=stratified)
 
 
+@pytest.mark.slow
 def test_prior_proposal_with_priors_on_the_hyperparameters():
     check(num_particles=24, hyper=True, missing=True, resample_fn=residual)
 
 
 def test_exact_proposal():
-    check(num_particles=4, proposal="exact", missing=True, resample_fn=multinomial)
+    check(num_particles=8, proposal="exact", missing=True, resample_fn=multinomial)
 
 
 def test_optimal_resampling():
-    check(
-        num_particles=6, proposal="exact", resample_fn=optimal, capacity=8, num_runs=2000,
-        max_standard_error=0.006,
-    )  # fmt: skip
+    # In double precision: what it finds without any randomness must be right to rounding.
+    with jax.enable_x64(True):
+        check(
+            num_particles=6, proposal="exact", resample_fn=optimal, capacity=8, num_runs=1000,
+            max_standard_error=0.01,
+        )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_annealed():
     check(num_particles=24, anneal_from=0.5, anneal_steps=3, rejuvenate_every=1)
 
 
+SCHEMES = {"prior": multinomial, "exact": systematic, "optimal": optimal}
+PARTICLES = {"prior": 40, "exact": 12, "optimal": 12}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
-@pytest.mark.parametrize("every", [0, 1], ids=["", "rejuvenated"])
-@pytest.mark.parametrize("hyper", [False, True], ids=["fixed", "priors"])
 @pytest.mark.parametrize(
-    ("proposal", "scheme", "num_particles"),
-    [("prior", multinomial, 40), ("exact", systematic, 12), ("exact", optimal, 12)],
-    ids=["prior", "exact", "optimal"],
+    ("way", "hyper", "every", "missing"),
+    [
+        ("prior", False, 1, False),
+        ("prior", True, 1, True),
+        ("prior", True, 0, False),
+        ("exact", False, 1, False),
+        ("exact", True, 0, True),
+        ("exact", True, 1, False),
+        ("optimal", False, 1, True),
+        ("optimal", True, 0, False),
+    ],
 )
-def test_all_ways(proposal, scheme, num_particles, hyper, every, missing):
-    if scheme is optimal and every == 1 and hyper:
-        pytest.skip("covered by its parts")
-    check(
-        hyper=hyper,
-        missing=missing,
-        proposal=proposal,
-        resample_fn=scheme,
-        rejuvenate_every=every,
-        num_particles=num_particles,
-        capacity=8 if scheme is optimal else 12,
-        num_runs=4000,
-        max_standard_error=0.008,
-    )
+def test_all_ways(way, hyper, every, missing):
+    with jax.enable_x64(way == "optimal"):
+        check(
+            hyper=hyper,
+            missing=missing,
+            proposal="prior" if way == "prior" else "exact",
+            resample_fn=SCHEMES[way],
+            rejuvenate_every=every,
+            num_particles=PARTICLES[way],
+            capacity=8 if way == "optimal" else 12,
+            num_runs=1000 if way == "optimal" else 4000,
+            max_standard_error=0.01,
+        )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("options", [{}, {"proposal": "exact"}], ids=["prior", "exact"])
-def test_bias_feature(options):
-    check(bias=True, missing=True, num_particles=12, rejuvenate_every=2, **options)
+def test_bias_feature():
+    check(bias=True, missing=True, num_particles=8, rejuvenate_every=2, proposal="exact")
 
 
 def test_counting_imputed_cells_is_caught(monkeypatch):
@@ -286,8 +297,12 @@ def small_data(num_rows=20, num_columns=4, missing=False):
 
 @pytest.mark.parametrize(
     "options",
-    [{"rejuvenate_every": 3}, {"proposal": "exact"}],
-    ids=["prior, rejuvenated", "exact"],
+    [
+        {},
+        pytest.param({"rejuvenate_every": 3}, marks=pytest.mark.slow),
+        pytest.param({"proposal": "exact"}, marks=pytest.mark.slow),
+    ],
+    ids=["prior", "prior, rejuvenated", "exact"],
 )
 def test_grown_is_the_same_as_large_from_the_start(options):
     from jaxmf.engine import run
@@ -318,7 +333,7 @@ def test_statistics_stay_right_over_many_rows():
     z = rng.random((2000, 3)) < 0.5
     values = z @ rng.normal(size=(3, 6)) + 0.5 * rng.normal(size=(2000, 6))
     data = Dense(values.astype(np.float32))
-    algorithm = build_filter(model, num_particles=4, capacity=8)
+    algorithm = build_filter(model, num_particles=4, capacity=16)
     cloud, (draws, overflow) = jax.jit(run_filter, static_argnums=3)(
         algorithm, data, jax.random.key(0), 2000
     )
@@ -329,7 +344,7 @@ def test_statistics_stay_right_over_many_rows():
         path.append(state[row, index])
         index = ancestor[row, index]
     z = np.array(path[::-1], float)
-    spread = np.linalg.inv(z.T @ z + 0.25 * np.eye(8))
+    spread = np.linalg.inv(z.T @ z + 0.25 * np.eye(16))
     found = cloud.particles.posterior
     np.testing.assert_allclose(found.spread[0], spread, rtol=2e-3, atol=1e-5)
     np.testing.assert_allclose(found.mean[0], spread @ z.T @ values, rtol=2e-3, atol=2e-4)

@@ -1,5 +1,7 @@
 """Resampling schemes: unbiased, exact where they promise it, broken twins caught."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,33 +24,41 @@ from jaxmf.testing import LEVEL
 
 SCHEMES = [multinomial, stratified, systematic, residual, optimal]
 NUM_DRAWS = 20_000
+NUM_CHOSEN = 5
+# All of one length, so that a scheme is compiled once.
 WEIGHTS = {
-    "uneven": ([0.02, 0.3, 0.11, 0.0, 0.25, 0.32], 4),
-    "one heavy": ([0.97, 0.01, 0.01, 0.01], 3),
-    "equal": ([0.125] * 8, 8),
-    "more candidates": (np.arange(1.0, 13.0) ** 2, 5),
-    "fewer positive": ([0.0, 0.3, 0.0, 0.7, 0.0], 4),
+    "uneven": [0.02, 0.3, 0.11, 0.0, 0.25, 0.32, 0, 0, 0, 0, 0, 0],
+    "one heavy": [0.97, 0.01, 0.01, 0.01, 0, 0, 0.02, 0.03, 0, 0, 0, 0],
+    "equal": [0.25] * 12,
+    "as many as places": [0.125] * 5 + [0.0] * 7,
+    "squares": (np.arange(1.0, 13.0) ** 2).tolist(),
+    "fewer positive": [0.0, 0.3, 0.0, 0.7, 0.0, 0, 0, 0, 0, 0, 0, 0],
 }
 
 
-def mean_new_weights(scheme, weights, num, seed=0):
-    """Mean and standard error of the new weight of each candidate, over many draws."""
-    log_weights = jnp.log(jnp.asarray(weights, jnp.result_type(float))) + 3.0
-
+@partial(jax.jit, static_argnums=0)
+def new_weights(scheme, log_weights, keys):
     def one(key):
-        ancestors, new = scheme(key, log_weights, num)
-        return jnp.zeros(len(weights)).at[ancestors].add(jnp.exp(new))
+        ancestors, new = scheme(key, log_weights, NUM_CHOSEN)
+        return jnp.zeros_like(log_weights).at[ancestors].add(jnp.exp(new))
 
-    keys = jax.random.split(jax.random.key(seed), NUM_DRAWS)
-    draws = np.asarray(jax.jit(jax.vmap(one))(keys), np.float64)
-    return draws.mean(0), draws.std(0) / np.sqrt(NUM_DRAWS)
+    return jax.vmap(one)(keys)
 
 
-def worst_z(scheme, weights, num):
-    mean, error = mean_new_weights(scheme, weights, num)
-    expected = num * np.asarray(weights) / np.sum(weights)
+def worst_z(scheme, weights):
+    """The largest deviation of a mean new weight from its due, in standard errors."""
+    log_weights = jnp.log(jnp.asarray(weights, jnp.result_type(float))) + 3
+    keys = jax.random.split(jax.random.key(0), NUM_DRAWS)
+    draws = np.asarray(new_weights(scheme, log_weights, keys), np.float64)
+    mean, error = draws.mean(0), draws.std(0) / np.sqrt(NUM_DRAWS)
+    expected = NUM_CHOSEN * np.asarray(weights) / np.sum(weights)
     # Rounding in single precision, where a scheme leaves a candidate no randomness at all.
     return np.max(np.abs(mean - expected) / np.maximum(error, 2e-5))
+
+
+@partial(jax.jit, static_argnums=(0, 3))
+def chosen(scheme, key, log_weights, num):
+    return scheme(key, log_weights, num)
 
 
 def critical(num_statistics):
@@ -58,8 +68,7 @@ def critical(num_statistics):
 @pytest.mark.parametrize("case", WEIGHTS)
 @pytest.mark.parametrize("scheme", SCHEMES, ids=lambda f: f.__name__)
 def test_unbiased(scheme, case):
-    weights, num = WEIGHTS[case]
-    assert worst_z(scheme, weights, num) < critical(len(weights))
+    assert worst_z(scheme, WEIGHTS[case]) < critical(12)
 
 
 def forgets_weights(key, log_weights, num):
@@ -77,8 +86,7 @@ def one_position_off(key, log_weights, num):
 
 @pytest.mark.parametrize("scheme", [forgets_weights, one_position_off])
 def test_broken_twin_is_caught(scheme):
-    weights, num = WEIGHTS["uneven"]
-    assert worst_z(scheme, weights, num) > 2 * critical(len(weights))
+    assert worst_z(scheme, WEIGHTS["uneven"]) > 2 * critical(12)
 
 
 @settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck), derandomize=True)
@@ -94,7 +102,7 @@ def test_structure(scheme, weights, shift, seed):
     num = 4
     dtype = jnp.result_type(float)
     log_weights = jnp.log(jnp.asarray(weights, dtype)) + jnp.asarray(shift, dtype)
-    ancestors, new = jax.jit(scheme, static_argnums=2)(jax.random.key(seed), log_weights, num)
+    ancestors, new = chosen(scheme, jax.random.key(seed), log_weights, num)
     assert ancestors.dtype == jnp.int32
     assert ancestors.shape == new.shape == (num,)
     assert new.dtype == log_weights.dtype
@@ -125,7 +133,7 @@ def test_optimal_keeps_exactly_what_is_above_the_threshold():
     threshold = (low + high) / 2
     above = np.flatnonzero(weights > threshold)
     for seed in range(20):
-        ancestors, new = optimal(jax.random.key(seed), jnp.log(jnp.asarray(weights)), num)
+        ancestors, new = chosen(optimal, jax.random.key(seed), jnp.log(jnp.asarray(weights)), num)
         ancestors, new = np.asarray(ancestors), np.exp(np.asarray(new)) / num
         assert len(set(ancestors.tolist())) == num
         assert set(above) <= set(ancestors.tolist())
@@ -166,7 +174,7 @@ def test_optimal_works_in_logs():
 def test_never_a_weight_of_zero_among_many(scheme):
     log_weights = jnp.where(jnp.arange(4096) % 3 == 1, 0.0, -jnp.inf).at[:5].set(-jnp.inf)
     for seed in range(10):
-        ancestors, new = scheme(jax.random.key(seed), log_weights, 2048)
+        ancestors, new = chosen(scheme, jax.random.key(seed), log_weights, 2048)
         used = np.asarray(ancestors)[np.asarray(new) > -np.inf]
         assert np.all(np.asarray(log_weights)[used] > -np.inf)
 

@@ -39,7 +39,7 @@ MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
-_NUM_NUMBERS = 6
+_NUM_NUMBERS = 4
 
 
 class Statistics(NamedTuple):

@@ -132,7 +132,8 @@ def optimal(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
         num_candidates = num
     order = jnp.argsort(-log_weights)
     num_kept, log_threshold = _threshold(log_weights[order], num)
-    ranks = jnp.zeros(num_candidates, jnp.int32).at[order].set(jnp.arange(num_candidates))
+    indices = jnp.arange(num_candidates, dtype=jnp.int32)
+    ranks = jnp.zeros_like(indices).at[order].set(indices)
     small = (ranks >= num_kept) & (log_weights > -jnp.inf)
     small_weights = jnp.exp(jnp.where(small, log_weights - log_threshold, -jnp.inf))
     places = jnp.arange(num)
