@@ -12,7 +12,6 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +23,22 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.gaussian import RowPosterior
+from jaxmf.models.linear_gaussian_particle import (
+    Particle,
+    Plan,
+    Statistics,
+    add_row,
+    capacity_of,
+    check_num_slots,
+    grow,
+    init,
+    keep,
+    recomputed,
+    spectrum_of,
+)
+from jaxmf.models.linear_gaussian_particle import (
+    particle_draw as particle_draw,
+)
 from jaxmf.priors import hyper
 from jaxmf.samplers import feature_rows, row_enumeration
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
@@ -35,52 +49,9 @@ from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.types import Array, Key
 
 PROPOSALS = ("prior", "exact")
-MAX_EXACT_SLOTS = 16
-MAX_CHILDREN_SLOTS = 10
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
 _NUM_NUMBERS = 4
-
-
-class Statistics(NamedTuple):
-    """Sums over the rows so far: Z'Z (K, K), Z'X (K, D), tr X'X () float."""
-
-    gram: Array
-    cross: Array
-    total: Array
-
-
-class Particle(NamedTuple):
-    """One Z of the rows so far.
-
-    Attributes:
-        posterior: (M, mu) at the particle's scales.
-        counts: (K,) float, ones of each column.
-        row: (K,) bool, the features of the last row; None with `z`.
-        statistics: None where the hyperparameters are fixed and nothing is tempered.
-        z: (N, K) bool, empty after the last row; None without rejuvenation.
-        x: (N, D) float with missing cells imputed; None without rejuvenation or missing cells.
-        alpha, concentration, noise_scale, feature_scale: () float.
-        share: () float, what the feature scale is multiplied by; None without tempering.
-    """
-
-    posterior: RowPosterior
-    counts: Array
-    row: Array | None
-    statistics: Statistics | None
-    z: Array | None
-    x: Array | None
-    alpha: Array
-    concentration: Array
-    noise_scale: Array
-    feature_scale: Array
-    share: Array | None
-
-    @property
-    def scales(self) -> Scales:
-        """The scales that the likelihood of this particle has now."""
-        feature = self.feature_scale if self.share is None else self.share * self.feature_scale
-        return Scales(noise=self.noise_scale, feature=feature)
 
 
 class Setting(NamedTuple):
@@ -88,21 +59,6 @@ class Setting(NamedTuple):
 
     bits: Array
     num_new: Array
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The structural options of the filter, all of them static."""
-
-    num_slots: int
-    proposal: str
-    has_children: bool
-    rejuvenates: bool
-    anneal_from: float
-    anneal_steps: int
-
-
-jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
 
 
 def build_filter(
@@ -199,57 +155,6 @@ def _check_plan(plan: Plan, model: Any) -> None:
     check_num_slots(plan, model, plan.num_slots)
 
 
-def check_num_slots(plan: Plan, model: Any, num_slots: int) -> None:
-    """Refuses to enumerate the settings of too many slots."""
-    if plan.proposal != "exact":
-        return
-    most = MAX_CHILDREN_SLOTS if plan.has_children else MAX_EXACT_SLOTS
-    num_features = num_slots - model.first_slot()
-    if num_features > most:
-        what = "optimal resampling" if plan.has_children else "the exact proposal"
-        raise ValueError(
-            f"{what} goes through all 2^K settings of a row, for a capacity of at most {most} "
-            f"features; this needs {num_features}. Use "
-            + ("another resampling scheme" if plan.has_children else "proposal='prior'")
-        )
-
-
-def needs_statistics(plan: Plan, model: Any) -> bool:
-    """Whether particles need Z'Z, Z'X and tr X'X beside (M, mu)."""
-    scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
-    return not scales_fixed or plan.anneal_steps > 0
-
-
-def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
-    """A particle before the first row, its hyperparameters from their priors."""
-    num_rows, num_columns = data.values.shape
-    num_slots, dtype = plan.num_slots, data.values.dtype
-    names = ("alpha", "concentration", "noise_scale", "feature_scale")
-    values = {
-        name: hyper.sample_prior(jax.random.fold_in(key, index), getattr(model, name)).astype(dtype)
-        for index, name in enumerate(names)
-    }
-    statistics = None
-    if needs_statistics(plan, model):
-        statistics = Statistics(
-            gram=jnp.zeros((num_slots, num_slots), dtype),
-            cross=jnp.zeros((num_slots, num_columns), dtype),
-            total=jnp.zeros((), dtype),
-        )
-    missing = data.observed is not None
-    particle = Particle(
-        posterior=RowPosterior(jnp.zeros((0, 0), dtype), jnp.zeros((0, num_columns), dtype)),
-        counts=jnp.zeros((num_slots,), dtype),
-        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
-        statistics=statistics,
-        z=jnp.zeros((num_rows, num_slots), bool) if plan.rejuvenates else None,
-        x=jnp.zeros(data.values.shape, dtype) if plan.rejuvenates and missing else None,
-        share=jnp.asarray(plan.anneal_from, dtype) if plan.anneal_steps else None,
-        **values,
-    )
-    return particle._replace(posterior=_pad_posterior(particle, num_slots))
-
-
 def propose(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Any, Array]:
@@ -316,7 +221,7 @@ def extend(
     features = child.bits | always_on
     if observed is not None:
         x = _fill_in(jax.random.fold_in(key, 1), particle, features, child.num_new, x, observed)
-    particle = _add_row(particle, features | claim.claimed, x, row)
+    particle = add_row(particle, features | claim.claimed, x, row)
     particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
     return particle, {"features": claim.overflow}
 
@@ -379,26 +284,6 @@ def _fit_of(
     return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
-def _add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
-    """The particle after a complete row."""
-    features = z_row.astype(x.dtype)
-    statistics = particle.statistics
-    if statistics is not None:
-        statistics = Statistics(
-            gram=statistics.gram + features[:, None] * features,
-            cross=statistics.cross + features[:, None] * x,
-            total=statistics.total + x @ x,
-        )
-    return particle._replace(
-        posterior=gaussian.add_row(particle.posterior, features, x),
-        counts=particle.counts + features,
-        row=None if particle.row is None else z_row,
-        statistics=statistics,
-        z=None if particle.z is None else particle.z.at[row].set(z_row),
-        x=None if particle.x is None else particle.x.at[row].set(x),
-    )
-
-
 def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
     """The row with its missing cells drawn given its features, Y summed out."""
     on = features.astype(x.dtype)
@@ -423,7 +308,7 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
     particle = particle._replace(alpha=alpha, concentration=concentration)
     if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
         return particle
-    spectrum = _spectrum(particle, num_rows)
+    spectrum = spectrum_of(particle, num_rows)
     share = 1.0 if particle.share is None else particle.share
     noise = update_scale(
         jax.random.fold_in(key, 1),
@@ -437,7 +322,7 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
         particle.feature_scale,
         lambda value: gaussian.log_marginal(spectrum, noise, share * value),
     )
-    return _recomputed(particle._replace(noise_scale=noise, feature_scale=feature))
+    return recomputed(particle._replace(noise_scale=noise, feature_scale=feature))
 
 
 def rejuvenate(
@@ -498,109 +383,11 @@ def temper(
     # A cloud that went on with more rows is at full scale already.
     share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
     raised = particle._replace(share=share)
-    spectrum = _spectrum(particle, data.num_rows)
+    spectrum = spectrum_of(particle, data.num_rows)
     log_weight = gaussian.log_marginal(spectrum, *raised.scales) - gaussian.log_marginal(
         spectrum, *particle.scales
     )
-    return _recomputed(raised), log_weight
-
-
-def keep(particle: Particle) -> dict[str, Array]:
-    """What the history keeps of a row."""
-    assert particle.row is not None
-    return {"z": particle.row}
-
-
-def particle_draw(
-    model: Any, particle: Particle, path: dict[str, Array], data: Dense
-) -> dict[str, Array]:
-    """What a draw holds of one particle, whole Z included.
-
-    Args:
-        model: the description.
-        particle: of the last cloud.
-        path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
-        data: all rows that were taken in.
-    """
-    z = particle.z if particle.z is not None else path["z"]
-    draw = {
-        "z": z,
-        "alpha": particle.alpha,
-        "concentration": particle.concentration,
-        "noise_scale": particle.noise_scale,
-        "feature_scale": particle.feature_scale,
-        "num_features": jnp.sum(jnp.any(z[:, model.first_slot() :], axis=0), dtype=jnp.int32),
-    }
-    if data.observed is None or particle.x is not None:
-        draw["log_joint"] = model.log_joint(particle._replace(z=z), data)
-    return draw
-
-
-def grow(plan: Plan, model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
-    """The particle with more slots for features, or room for more rows."""
-    if "features" in sizes:
-        particle = _grow_features(plan, model, particle, sizes["features"])
-    if "rows" in sizes:
-        z, x = (
-            None if leaf is None else slots.pad_axis(leaf, 0, sizes["rows"])
-            for leaf in (particle.z, particle.x)
-        )
-        particle = particle._replace(z=z, x=x)
-    return particle
-
-
-def _grow_features(plan: Plan, model: Any, particle: Particle, size: int) -> Particle:
-    check_num_slots(plan, model, size)
-
-    def pad(leaf: Any, *axes: int) -> Any:
-        for axis in axes if leaf is not None else ():
-            leaf = slots.pad_axis(leaf, axis, size)
-        return leaf
-
-    statistics = particle.statistics
-    if statistics is not None:
-        statistics = statistics._replace(
-            gram=pad(statistics.gram, 0, 1), cross=pad(statistics.cross, 0)
-        )
-    return particle._replace(
-        posterior=_pad_posterior(particle, size),
-        counts=pad(particle.counts, 0),
-        row=pad(particle.row, 0),
-        statistics=statistics,
-        z=pad(particle.z, 1),
-    )
-
-
-def capacity_of(particle: Particle) -> dict[str, int]:
-    """Sizes of the growing axes, from shapes."""
-    sizes = {"features": particle.counts.shape[-1]}
-    if particle.z is not None:
-        sizes["rows"] = particle.z.shape[-2]
-    return sizes
-
-
-def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
-    """(M, mu) with new slots at the prior: M_kk = 1 / r, mu_k = 0."""
-    spread, mean = particle.posterior
-    present = spread.shape[0]
-    spread = slots.pad_axis(slots.pad_axis(spread, 0, size), 1, size)
-    new = jnp.arange(size) >= present
-    spread = spread + jnp.diag(jnp.where(new, 1 / particle.scales.ratio, 0))
-    return RowPosterior(spread=spread, mean=slots.pad_axis(mean, 0, size))
-
-
-def _spectrum(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
-    """What the collapsed likelihood of the rows so far needs."""
-    assert particle.statistics is not None
-    gram, cross, total = particle.statistics
-    return gaussian.spectrum_of_statistics(gram, cross, total, jnp.asarray(num_rows))
-
-
-def _recomputed(particle: Particle) -> Particle:
-    """(M, mu) anew from the statistics, at the particle's present scales."""
-    assert particle.statistics is not None
-    gram, cross, _ = particle.statistics
-    return particle._replace(posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio))
+    return recomputed(raised), log_weight
 
 
 def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
