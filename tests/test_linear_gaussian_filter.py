@@ -236,7 +236,7 @@ def test_annealed():
 
 
 SCHEMES = {"prior": multinomial, "exact": systematic, "optimal": optimal}
-PARTICLES = {"prior": 40, "exact": 12, "optimal": 12}
+PARTICLES = {"prior": 24, "exact": 12, "optimal": 12}
 
 
 @pytest.mark.slow
@@ -254,7 +254,8 @@ PARTICLES = {"prior": 40, "exact": 12, "optimal": 12}
     ],
 )
 def test_all_ways(way, hyper, every, missing):
-    with jax.enable_x64(way == "optimal"):
+    # In double precision where nothing is random: that must be right to rounding.
+    with jax.enable_x64(way == "optimal" and every == 0):
         check(
             hyper=hyper,
             missing=missing,
