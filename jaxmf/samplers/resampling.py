@@ -126,6 +126,8 @@ def optimal(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
     particle filters.
     """
     num_candidates = log_weights.shape[0]
+    highest = jnp.max(log_weights)
+    log_weights = log_weights - jnp.where(jnp.isfinite(highest), highest, 0)
     if num_candidates < num:
         fill = jnp.full(num - num_candidates, -jnp.inf, log_weights.dtype)
         log_weights = jnp.concatenate([log_weights, fill])
