@@ -14,7 +14,12 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from jaxmf.data import Dense
-from jaxmf.models.linear_gaussian import LinearGaussianIBP, State, num_features, update_features
+from jaxmf.models.linear_gaussian.model import (
+    LinearGaussianIBP,
+    State,
+    num_features,
+    update_features,
+)
 from jaxmf.testing import check_means, enumerate_features
 from tests import oracles
 

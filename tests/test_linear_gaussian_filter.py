@@ -11,9 +11,9 @@ import numpyro.distributions as dist
 import pytest
 
 from jaxmf.data import Dense
-from jaxmf.models import linear_gaussian_filter
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.linear_gaussian_filter import build_filter
+from jaxmf.models.linear_gaussian import filter as linear_gaussian_filter
+from jaxmf.models.linear_gaussian.filter import build_filter
 from jaxmf.samplers.resampling import (
     multinomial,
     optimal,

@@ -11,8 +11,8 @@ import pytest
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
-from jaxmf.models import linear_gaussian
-from jaxmf.models.linear_gaussian import (
+from jaxmf.models.linear_gaussian import model as linear_gaussian
+from jaxmf.models.linear_gaussian.model import (
     LinearGaussianIBP,
     num_features,
     update_features,

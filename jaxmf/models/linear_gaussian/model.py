@@ -22,7 +22,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm, Info, algorithm
 from jaxmf.likelihoods import gaussian
-from jaxmf.models import linear_gaussian_queries as queries
+from jaxmf.models.linear_gaussian import queries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
@@ -344,8 +344,8 @@ class LinearGaussianIBP:
         capacity: int | None = None,
         batch_size: int | None = None,
     ) -> Algorithm:
-        """The particle filter, a row a step; options as in `linear_gaussian_filter`."""
-        from jaxmf.models.linear_gaussian_filter import build_filter
+        """The particle filter, a row a step; options as in `filter.py`."""
+        from jaxmf.models.linear_gaussian.filter import build_filter
 
         return build_filter(
             self,
@@ -362,7 +362,7 @@ class LinearGaussianIBP:
 
     def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
-        from jaxmf.models.linear_gaussian_filter import particle_draw
+        from jaxmf.models.linear_gaussian.filter import particle_draw
 
         return particle_draw(self, particle, path, data)
 

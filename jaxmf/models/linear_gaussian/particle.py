@@ -1,6 +1,6 @@
 """One particle of the linear-Gaussian Indian buffet process: what it holds and how that changes.
 
-Open `Particle` first. `linear_gaussian_filter` says what a filter does with it.
+Open `Particle` first. `filter.py` says what a filter does with it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian_particle import (
+from jaxmf.models.linear_gaussian.particle import (
     Particle,
     Plan,
     Statistics,
@@ -36,7 +36,7 @@ from jaxmf.models.linear_gaussian_particle import (
     recomputed,
     spectrum_of,
 )
-from jaxmf.models.linear_gaussian_particle import (
+from jaxmf.models.linear_gaussian.particle import (
     particle_draw as particle_draw,
 )
 from jaxmf.priors import hyper

@@ -1,0 +1,171 @@
+"""The pictures of a posterior, reached as ``post.plot.features()`` and so on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf.plot.panels import (
+    held_out_picture,
+    image_lines,
+    images,
+    matrix,
+    side_by_side,
+    trace_panels,
+)
+from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxmf.posterior import Posterior
+
+
+class Plots:
+    """Pictures of one posterior.
+
+    Args:
+        posterior: what is shown.
+    """
+
+    def __init__(self, posterior: Posterior) -> None:
+        self._posterior = posterior
+
+    def __repr__(self) -> str:
+        names = [name for name in dir(self) if not name.startswith("_")]
+        return "post.plot: " + ", ".join(f"{name}()" for name in names)
+
+    def features(
+        self, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
+    ) -> Figure:
+        """The features of the reference draw (highest log joint), most frequent first.
+
+        Args:
+            image_shape: (height, width) to draw each as an image; as rows of a matrix otherwise.
+            max_features: how many are shown at most.
+        """
+        features = self._posterior.features()
+        mean = features.mean[:max_features]
+        if mean.shape[0] == 0:
+            return empty("the reference draw has no features")
+        share = features.counts[:max_features] / self._posterior.data.num_rows
+        titles = [f"{100 * value:.0f} % of rows" for value in share]
+        if getattr(self._posterior.model, "bias", False):
+            titles[int(np.argmin(features.slots))] = "bias, every row"
+        if image_shape is None:
+            return matrix(mean, titles, "feature")
+        return images(mean, titles, image_shape)
+
+    def trace(self, names: Sequence[str] | None = None) -> Figure:
+        """Label-free quantities along the run: draws of every chain, or the steps of a filter.
+
+        Args:
+            names: which quantities; all scalars by default.
+        """
+        quantities = _traces(self._posterior)
+        names = list(quantities) if names is None else list(names)
+        unknown = [name for name in names if name not in quantities]
+        if unknown:
+            raise ValueError(
+                f"there is no trace of {unknown[0]!r}; there are {', '.join(quantities)}"
+            )
+        varying = [name for name in names if np.ptp(quantities[name]) > 0] or names[:1]
+        by_row = self._posterior.is_weighted
+        return trace_panels({name: quantities[name] for name in varying}, by_row=by_row)
+
+    def num_features(self) -> Figure:
+        """Posterior distribution of the number of features."""
+        from matplotlib.ticker import MaxNLocator
+
+        values, probabilities = self._posterior.num_features()
+        figure, (axes,) = figure_of(1, 1, width=4.2, height=2.8)
+        full = np.arange(values.min(), values.max() + 1)
+        heights = np.zeros(full.size)
+        heights[values - values.min()] = probabilities
+        axes.bar(full, heights, color=CHAIN_COLOURS[0], width=0.8)
+        axes.set(xlabel="number of features", ylabel="probability")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xlim(full[0] - 0.9, full[-1] + 0.9)
+        return figure
+
+    def cooccurrence(self, rows: Any = None, *, max_rows: int = 300) -> Figure:
+        """Heat map of E[ZZ'], rows sorted by the features they have in the reference draw.
+
+        Args:
+            rows: which rows; all by default.
+            max_rows: more rows than this are thinned evenly.
+        """
+        posterior = self._posterior
+        rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
+        if rows.size > max_rows:
+            rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
+        z = posterior.reference_draw()["z"][rows]
+        order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
+        shared = posterior.cooccurrence(_ids_of(posterior.data, rows[order]))
+        figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
+        picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
+        bare(axes)
+        axes.set(xlabel="rows, sorted by features", ylabel="rows, in the same order")
+        figure.colorbar(picture, ax=axes, shrink=0.85).set_label("shared features, E[ZZ']")
+        return figure
+
+    def reconstruction(
+        self,
+        rows: Sequence[int] | None = None,
+        *,
+        image_shape: tuple[int, int] | None = None,
+        truth: Any = None,
+    ) -> Figure:
+        """Some rows as observed, beside the posterior mean of the features added up.
+
+        Args:
+            rows: which rows, eight spread over the data by default.
+            image_shape: (height, width) to draw rows as images.
+            truth: (N, D) the complete matrix; adds a line of what the missing cells held.
+        """
+        posterior = self._posterior
+        number = 8 if image_shape else 40
+        places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
+        observed = posterior.data.to_array()[places]
+        lines = {"observed": observed, "reconstructed": posterior.reconstruction(places)}
+        if truth is not None:
+            lines["complete"] = np.asarray(truth, dtype=float)[places]
+        if image_shape is None:
+            return side_by_side(lines)
+        return image_lines(lines, [f"row {row}" for row in places], image_shape)
+
+    def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
+        """Predictions of the missing cells against what they were, with 90 % intervals.
+
+        Args:
+            truth: (N, D) the complete matrix.
+            max_cells: more cells than this are thinned evenly.
+        """
+        rows, columns = self._posterior.data.missing_cells()
+        if rows.size > max_cells:
+            some = _spread(rows.size, max_cells)
+            rows, columns = rows[some], columns[some]
+        names = _ids_of_cells(self._posterior.data, rows, columns)
+        prediction = self._posterior.predict(names, quantiles=(0.05, 0.95))
+        return held_out_picture(np.asarray(truth, dtype=float)[rows, columns], prediction)
+
+
+def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
+    if posterior.is_weighted:
+        return posterior.trace
+    return posterior.quantities()
+
+
+def _spread(size: int, number: int) -> np.ndarray:
+    return np.unique(np.linspace(0, size - 1, min(number, size)).astype(int))
+
+
+def _ids_of(data: Any, rows: np.ndarray) -> Any:
+    return rows if data.row_names is None else data.row_names[rows]
+
+
+def _ids_of_cells(data: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
+    names = data.column_names
+    return _ids_of(data, rows), columns if names is None else names[columns]

@@ -1,0 +1,80 @@
+"""Colours, and figures outside pyplot's list of open ones."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+INK = "#1f2933"
+MUTED = "#7b8794"
+GRID = "#e4e7eb"
+CHAIN_COLOURS = ("#2f6db5", "#d9822b", "#3a9d6e", "#b5467b", "#7a5fc0", "#8a6d3b")
+SIGNED = ("#1d4e89", "#7fb0dd", "#ffffff", "#f4b678", "#b3541e")
+SEQUENTIAL = ("#ffffff", "#cfe1f2", "#7fb0dd", "#2f6db5", "#123a66")
+
+
+def figure_of(num_rows: int, num_columns: int, *, width: float, height: float) -> tuple[Any, list]:
+    """A figure outside pyplot's list of open ones, and its axes row by row."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+
+    layout = ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.08)
+    figure = Figure(figsize=(width, height), layout=layout, facecolor="white")
+    FigureCanvasAgg(figure)
+    grid = figure.subplots(num_rows, num_columns, squeeze=False)
+    axes = list(grid.ravel())
+    for each in axes:
+        each.spines[["top", "right"]].set_visible(False)
+        each.spines[["left", "bottom"]].set_color(MUTED)
+        each.tick_params(colors=MUTED, labelcolor=INK, labelsize=8)
+        each.xaxis.label.set(color=INK, fontsize=9)
+        each.yaxis.label.set(color=INK, fontsize=9)
+        each.title.set(color=INK, fontsize=9)
+    return figure, axes
+
+
+def bare(axes: Any) -> None:
+    """Takes the ticks away and leaves a light frame."""
+    axes.set(xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(True)
+        spine.set_color(GRID)
+
+
+def empty(words: str) -> Figure:
+    """A figure that says why there is nothing to show."""
+    figure, (axes,) = figure_of(1, 1, width=4, height=1)
+    axes.set_axis_off()
+    axes.text(0.5, 0.5, words, ha="center", va="center", color=MUTED, fontsize=10)
+    return figure
+
+
+def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Any:
+    """A map through the given colours; missing values get a colour of their own."""
+    from matplotlib.colors import LinearSegmentedColormap
+
+    return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad=missing)
+
+
+def colour_scale(values: np.ndarray) -> dict[str, Any]:
+    """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
+    finite = values[np.isfinite(values)]
+    low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)
+    if low < -0.15 * max(high, 1e-12):
+        bound = float(np.quantile(np.abs(finite), 0.995)) or 1.0
+        return {"cmap": colours(SIGNED), "vmin": -bound, "vmax": bound}
+    return {"cmap": colours(SEQUENTIAL), "vmin": 0.0, "vmax": high or 1.0}
+
+
+def png(figure: Figure, *, dots_per_inch: int = 150) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    file = io.BytesIO()
+    figure.savefig(file, format="png", dpi=dots_per_inch)
+    return file.getvalue()
