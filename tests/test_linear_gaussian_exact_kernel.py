@@ -43,7 +43,7 @@ def conditionals(prior, *, bias=False):
         gram, cross = gaussian.gram_statistics(z, x)
         posterior = gaussian.row_posterior(gram, cross, scales.ratio)
         posterior = gaussian.remove_row(posterior, old, x[row])
-        conditional = row_prior(prior, jnp.diagonal(gram) - old, NUM_ROWS, bias=bias)
+        conditional = row_prior(prior, jnp.diagonal(gram) - old, NUM_ROWS, num_fixed=int(bias))
         own = z[row] & conditional.free
         fit = feature_rows.row_fit(posterior, z[row] & ~own, x[row], None)
         extra = jnp.sum(own) / scales.ratio

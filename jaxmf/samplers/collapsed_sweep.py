@@ -58,7 +58,7 @@ def collapsed_sweep(
     *,
     prior: FeaturePrior,
     scales: Scales,
-    bias: bool = False,
+    num_fixed: int = 0,
     whole_rows: bool = False,
     num_rows: Array | None = None,
 ) -> tuple[Array, Array, Array]:
@@ -76,7 +76,8 @@ def collapsed_sweep(
       observed: (N, D) bool, or None when nothing is missing.
       prior: of Z.
       scales: noise and feature scale.
-      bias: whether slot 0 is an always-on feature.
+      num_fixed: the first so many slots hold features that are given, such as an always-on one:
+        they are part of the likelihood and never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others are left as they are and must have no features.
@@ -108,8 +109,8 @@ def collapsed_sweep(
                 (draws, seen, here),
             )
             return _update_row(
-                drawn, row_seen, row_here, index, block, prior=prior, scales=scales, bias=bias,
-                num_rows=present.astype(x.dtype), draw_row=draw_row,
+                drawn, row_seen, row_here, index, block, prior=prior, scales=scales,
+                num_fixed=num_fixed, num_rows=present.astype(x.dtype), draw_row=draw_row,
             )  # fmt: skip
 
         after = jax.lax.fori_loop(
@@ -147,7 +148,7 @@ def _update_row(
     *,
     prior: FeaturePrior,
     scales: Scales,
-    bias: bool,
+    num_fixed: int,
     num_rows: Array,
     draw_row: Callable[..., Setting],
 ) -> _Block:
@@ -156,7 +157,7 @@ def _update_row(
     x_old = jax.lax.dynamic_index_in_dim(block.x, index, keepdims=False)
     leaving = (z_old & here).astype(x_old.dtype)
     counts = block.counts - leaving
-    conditional = row_prior(prior, counts, num_rows, bias=bias)
+    conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
     conditional = conditional._replace(movable=conditional.movable & here)
     # slots without ones are put back to the prior exactly, so rounding cannot gather there
     posterior = gaussian.reset_slots(

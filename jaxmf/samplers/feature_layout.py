@@ -56,17 +56,18 @@ class RowPrior(NamedTuple):
     free: Array
 
 
-def row_prior(prior: FeaturePrior, counts: Array, num_rows: Array | int, *, bias: bool) -> RowPrior:
+def row_prior(
+    prior: FeaturePrior, counts: Array, num_rows: Array | int, *, num_fixed: int
+) -> RowPrior:
     """The prior of a row, given the counts (K,) float of the other rows.
 
-    With `bias`, slot 0 is the always-on feature: neither movable nor free.
+    The first `num_fixed` slots hold features that are given: neither movable nor free.
     """
-    start = 1 if bias else 0
-    exists = prior.exists(counts[start:])
-    log_odds = prior.log_odds(counts[start:], num_rows).astype(counts.dtype)
-    fixed = jnp.zeros((start,), bool)
+    exists = prior.exists(counts[num_fixed:])
+    log_odds = prior.log_odds(counts[num_fixed:], num_rows).astype(counts.dtype)
+    fixed = jnp.zeros((num_fixed,), bool)
     return RowPrior(
-        log_odds=jnp.concatenate([jnp.zeros((start,), counts.dtype), log_odds]),
+        log_odds=jnp.concatenate([jnp.zeros((num_fixed,), counts.dtype), log_odds]),
         rate=jnp.asarray(prior.new_rate(num_rows), counts.dtype),
         movable=jnp.concatenate([fixed, exists]),
         free=jnp.concatenate([fixed, ~exists]),

@@ -28,7 +28,7 @@ def parallel_sweep(
     *,
     prior: FeaturePrior,
     scales: Scales,
-    bias: bool = False,
+    num_fixed: int = 0,
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once; p(Z, missing cells | observed cells, scales) stays invariant.
 
@@ -43,9 +43,19 @@ def parallel_sweep(
         lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
     )(jnp.arange(num_rows))
     z = _draw_all_bits(
-        jax.random.fold_in(key, 2), draws, z, x, observed, y, prior=prior, scales=scales, bias=bias
+        jax.random.fold_in(key, 2),
+        draws,
+        z,
+        x,
+        observed,
+        y,
+        prior=prior,
+        scales=scales,
+        num_fixed=num_fixed,
     )
-    return _draw_own_features(draws, z, x, observed, y, prior=prior, scales=scales, bias=bias)
+    return _draw_own_features(
+        draws, z, x, observed, y, prior=prior, scales=scales, num_fixed=num_fixed
+    )
 
 
 def draw_features(key: Key, gram: Array, cross: Array, scales: Scales) -> Array:
@@ -90,12 +100,12 @@ def _draw_all_bits(
     *,
     prior: FeaturePrior,
     scales: Scales,
-    bias: bool,
+    num_fixed: int,
 ) -> Array:
     """The bits of all rows given Y, each row in its own order, no column left empty."""
     num_rows = jnp.asarray(z.shape[0], x.dtype)
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
-    movable = row_prior(prior, counts, num_rows, bias=bias).movable
+    movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
     log_odds = _draw_log_odds(key, prior, counts, num_rows)
     slope, curvature = _slopes(z, x, observed, y)
     threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
@@ -120,7 +130,7 @@ def _draw_all_bits(
         flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
         here = jnp.arange(z.shape[1]) == k[:, None]
         changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
-        after = row_prior(prior, counts + changes, num_rows, bias=bias).movable
+        after = row_prior(prior, counts + changes, num_rows, num_fixed=num_fixed).movable
         refused = movable & ~after
         flip = flip & ~refused[k]
         column = jax.vmap(lambda matrix, k: matrix[k], in_axes=(by_row, 0))(curvature, k)
@@ -143,13 +153,13 @@ def _draw_own_features(
     *,
     prior: FeaturePrior,
     scales: Scales,
-    bias: bool,
+    num_fixed: int,
 ) -> tuple[Array, Array, Array]:
     """Every row's own features and missing cells, given Y of the features that others share."""
     num_rows, num_slots = z.shape
     # `exists` without any one row: a column with a single one is free without it
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
-    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, bias=bias)
+    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=num_fixed)
     shared = z & ~conditional.free
     fitted = shared.astype(x.dtype) @ y
     error = x - fitted if observed is None else jnp.where(observed, x - fitted, 0)

@@ -338,7 +338,7 @@ def rejuvenate(
         data.observed,
         prior=model.prior(particle),
         scales=particle.scales,
-        bias=model.bias,
+        num_fixed=model.first_slot(),
         num_rows=row + 1,
     )
     z = _without_gaps(model, z)
@@ -393,7 +393,7 @@ def temper(
 def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
-    return row_prior(model.prior(particle), particle.counts, num_rows, bias=model.bias)
+    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=model.first_slot())
 
 
 def _always_on(model: Any, particle: Particle) -> Array:

@@ -327,7 +327,7 @@ class LinearGaussianIBP:
             draw["z"],
             scales(draw),
             new_data,
-            bias=self.bias,
+            num_fixed=self.first_slot(),
         )
         return law, rows
 
@@ -460,7 +460,7 @@ def update_features(
         data.observed,
         prior=model.prior(state),
         scales=Scales(noise=state.noise_scale, feature=state.feature_scale * scale_factor),
-        bias=model.bias,
+        num_fixed=model.first_slot(),
     )
     state = state._replace(z=z, x=None if state.x is None else x)
     return state, Info(overflow={"features": overflow})

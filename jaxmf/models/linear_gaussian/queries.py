@@ -189,12 +189,12 @@ def draw_new_rows(
     scales: Scales,
     new_data: Dense,
     *,
-    bias: bool,
+    num_fixed: int,
 ) -> NewRow:
     """`draw_new_row` for every row of `new_data`, each as the customer after the N of Z (N, K)."""
     counts = jnp.sum(z, axis=0, dtype=new_data.values.dtype)
-    conditional = row_prior(prior, counts, z.shape[0] + 1, bias=bias)
-    always_on = (jnp.arange(z.shape[1]) == 0) & bias
+    conditional = row_prior(prior, counts, z.shape[0] + 1, num_fixed=num_fixed)
+    always_on = jnp.arange(z.shape[1]) < num_fixed
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     return jax.lax.map(
         lambda row: draw_new_row(
