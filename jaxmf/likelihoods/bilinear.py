@@ -1,0 +1,240 @@
+"""The bilinear likelihood X = U W V' + noise with its weights summed out.
+
+U (I, K) and V (J, L) are binary, the entries of W independent N(w0, s_W^2), of the noise
+N(0, s_X^2). With r = s_X^2 / s_W^2 and the eigendecompositions U'U = P diag(t) P' and
+V'V = Q diag(s) Q', the entries of P'WQ are independent given X: precision (t_k s_l + r) / s_X^2.
+So everything costs O(K^3 + L^3) beyond the products U'U, V'V and U'XV, and no matrix over pairs of
+features is ever made. X must be complete: missing cells imputed.
+
+Free slots of U and V are columns of zeros: they have eigenvalue 0, keep the prior, and drop out of
+the likelihood by themselves.
+
+`weight_mean` is w0: a number, (K, L), or anything that broadcasts to (K, L).
+
+Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.1, whose (theta V'V (x) U'U + phi I) is
+solved here in its eigenbasis; theta = 1 / s_X^2, phi = 1 / s_W^2.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.likelihoods import gaussian
+from jaxmf.types import Array, Key
+
+
+class WeightLaw(NamedTuple):
+    """The law of W given U, V and X, up to the noise variance.
+
+    Attributes:
+      mean: (K, L) float, of W.
+      row_vectors: (K, K) float, P, the eigenvectors of U'U in its columns.
+      row_values: (K,) float, t.
+      column_vectors: (L, L) float, Q, those of V'V.
+      column_values: (L,) float, s.
+      ratio: () float, r; the entry (k, l) of P'WQ has variance s_X^2 / (t_k s_l + r).
+    """
+
+    mean: Array
+    row_vectors: Array
+    row_values: Array
+    column_vectors: Array
+    column_values: Array
+    ratio: Array
+
+
+class Spectrum(NamedTuple):
+    """What the collapsed likelihood needs to be evaluated at any two scales in O(K L).
+
+    Attributes:
+      eigenvalues: (K, L) float, t_k s_l.
+      projections: (K, L) float, squared entries of P'U'(X - U w0 V')VQ.
+      total: () float, sum of squares of X - U w0 V'.
+      num_cells: () float.
+    """
+
+    eigenvalues: Array
+    projections: Array
+    total: Array
+    num_cells: Array
+
+
+class _Statistics(NamedTuple):
+    """U'U (K, K), V'V (L, L) and U'XV (K, L)."""
+
+    row_gram: Array
+    column_gram: Array
+    cross: Array
+
+
+def _statistics(u: Array, v: Array, x: Array) -> _Statistics:
+    row_gram, cross = gaussian.gram_statistics(u, x)
+    v_float = v.astype(x.dtype)
+    return _Statistics(row_gram, v_float.T @ v_float, cross @ v_float)
+
+
+def _whole_mean(weight_mean: Array | float, like: Array) -> Array:
+    return jnp.broadcast_to(jnp.asarray(weight_mean, like.dtype), like.shape)
+
+
+def weight_law(
+    u: Array,
+    v: Array,
+    x: Array,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float = 0.0,
+) -> WeightLaw:
+    """The law of W given U, V and complete X.
+
+    vec W ~ N(w0 + (V'V (x) U'U + r I)^-1 vec U'(X - U w0 V')V, s_X^2 (V'V (x) U'U + r I)^-1).
+
+    Args:
+      u: (I, K) bool, or float.
+      v: (J, L) bool, or float.
+      x: (I, J) float.
+      noise_scale: () float, s_X.
+      weight_scale: () float, s_W.
+      weight_mean: w0.
+
+    Returns:
+      WeightLaw.
+    """
+    row_gram, column_gram, cross = _statistics(u, v, x)
+    centre = _whole_mean(weight_mean, cross)
+    row_values, row_vectors = jnp.linalg.eigh(row_gram)
+    column_values, column_vectors = jnp.linalg.eigh(column_gram)
+    row_values, column_values = jnp.maximum(row_values, 0), jnp.maximum(column_values, 0)
+    ratio = jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype)
+    gap = row_vectors.T @ (cross - row_gram @ centre @ column_gram) @ column_vectors
+    change = gap / (row_values[:, None] * column_values + ratio)
+    return WeightLaw(
+        mean=centre + row_vectors @ change @ column_vectors.T,
+        row_vectors=row_vectors,
+        row_values=row_values,
+        column_vectors=column_vectors,
+        column_values=column_values,
+        ratio=ratio,
+    )
+
+
+def sample_weights(key: Key, law: WeightLaw, noise_scale: Array) -> Array:
+    """W (K, L) from its law; weights of free slots come from the prior.
+
+    The normals are drawn over slots, one vector a row feature, so that the draw does not depend on
+    the capacity of either side.
+    """
+    num_rows, num_columns = law.mean.shape
+    normals = jax.vmap(
+        lambda slot: jax.random.normal(
+            jax.random.fold_in(key, slot), (num_columns,), law.mean.dtype
+        )
+    )(jnp.arange(num_rows))
+    turned = law.row_vectors.T @ normals @ law.column_vectors
+    deviation = noise_scale / jnp.sqrt(law.row_values[:, None] * law.column_values + law.ratio)
+    return law.mean + law.row_vectors @ (turned * deviation) @ law.column_vectors.T
+
+
+def draw_weights(
+    key: Key,
+    u: Array,
+    v: Array,
+    x: Array,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float = 0.0,
+) -> Array:
+    """W (K, L) given U, V and complete X; `weight_law` says from which law.
+
+    Args:
+      key: typed PRNG key.
+      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_law`.
+    """
+    law = weight_law(
+        u, v, x, noise_scale=noise_scale, weight_scale=weight_scale, weight_mean=weight_mean
+    )
+    return sample_weights(key, law, noise_scale)
+
+
+def cell_moments(
+    law: WeightLaw, u_rows: Array, v_rows: Array, noise_scale: Array
+) -> tuple[Array, Array]:
+    """Predictive mean and variance of cells, W summed out.
+
+    A cell with features u, v is N(u E[W] v', s_X^2 (1 + sum_kl (uP)_k^2 (vQ)_l^2 / (t_k s_l + r))).
+
+    Args:
+      law: of W.
+      u_rows: (M, K) bool or float, the features of the row of each cell.
+      v_rows: (M, L) bool or float, the features of its column.
+      noise_scale: () float, s_X.
+
+    Returns:
+      mean (M,) and variance (M,), the noise included.
+    """
+    u_rows, v_rows = u_rows.astype(law.mean.dtype), v_rows.astype(law.mean.dtype)
+    mean = jnp.sum((u_rows @ law.mean) * v_rows, axis=1)
+    u_squares = (u_rows @ law.row_vectors) ** 2
+    v_squares = (v_rows @ law.column_vectors) ** 2
+    spread = 1 / (law.row_values[:, None] * law.column_values + law.ratio)
+    inflation = jnp.sum((u_squares @ spread) * v_squares, axis=1)
+    return mean, noise_scale**2 * (1 + inflation)
+
+
+def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) -> Spectrum:
+    """The statistics of the collapsed likelihood, which do not depend on the scales.
+
+    Args:
+      u, v, x, weight_mean: as in `weight_law`.
+    """
+    row_gram, column_gram, cross = _statistics(u, v, x)
+    centre = _whole_mean(weight_mean, cross)
+    fitted = row_gram @ centre @ column_gram
+    row_values, row_vectors = jnp.linalg.eigh(row_gram)
+    column_values, column_vectors = jnp.linalg.eigh(column_gram)
+    return Spectrum(
+        eigenvalues=jnp.maximum(row_values, 0)[:, None] * jnp.maximum(column_values, 0),
+        projections=(row_vectors.T @ (cross - fitted) @ column_vectors) ** 2,
+        total=jnp.sum(x**2) - jnp.sum((2 * cross - fitted) * centre),
+        num_cells=jnp.asarray(x.size, x.dtype),
+    )
+
+
+def log_marginal_of_spectrum(
+    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array
+) -> Array:
+    """log p(X | U, V) from its statistics, () float, in O(K L): for updates of the two scales.
+
+    X has covariance s_X^2 I + s_W^2 VV' (x) UU', with eigenvalues s_X^2 + s_W^2 t_k s_l.
+    """
+    noise_variance = noise_scale**2
+    ratio = noise_variance / weight_scale**2
+    log_determinant = statistics.num_cells * jnp.log(2 * jnp.pi * noise_variance) + jnp.sum(
+        jnp.log1p(statistics.eigenvalues / ratio)
+    )
+    explained = jnp.sum(statistics.projections / (statistics.eigenvalues + ratio))
+    return -0.5 * (log_determinant + (statistics.total - explained) / noise_variance)
+
+
+def log_marginal(
+    u: Array,
+    v: Array,
+    x: Array,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float = 0.0,
+) -> Array:
+    """log p(X | U, V) with W summed out, () float.
+
+    Args:
+      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_law`.
+    """
+    return log_marginal_of_spectrum(
+        spectrum(u, v, x, weight_mean=weight_mean),
+        noise_scale=noise_scale,
+        weight_scale=weight_scale,
+    )
