@@ -92,8 +92,8 @@ def weight_law(
     vec W ~ N(w0 + (V'V (x) U'U + r I)^-1 vec U'(X - U w0 V')V, s_X^2 (V'V (x) U'U + r I)^-1).
 
     Args:
-      u: (I, K) bool, or float.
-      v: (J, L) bool, or float.
+      u: (I, K) bool.
+      v: (J, L) bool.
       x: (I, J) float.
       noise_scale: () float, s_X.
       weight_scale: () float, s_W.

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
+from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
@@ -237,31 +237,54 @@ def new_feature_log_weights(
     """
     dtype = squared_error.dtype
     number = jnp.arange(num_candidates, dtype=dtype)
-    possible = rate > 0
-    log_rate = jnp.log(jnp.where(possible, rate, 1))
-    log_poisson = number * log_rate - gammaln(number + 1)
-    log_poisson = jnp.where(possible | (number == 0), log_poisson, -jnp.inf)
+    log_poisson, log_tail = log_poisson_terms(jnp.asarray(rate, dtype), num_candidates)
     inflated = 1 + inflation[..., None] + number / ratio
     log_weights = (
         jnp.asarray(log_prior, dtype)[..., None]
         + log_poisson
         + log_normal_row(squared_error[..., None], inflated, num_observed, noise_variance)
     )
-    # beyond the last candidate the likelihood is at most its maximum over v >= v_last, and the
-    # Poisson terms fall at least geometrically
+    # beyond the last candidate the likelihood is at most its maximum over v >= v_last
     last = 1 + inflation + num_candidates / ratio
     best = jnp.maximum(last, squared_error / (jnp.maximum(num_observed, 1) * noise_variance))
-    decay = rate / (num_candidates + 1)
     log_beyond = (
-        log_prior
-        + num_candidates * log_rate
-        - gammaln(jnp.asarray(num_candidates + 1, dtype))
-        - jnp.log1p(-jnp.minimum(decay, 0.99))
-        + log_normal_row(squared_error, best, num_observed, noise_variance)
+        log_prior + log_tail + log_normal_row(squared_error, best, num_observed, noise_variance)
     )
-    beyond = jax.scipy.special.logsumexp(log_beyond) - jax.scipy.special.logsumexp(log_weights)
-    negligible = (beyond < jnp.log(jnp.finfo(dtype).eps)) & (decay < 0.99)
-    return log_weights, possible & ~negligible
+    return log_weights, cut_off(logsumexp(log_beyond), logsumexp(log_weights), rate, num_candidates)
+
+
+def log_poisson_terms(rate: Array, num_candidates: int) -> tuple[Array, Array]:
+    """Log of rate^j / j! for j = 0 ... num_candidates - 1, and of a bound of the sum of the rest.
+
+    The rest falls at least geometrically, which bounds it where `cut_off` finds that it does.
+    """
+    number = jnp.arange(num_candidates, dtype=rate.dtype)
+    possible = rate > 0
+    log_rate = jnp.log(jnp.where(possible, rate, 1))
+    terms = number * log_rate - gammaln(number + 1)
+    decay = rate / (num_candidates + 1)
+    log_tail = (
+        num_candidates * log_rate
+        - gammaln(jnp.asarray(num_candidates + 1, rate.dtype))
+        - jnp.log1p(-jnp.minimum(decay, 0.99))
+    )
+    return (
+        jnp.where(possible | (number == 0), terms, -jnp.inf),
+        jnp.where(possible, log_tail, -jnp.inf),
+    )
+
+
+def cut_off(log_beyond: Array, log_total: Array, rate: Array, num_candidates: int) -> Array:
+    """() bool, whether the bound on what lies beyond the last candidate is more than rounding.
+
+    Args:
+      log_beyond: () float, with the tail of `log_poisson_terms` in it.
+      log_total: () float, of the candidates.
+      rate: () float, the Poisson rate.
+      num_candidates: how many there are.
+    """
+    negligible = log_beyond - log_total < jnp.log(jnp.finfo(log_total.dtype).eps)
+    return (rate > 0) & ~(negligible & (rate < 0.99 * (num_candidates + 1)))
 
 
 def draw_index(uniform: Array, log_weights: Array) -> Array:
