@@ -225,7 +225,9 @@ def _prepare(
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     registry.check_options(entry, method, options, verb)
-    return as_container(data, entry.container), entry.builder(model, method)
+    container = as_container(data, entry.container)
+    registry.check_data(model, container, "data")
+    return container, entry.builder(model, method)
 
 
 def _count(name: str, value: Any, least: int) -> int:

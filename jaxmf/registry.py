@@ -116,6 +116,21 @@ def check_method(entry: Entry, method: str) -> None:
         raise ValueError(f"{entry.model.__name__} has no method {method!r}; use {verbs}")
 
 
+def check_data(model: Any, data: Any, name: str) -> None:
+    """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
+
+    Args:
+        model: calls its method `check_data(data, name)` where it has one.
+        data: the container.
+        name: what the user calls it, for the message.
+    Raises:
+        ValueError: from the model.
+    """
+    check = getattr(model, "check_data", None)
+    if check is not None:
+        check(data, name)
+
+
 def model_settings(entry: Entry) -> list[Setting]:
     """The settings of a model, in the order of its constructor, and what they are by default."""
     settings = _settings_of(entry.model)

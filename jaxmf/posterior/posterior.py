@@ -14,6 +14,7 @@ import numpy as np
 from jaxmf import diagnostics, registry, settings
 from jaxmf.diagnostics import HeldOutScore, Summary
 from jaxmf.posterior import prediction
+from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Prediction
 
 if TYPE_CHECKING:
@@ -369,7 +370,12 @@ class Posterior:
             key = jax.random.key(seed)
             blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
         mixture = prediction.gather(
-            blocks, weights, num_cells=where[0].size, num_draws=num_draws, seed=seed
+            blocks,
+            weights,
+            num_cells=where[0].size,
+            num_draws=num_draws,
+            seed=seed,
+            law=cell_law(self.model),
         )
         row_names, column_names = target.row_names, target.column_names
         return Prediction(
@@ -460,6 +466,7 @@ class Posterior:
             raise ValueError(
                 f"{name} has {target.num_columns} columns, the data has {self.data.num_columns}"
             )
+        registry.check_data(self.model, target, name)
         return target
 
     # --- going on, writing, showing --------------------------------------------------------------

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_NUMBERS = 2**24
@@ -107,8 +108,9 @@ def gather(
     num_cells: int,
     num_draws: int | None,
     seed: int,
+    law: CellLaw = CELL_LAWS["normal"],
 ) -> Mixture:
-    """Mix conditional normals over posterior draws.
+    """Mix the conditional laws of cells over posterior draws.
 
     Args:
         blocks: yields (which draws, means (B, M), variances (B, M)).
@@ -116,6 +118,7 @@ def gather(
         num_cells: M.
         num_draws: predictive draws kept for each cell; None chooses from the memory there is.
         seed: of the conditional draws.
+        law: of a cell given a draw.
     Returns:
         The mixture.
     """
@@ -140,8 +143,7 @@ def gather(
                 square += weight * step * (m - mean)
                 variance += weight * v
             if count:
-                noise = generator.standard_normal((count, num_cells), dtype=np.float32)
-                draws[filled : filled + count] = m + np.sqrt(v) * noise
+                draws[filled : filled + count] = law.draw(generator, m, v, int(count))
                 filled += count
     return Mixture(mean=mean, variance=variance + square, draws=draws)
 
@@ -166,7 +168,7 @@ def _log_density_of_draws(
     model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
 ) -> Any:
     mean, variance = _cells_of_draws(model, draws, data, rows, columns)
-    return -0.5 * (jnp.log(2 * jnp.pi * variance) + (values - mean) ** 2 / variance)
+    return cell_law(model).log_density(values, mean, variance)
 
 
 def over_draws(
@@ -195,7 +197,8 @@ def over_draws(
 
 def numbers_of_draw(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
     """Roughly how many numbers one draw needs on the device while cells are predicted."""
-    capacity = max((values.shape[-1] for values in draws.values() if values.ndim > 1), default=1)
+    slots = {"z": draws["z"]} if "z" in draws else draws
+    capacity = max((values.shape[-1] for values in slots.values() if values.ndim > 1), default=1)
     own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
     return own + data.num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
 

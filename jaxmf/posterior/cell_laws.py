@@ -1,0 +1,64 @@
+"""The law of one cell given one draw: its log density, and draws from it.
+
+A model names its law by the attribute `cell_law`; a model without it has normal cells. What a
+model predicts for a cell is a mean and a variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+
+class CellLaw(NamedTuple):
+    """A family of laws of one number, given by mean and variance.
+
+    Attributes:
+        log_density: (values, mean, variance) -> log density, arrays of one shape.
+        draw: (generator, mean, variance, number) -> (number, M) float32, for means (M,); on the
+            host.
+    """
+
+    log_density: Callable[[Any, Any, Any], Any]
+    draw: Callable[[np.random.Generator, np.ndarray, np.ndarray, int], np.ndarray]
+
+
+def _log_normal(values: Any, mean: Any, variance: Any) -> Any:
+    return -0.5 * (jnp.log(2 * jnp.pi * variance) + (values - mean) ** 2 / variance)
+
+
+def _draw_normal(
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+) -> np.ndarray:
+    noise = generator.standard_normal((number, mean.size), dtype=np.float32)
+    return (mean + np.sqrt(variance) * noise).astype(np.float32)
+
+
+def _log_bernoulli(values: Any, mean: Any, variance: Any) -> Any:
+    del variance
+    tiny = jnp.finfo(mean.dtype).tiny
+    log_one = jnp.log(jnp.maximum(mean, tiny))
+    log_zero = jnp.log(jnp.maximum(1 - mean, tiny))
+    inside = jnp.where(values == 1, log_one, log_zero)
+    return jnp.where((values == 0) | (values == 1), inside, -jnp.inf)
+
+
+def _draw_bernoulli(
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+) -> np.ndarray:
+    del variance
+    return (generator.random((number, mean.size), dtype=np.float32) < mean).astype(np.float32)
+
+
+CELL_LAWS = {
+    "normal": CellLaw(_log_normal, _draw_normal),
+    "bernoulli": CellLaw(_log_bernoulli, _draw_bernoulli),
+}
+
+
+def cell_law(model: Any) -> CellLaw:
+    """The law of a model's cells."""
+    return CELL_LAWS[getattr(model, "cell_law", "normal")]
