@@ -265,7 +265,7 @@ def test_a_parallel_sweep_without_drawn_probabilities_is_caught(monkeypatch):
     def twin(key, prior, counts, num_rows):
         return prior.log_odds(counts, num_rows + 1)
 
-    monkeypatch.setattr(parallel, "_draw_log_odds", twin)
+    monkeypatch.setattr(parallel, "draw_log_odds", twin)
     model = LinearGaussianIBP(**FIXED)
     must_fail(Setup(model, False), sweep_kernel(model, "parallel"), **LONGER)
 

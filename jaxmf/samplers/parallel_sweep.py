@@ -42,7 +42,7 @@ def parallel_sweep(
     draws = jax.vmap(
         lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
     )(jnp.arange(num_rows))
-    z = _draw_all_bits(
+    z = draw_all_bits(
         jax.random.fold_in(key, 2),
         draws,
         z,
@@ -68,7 +68,7 @@ def draw_features(key: Key, gram: Array, cross: Array, scales: Scales) -> Array:
     return solve(factor, half, lower=True, trans=1)
 
 
-def _draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array) -> Array:
+def draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array) -> Array:
     """Log odds (K,) of the probabilities of the features, given their columns."""
     first, second = prior.probability_parameters(counts, num_rows)
 
@@ -90,7 +90,7 @@ def _slopes(z: Array, x: Array, observed: Array | None, y: Array) -> tuple[Array
     return (error * seen) @ y.T, jnp.einsum("nd,kd,ld->nkl", seen, y, y)
 
 
-def _draw_all_bits(
+def draw_all_bits(
     key: Key,
     draws: RowDraws,
     z: Array,
@@ -106,7 +106,7 @@ def _draw_all_bits(
     num_rows = jnp.asarray(z.shape[0], x.dtype)
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    log_odds = _draw_log_odds(key, prior, counts, num_rows)
+    log_odds = draw_log_odds(key, prior, counts, num_rows)
     slope, curvature = _slopes(z, x, observed, y)
     threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
