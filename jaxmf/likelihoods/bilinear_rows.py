@@ -1,0 +1,213 @@
+"""The bilinear likelihood row by row: X = U W V' + noise, W summed out, V given.
+
+With V'V = Q diag(s) Q' the columns of B = V Q diag(s)^-1/2 are orthonormal, and X B has L columns
+that are independent given U: column l is a linear-Gaussian feature model of its own with weights
+(WQ)_kl sqrt(s_l), of variance s_W^2 s_l. What of X lies outside B is noise, whatever U. So rows
+come and go as in `gaussian`, with one (M, mu) for each of the L turned columns: q_l = s_W^2 s_l /
+s_X^2 takes the place of 1/r, and turned columns of strength q_l = 0 (free slots of V, or columns
+that depend on others) drop out by themselves. A row of U costs O(L K^2), whatever I and J.
+
+Where cells of a row are missing, its turned columns are no longer independent: with B_o the
+observed rows of B and D = diag(z M_l z), the observed cells are N(B_o mu'z', s_X^2 (I + B_o D
+B_o')), whose density takes an elimination of an (L, L) matrix.
+
+Arrays over turned columns have them on their last axis.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.types import Array
+
+_COLUMNS_A_PIECE = 4096
+
+
+class Turned(NamedTuple):
+    """The columns that X is turned into, given V.
+
+    Attributes:
+      basis: (J, L) float, B; zero where there is no strength.
+      vectors: (L, L) float, Q.
+      strength: (L,) float, q.
+      prior_mean: (K, L) float, of the weights (WQ)_kl sqrt(s_l).
+    """
+
+    basis: Array
+    vectors: Array
+    strength: Array
+    prior_mean: Array
+
+
+class TurnedPosterior(NamedTuple):
+    """The law of the weights of every turned column given U and X, up to the noise variance.
+
+    Attributes:
+      spread: (K, K, L) float, M_l = (U'U + I / q_l)^-1.
+      mean: (K, L) float, mu.
+    """
+
+    spread: Array
+    mean: Array
+
+
+def turn(
+    v: Array,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float,
+    num_slots: int,
+) -> Turned:
+    """The columns that X is turned into.
+
+    Args:
+      v: (J, L) bool.
+      noise_scale: () float.
+      weight_scale: () float.
+      weight_mean: broadcasts to (K, L).
+      num_slots: K.
+    """
+    dtype = jnp.result_type(noise_scale, weight_scale)
+    v_float = v.astype(dtype)
+    num_turned = v.shape[1]
+    values, vectors = jnp.linalg.eigh(v_float.T @ v_float)
+    # below this an eigenvalue is the rounding of a zero
+    kept = values > num_turned * jnp.finfo(dtype).eps * jnp.max(values, initial=0)
+    length = jnp.sqrt(jnp.where(kept, values, 0))
+    mean = jnp.broadcast_to(jnp.asarray(weight_mean, dtype), (num_slots, num_turned))
+    return Turned(
+        basis=(v_float @ vectors) * jnp.where(kept, 1 / jnp.where(kept, length, 1), 0),
+        vectors=vectors,
+        strength=(weight_scale / noise_scale) ** 2 * length**2,
+        prior_mean=(mean @ vectors) * length,
+    )
+
+
+def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosterior:
+    """(M, mu) by Cholesky decompositions, from U'U (K, K) and U'XB (K, L).
+
+    M_l = q_l (I + q_l U'U)^-1, which a strength of zero leaves defined.
+    """
+    identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
+    strength = turned.strength[:, None, None]
+    factor = jnp.linalg.cholesky(identity + strength * gram)
+    inverse = jax.vmap(lambda one: jax.scipy.linalg.cho_solve((one, True), identity))(factor)
+    spread = jnp.moveaxis(strength * inverse, 0, -1)
+    error = cross - gram @ turned.prior_mean
+    return TurnedPosterior(spread, turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error))
+
+
+def reach_of(spread: Array, z: Array) -> Array:
+    """M_l z (K, L), as a sum of products that can be fused with what stands around it."""
+    return jnp.sum(spread * z[:, None], axis=1)
+
+
+def remove_row(
+    posterior: TurnedPosterior, z: Array, alone: Array, x: Array, turned: Turned
+) -> TurnedPosterior:
+    """(M, mu) after a row with features z (K,) float and turned cells x (L,) has gone.
+
+    The features that this row alone has, `alone` (K,) float, are summed out of the row first: the
+    others then see it with noise 1 + n q_l. So nothing is divided by the small number that is left
+    of such a feature, and its slot goes back to the prior exactly.
+    """
+    spread, mean = posterior
+    shared = z - alone
+    reach = reach_of(spread, shared)
+    room = 1 + jnp.sum(alone) * turned.strength - shared @ reach
+    gain = reach / room
+    gap = x - shared @ mean - alone @ turned.prior_mean
+    return TurnedPosterior(spread + reach[:, None] * gain, mean - gain * gap)
+
+
+def reset_slots(posterior: TurnedPosterior, free: Array, turned: Turned) -> TurnedPosterior:
+    """(M, mu) with the slots `free` (K,) bool put back to the prior, exactly."""
+    spread, mean = posterior
+    prior = jnp.eye(free.shape[0], dtype=spread.dtype)[:, :, None] * turned.strength
+    return TurnedPosterior(
+        spread=jnp.where((free[:, None] | free)[:, :, None], prior, spread),
+        mean=jnp.where(free[:, None], turned.prior_mean, mean),
+    )
+
+
+def add_row(
+    posterior: TurnedPosterior, z: Array, alone: Array, x: Array, turned: Turned
+) -> TurnedPosterior:
+    """(M, mu) after a row with features z (K,) float and turned cells x (L,) has come.
+
+    `alone` (K,) float are the features of z whose slots are at the prior. The new variance of such
+    a feature, q - q^2 / (1 + h), is written without a difference of large numbers.
+    """
+    spread, mean = posterior
+    shared = z - alone
+    reach_shared = reach_of(spread, shared)
+    inflation_shared = shared @ reach_shared
+    strength, number = turned.strength, jnp.sum(alone)
+    reach = reach_shared + alone[:, None] * strength
+    total = 1 + inflation_shared + number * strength
+    gain = reach / total
+    own = strength * (1 + inflation_shared + (number - 1) * strength) / total
+    diagonal = jnp.diag(alone)[:, :, None] > 0
+    return TurnedPosterior(
+        spread=jnp.where(diagonal, own, spread - reach[:, None] * gain),
+        mean=mean + gain * (x - z @ mean),
+    )
+
+
+def observed_grams(seen: Array, basis: Array) -> Array:
+    """B_o'B_o (R, L, L) of rows with observed cells `seen` (R, J) bool, a piece of B at a time."""
+    num_columns, num_turned = basis.shape
+    size = min(_COLUMNS_A_PIECE, num_columns)
+
+    def add_piece(piece, total):
+        start, first = piece_start(piece, size, num_columns)
+        part = jax.lax.dynamic_slice_in_dim(basis, start, size)
+        part = jnp.where((start + jnp.arange(size) >= first)[:, None], part, 0)
+        pairs = (part[:, :, None] * part[:, None, :]).reshape(size, -1)
+        weight = jax.lax.dynamic_slice_in_dim(seen, start, size, axis=1)
+        return total + weight.astype(basis.dtype) @ pairs
+
+    empty = jnp.zeros((seen.shape[0], num_turned**2), basis.dtype)
+    total = jax.lax.fori_loop(0, -(-num_columns // size), add_piece, empty)
+    return total.reshape(-1, num_turned, num_turned)
+
+
+def log_density(
+    gap: Array, squares: Array, inflation: Array, gram: Array | None, noise_variance: Array
+) -> Array:
+    """log p(observed cells of a row | its features, the other rows), up to a constant.
+
+    Args:
+      gap: (..., L) float, of `RowFit`.
+      squares: (...) float, of `RowFit`.
+      inflation: (..., L) float, the diagonal of D.
+      gram: (L, L) float or None, of `RowFit`.
+      noise_variance: () float.
+
+    Returns:
+      (...) float.
+    """
+    if gram is None:
+        variance = 1 + inflation
+        return -0.5 * jnp.sum(jnp.log(variance) + gap**2 / (noise_variance * variance), axis=-1)
+    # |I + D^1/2 B_o'B_o D^1/2| and what is left of the squares, by elimination without pivots
+    half = jnp.sqrt(jnp.maximum(inflation, 0))
+    num_turned = half.shape[-1]
+    middle = jnp.eye(num_turned, dtype=half.dtype) + half[..., :, None] * gram * half[..., None, :]
+    side = (half * gap)[..., None]
+    below = jnp.concatenate([jnp.swapaxes(side, -1, -2), squares[..., None, None]], axis=-1)
+    matrix = jnp.concatenate([jnp.concatenate([middle, side], axis=-1), below], axis=-2)
+
+    def eliminate(step, carry):
+        matrix, log_determinant = carry
+        line = jax.lax.dynamic_index_in_dim(matrix, step, matrix.ndim - 2, keepdims=False)
+        pivot = jax.lax.dynamic_index_in_dim(line, step, line.ndim - 1, keepdims=True)
+        matrix = matrix - line[..., :, None] * (line / pivot)[..., None, :]
+        return matrix, log_determinant + jnp.log(pivot[..., 0])
+
+    start = (matrix, jnp.zeros(squares.shape, half.dtype))
+    matrix, log_determinant = jax.lax.fori_loop(0, num_turned, eliminate, start)
+    return -0.5 * (log_determinant + matrix[..., -1, -1] / noise_variance)

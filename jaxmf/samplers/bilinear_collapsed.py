@@ -1,0 +1,308 @@
+"""The collapsed Gibbs sweep of binary matrix factorisation: the rows of U, W summed out.
+
+Given V, X turns into L independent linear-Gaussian columns (`likelihoods/bilinear_rows.py`), so a
+row costs O(L K^2) beyond the product of X with the turned columns. The same sweep with X', V and
+U in each other's place updates V. Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1
+to 3.3.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from jaxmf import slots
+from jaxmf.likelihoods import bilinear_rows, gaussian
+from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
+from jaxmf.samplers import bilinear_rows as rows_of_bits
+from jaxmf.samplers import feature_rows
+from jaxmf.samplers.bilinear_rows import CellDraws, ProposalDraws, RowFit
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior, row_draws, row_prior
+from jaxmf.types import Array, Key
+
+_ROWS_A_BLOCK = 128
+
+
+class Plan(NamedTuple):
+    """How a row is drawn; static.
+
+    Whether from all its 2^K settings at once; after the bits one by one, how many proposals of
+    several bits at once; and how many slots hold given features.
+    """
+
+    whole_rows: bool
+    num_proposals: int
+    num_fixed: int
+
+
+class _Draws(NamedTuple):
+    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
+
+    row: RowDraws
+    proposals: ProposalDraws | None
+    cells: CellDraws | None
+
+
+class _Row(NamedTuple):
+    """What a row brings: its turned cells (L,), and what is needed where cells are missing."""
+
+    turned: Array
+    here: Array
+    observed: Array | None
+    gram: Array | None
+
+
+class _Block(NamedTuple):
+    u: Array
+    x: Array | None
+    turned: Array
+    posterior: TurnedPosterior
+    counts: Array
+    overflow: Array
+
+
+def collapsed_bilinear_sweep(
+    key: Key,
+    u: Array,
+    v: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: FeaturePrior,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float = 0.0,
+    num_fixed: int = 0,
+    whole_rows: bool = False,
+    num_proposals: int = 0,
+) -> tuple[Array, Array, Array]:
+    """One pass over the rows of U; p(U, missing cells | V, observed cells, scales) stays invariant.
+
+    For each row: take it out; the features that it alone has leave with it, their number j is
+    remembered; draw the bits of the features that other rows have in a fresh random order, given
+    j; draw the number of new features from its exact sum; draw the row's missing cells; put the row
+    back. The missing cells of the row are summed out of the first two draws (those of other rows
+    stay as they are imputed), and are then drawn jointly given its features and its observed cells.
+    (M, mu) is recomputed by Cholesky every 128 rows.
+
+    For V call it with x.T, observed.T, u and v exchanged and weight_mean.T.
+
+    Args:
+      key: of the step.
+      u: (I, K) bool.
+      v: (J, L) bool.
+      x: (I, J) float, missing cells imputed.
+      observed: (I, J) bool, or None when nothing is missing.
+      prior: of U.
+      noise_scale: () float, s_X.
+      weight_scale: () float, s_W.
+      weight_mean: w0, broadcasts to (K, L). Where features come and go, all slots but the fixed
+        ones must have the same mean, as slots carry no meaning then.
+      num_fixed: the first so many slots of U hold given features, which never change.
+      whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
+      num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
+
+    Returns:
+      u, x, and () bool: whether a row needed more slots than there are.
+    """
+    num_rows, num_slots = u.shape
+    size = min(_ROWS_A_BLOCK, num_rows)
+    plan = Plan(whole_rows, num_proposals, num_fixed)
+    turned = bilinear_rows.turn(
+        v,
+        noise_scale=noise_scale,
+        weight_scale=weight_scale,
+        weight_mean=weight_mean,
+        num_slots=num_slots,
+    )
+
+    def sweep_block(block, carry):
+        u, x, turned_x, gram, cross, overflow = carry
+        start, first = gaussian.piece_start(block, size, num_rows)
+        rows = start + jnp.arange(size)
+        draws = jax.vmap(lambda row: _draws(jax.random.fold_in(key, row), plan, u, v, x, observed))(
+            rows
+        )
+        u_before, turned_before = (
+            jax.lax.dynamic_slice_in_dim(array, start, size) for array in (u, turned_x)
+        )
+        x_before, seen, grams = None, None, None
+        if observed is not None:
+            x_before, seen = (
+                jax.lax.dynamic_slice_in_dim(array, start, size) for array in (x, observed)
+            )
+            grams = bilinear_rows.observed_grams(seen, turned.basis)
+        rows_before = _Row(turned_before, rows >= first, seen, grams)
+
+        def update(index, block):
+            drawn, row = jax.tree.map(
+                lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False),
+                (draws, rows_before),
+            )
+            return _update_row(
+                drawn, row, index, block, turned, prior=prior, noise_scale=noise_scale,
+                num_rows=jnp.asarray(num_rows, turned_x.dtype), plan=plan,
+            )  # fmt: skip
+
+        after = jax.lax.fori_loop(
+            0,
+            size,
+            update,
+            _Block(
+                u=u_before,
+                x=x_before,
+                turned=turned_before,
+                posterior=bilinear_rows.turned_posterior(gram, cross, turned),
+                counts=jnp.diagonal(gram),
+                overflow=overflow,
+            ),
+        )
+        old, new = u_before.astype(turned_x.dtype), after.u.astype(turned_x.dtype)
+        gram = gram + new.T @ new - old.T @ old
+        cross = cross + new.T @ after.turned - old.T @ turned_before
+        u = jax.lax.dynamic_update_slice_in_dim(u, after.u, start, 0)
+        if observed is not None:
+            x = jax.lax.dynamic_update_slice_in_dim(x, after.x, start, 0)
+            turned_x = jax.lax.dynamic_update_slice_in_dim(turned_x, after.turned, start, 0)
+        return u, x, turned_x, gram, cross, after.overflow
+
+    turned_x = x @ turned.basis
+    statistics = gaussian.gram_statistics(u, turned_x)
+    start = (u, x, turned_x, *statistics, jnp.zeros((), bool))
+    u, x, _, _, _, overflow = jax.lax.fori_loop(0, -(-num_rows // size), sweep_block, start)
+    return u, x, overflow
+
+
+def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:
+    """The random numbers of one row, each vector under a key of its own."""
+    num_slots, dtype = u.shape[1], x.dtype
+
+    def proposal(index):
+        stream = jax.random.fold_in(jax.random.fold_in(key, 4), index)
+        return ProposalDraws(
+            choice=jax.random.uniform(jax.random.fold_in(stream, 0), (num_slots,), dtype),
+            bits=jax.random.uniform(jax.random.fold_in(stream, 1), (num_slots,), dtype),
+            accept=jax.random.uniform(jax.random.fold_in(stream, 2), (), dtype),
+        )
+
+    drawn = row_draws(key, num_slots, None if observed is None else x.shape[1], dtype)
+    cells = None
+    if drawn.cells is not None:
+        effect = jax.random.normal(jax.random.fold_in(key, 5), (v.shape[1],), dtype)
+        cells = CellDraws(effect=effect, noise=drawn.cells)
+    return _Draws(
+        row=drawn._replace(cells=None),
+        proposals=(
+            jax.vmap(proposal)(jnp.arange(plan.num_proposals)) if plan.num_proposals else None
+        ),
+        cells=cells,
+    )
+
+
+def _update_row(
+    draws: _Draws,
+    row: _Row,
+    index: Array,
+    block: _Block,
+    turned: Turned,
+    *,
+    prior: FeaturePrior,
+    noise_scale: Array,
+    num_rows: Array,
+    plan: Plan,
+) -> _Block:
+    """The block with row `index` drawn anew; unchanged where the row is not `here`."""
+    dtype, here = row.turned.dtype, row.here
+    u_old = jax.lax.dynamic_index_in_dim(block.u, index, keepdims=False)
+    x_old = None
+    if block.x is not None:
+        x_old = jax.lax.dynamic_index_in_dim(block.x, index, keepdims=False)
+    leaving = (u_old & here).astype(dtype)
+    counts = block.counts - leaving
+    conditional = row_prior(prior, counts, num_rows, num_fixed=plan.num_fixed)
+    conditional = conditional._replace(movable=conditional.movable & here)
+    empty = counts < 0.5
+    posterior = bilinear_rows.remove_row(
+        block.posterior, leaving, jnp.where(empty, leaving, 0), row.turned, turned
+    )
+    posterior = bilinear_rows.reset_slots(posterior, empty, turned)
+    own = u_old & conditional.free
+    fit = rows_of_bits.row_fit(
+        posterior,
+        u_old & ~own & here,
+        row.turned,
+        cells=x_old,
+        observed=row.observed,
+        gram=row.gram,
+        basis=turned.basis,
+    )
+    num_own = jnp.sum(own & here, dtype=dtype)
+    fit, num_new, cut_off = draw_row(
+        draws.row, draws.proposals, fit, conditional, turned,
+        num_own=num_own, noise_variance=noise_scale**2, plan=plan,
+    )  # fmt: skip
+    num_new = jnp.where(here, num_new, 0)
+    claim = slots.claim(~conditional.free, num_new)
+    u_new = jnp.where(here, fit.z | claim.claimed, u_old)
+    x, turned_new, turned_block = block.x, row.turned, block.turned
+    if draws.cells is not None:
+        drawn = rows_of_bits.draw_cells(
+            draws.cells, fit, num_new, turned,
+            cells=x_old, observed=row.observed, noise_scale=noise_scale,
+        )  # fmt: skip
+        x_new = jnp.where(here, drawn, x_old)
+        turned_new = x_new @ turned.basis
+        x = jax.lax.dynamic_update_index_in_dim(block.x, x_new, index, 0)
+        turned_block = jax.lax.dynamic_update_index_in_dim(block.turned, turned_new, index, 0)
+    arriving = (u_new & here).astype(dtype)
+    return _Block(
+        u=jax.lax.dynamic_update_index_in_dim(block.u, u_new, index, 0),
+        x=x,
+        turned=turned_block,
+        posterior=bilinear_rows.add_row(
+            posterior, arriving, jnp.where(empty, arriving, 0), turned_new, turned
+        ),
+        counts=counts + arriving,
+        overflow=block.overflow | (here & (claim.overflow | cut_off)),
+    )
+
+
+def draw_row(
+    draws: RowDraws,
+    proposals: ProposalDraws | None,
+    fit: RowFit,
+    conditional: RowPrior,
+    turned: Turned,
+    *,
+    num_own: Array,
+    noise_variance: Array,
+    plan: Plan,
+) -> tuple[RowFit, Array, Array]:
+    """A row drawn anew: its fit, the number of its new features, whether that sum was cut off."""
+    candidates = {
+        "rate": conditional.rate,
+        "noise_variance": noise_variance,
+        "num_candidates": fit.z.shape[0] + 1,
+    }
+    moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
+    if plan.whole_rows:
+        patterns, log_weights, cut_off = rows_of_bits.whole_row_log_weights(
+            fit, turned, **candidates, **moves
+        )
+        pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
+        num_new = feature_rows.draw_index(draws.number, log_weights[pattern])
+        return rows_of_bits.moved(fit, patterns[pattern]), num_new, cut_off
+    own_mean = num_own * turned.prior_mean[-1]
+    given_own = {"extra": num_own * turned.strength, "noise_variance": noise_variance, **moves}
+    fit = rows_of_bits.shifted(fit, own_mean)
+    fit = rows_of_bits.scan_bits(draws.order, draws.bits, fit, **given_own)
+    if proposals is not None:
+        fit, _ = jax.lax.scan(
+            lambda fit, drawn: (rows_of_bits.propose_bits(drawn, fit, **given_own), None),
+            fit,
+            proposals,
+        )
+    fit = rows_of_bits.shifted(fit, -own_mean)
+    log_weights, cut_off = rows_of_bits.new_feature_log_weights(fit, turned, **candidates)
+    return fit, feature_rows.draw_index(draws.number, log_weights), cut_off

@@ -1,0 +1,395 @@
+"""Gibbs updates of one row of U under X = U W V' + noise with W summed out.
+
+As `feature_rows`, with the L turned columns of `likelihoods/bilinear_rows.py` in place of data
+columns that share one (M, mu).
+
+- `row_fit`: what the updates need of (mu, M) and the row.
+- `flip_log_odds`: the conditional of every single bit.
+- `scan_bits`: all bits of a row, one after another in a fresh random order.
+- `propose_bits`: several bits at once, by Metropolis-Hastings from their prior.
+- `new_feature_log_weights`: the number of new features, an exact truncated sum.
+- `whole_row_log_weights`: all 2^K settings of a row at once.
+- `draw_cells`: the missing cells of a row given its features.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, log_density, reach_of
+from jaxmf.samplers import feature_rows
+from jaxmf.types import Array
+
+_BITS_A_PROPOSAL = 3
+
+
+class RowFit(NamedTuple):
+    """How a row with features z fits, and how that changes with each bit; o are its observed cells.
+
+    Attributes:
+      z: (K,) bool.
+      gap: (L,) float, B_o'(x - B mu'z').
+      squares: () float, squared length of x - B mu'z' over o; 0 where nothing is missing.
+      reach: (K, L) float, M_l z.
+      inflation: (L,) float, z M_l z.
+      steps: (K, L) float, mu B_o'B_o: what the gap loses with each bit.
+      mean: (K, L) float, mu.
+      spread: (K, K, L) float, M.
+      gram: (L, L) float, B_o'B_o; None where nothing is missing.
+    """
+
+    z: Array
+    gap: Array
+    squares: Array
+    reach: Array
+    inflation: Array
+    steps: Array
+    mean: Array
+    spread: Array
+    gram: Array | None
+
+
+def row_fit(
+    posterior: TurnedPosterior,
+    z: Array,
+    x: Array,
+    *,
+    cells: Array | None = None,
+    observed: Array | None = None,
+    gram: Array | None = None,
+    basis: Array | None = None,
+) -> RowFit:
+    """The fit of a row with features z (K,) bool.
+
+    Args:
+      posterior: of the other rows.
+      z: (K,) bool.
+      x: (L,) float, turned cells; not looked at where cells are missing.
+      cells: (J,) float, observed: (J,) bool, gram: (L, L) float B_o'B_o, basis: (J, L) float B;
+        only where cells are missing.
+    """
+    spread, mean = posterior
+    z_float = z.astype(mean.dtype)
+    reach = reach_of(spread, z_float)
+    fitted = z_float @ mean
+    if gram is None:
+        gap, squares, steps = x - fitted, jnp.zeros((), mean.dtype), mean
+    else:
+        error = jnp.where(observed, cells - basis @ fitted, 0)
+        gap, squares, steps = error @ basis, error @ error, mean @ gram
+    return RowFit(
+        z=z,
+        gap=gap,
+        squares=squares,
+        reach=reach,
+        inflation=z_float @ reach,
+        steps=steps,
+        mean=mean,
+        spread=spread,
+        gram=gram,
+    )
+
+
+def flipped(fit: RowFit, k: Array) -> tuple[Array, Array, Array]:
+    """Gap, squares and inflation with bit k the other way."""
+    at = jax.lax.dynamic_index_in_dim
+    sign = jnp.where(at(fit.z, k, keepdims=False), -1, 1).astype(fit.gap.dtype)
+    mean, step = at(fit.mean, k, keepdims=False), at(fit.steps, k, keepdims=False)
+    width = at(at(fit.spread, k, keepdims=False), k, keepdims=False)
+    squares = fit.squares
+    if fit.gram is not None:
+        squares = squares - 2 * sign * (mean @ fit.gap) + mean @ step
+    return (
+        fit.gap - sign * step,
+        squares,
+        fit.inflation + 2 * sign * at(fit.reach, k, keepdims=False) + width,
+    )
+
+
+def flip_log_odds(
+    fit: RowFit, k: Array, extra: Array, noise_variance: Array, prior_log_odds: Array
+) -> Array:
+    """Log odds () of flipping bit k against leaving it: the conditional of every bit.
+
+    Args:
+      fit: of the row as it is, its own features taken off the gap.
+      k: () int.
+      extra: (L,) float, j q for the j own features of the row.
+      noise_variance: () float.
+      prior_log_odds: (K,) float, of each bit being on.
+    """
+    return _flip(fit, k, extra, noise_variance, prior_log_odds, _now(fit, extra, noise_variance))[0]
+
+
+def _now(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
+    return log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
+
+
+def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
+    gap, squares, inflation = flipped(fit, k)
+    density = log_density(gap, squares, inflation + extra, fit.gram, noise_variance)
+    on = jax.lax.dynamic_index_in_dim(fit.z, k, keepdims=False)
+    prior = jax.lax.dynamic_index_in_dim(prior_log_odds, k, keepdims=False)
+    return jnp.where(on, -prior, prior) + density - left, density, gap, squares, inflation
+
+
+def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, free_to_move):
+    slots = jnp.arange(fit.z.shape[0])
+
+    def visit(_, carry):
+        waiting, z, gap, squares, reach, inflation, left = carry
+        k = jnp.argmin(waiting)
+        here = slots == k
+        now = fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
+        log_odds, density, gap_flipped, squares_flipped, inflation_flipped = _flip(
+            now, k, extra, noise_variance, prior_log_odds, left
+        )
+        flip = jax.lax.dynamic_index_in_dim(threshold, k, keepdims=False) < log_odds
+        on = jax.lax.dynamic_index_in_dim(z, k, keepdims=False)
+        change = jnp.where(flip, jnp.where(on, -1, 1), 0).astype(gap.dtype)
+        widths = jax.lax.dynamic_index_in_dim(fit.spread, k, keepdims=False)
+        return (
+            jnp.where(here, jnp.inf, waiting),
+            z ^ (here & flip),
+            jnp.where(flip, gap_flipped, gap),
+            jnp.where(flip, squares_flipped, squares),
+            reach + change * widths,
+            jnp.where(flip, inflation_flipped, inflation),
+            jnp.where(flip, density, left),
+        )
+
+    waiting = jnp.where(free_to_move, order, jnp.inf)
+    left = _now(fit, extra, noise_variance)
+    start = (waiting, fit.z, fit.gap, fit.squares, fit.reach, fit.inflation, left)
+    num_visits = jnp.sum(free_to_move, dtype=jnp.int32)
+    return jax.lax.fori_loop(0, num_visits, visit, start)[1:-1]
+
+
+_scan_bits_fused = fused_on_cpu(_scan_bits)
+
+
+def scan_bits(
+    order: Array,
+    uniforms: Array,
+    fit: RowFit,
+    *,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> RowFit:
+    """Gibbs-samples the bits of a row, one after another.
+
+    Args:
+      order: (K,) float uniforms; slots are visited from the smallest up.
+      uniforms: (K,) float, decides the bit of each slot.
+      fit: of the row as it is.
+      extra: (L,) float, j q for the j own features of the row.
+      noise_variance: () float.
+      prior_log_odds: (K,) float, of each bit being on given the other rows.
+      free_to_move: (K,) bool, the slots to visit.
+    """
+    z, gap, squares, reach, inflation = _scan_bits_fused(
+        order,
+        # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
+        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        fit,
+        extra,
+        noise_variance,
+        prior_log_odds,
+        free_to_move,
+    )
+    return fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
+
+
+def shifted(fit: RowFit, change: Array) -> RowFit:
+    """The fit with the mean of the row's turned cells changed by `change` (L,)."""
+    step = change if fit.gram is None else change @ fit.gram
+    squares = fit.squares
+    if fit.gram is not None:
+        squares = squares - 2 * change @ fit.gap + change @ step
+    return fit._replace(gap=fit.gap - step, squares=squares)
+
+
+def moved(fit: RowFit, z: Array) -> RowFit:
+    """The fit of the same row with features z (K,) bool."""
+    change = z.astype(fit.gap.dtype) - fit.z.astype(fit.gap.dtype)
+    widths = reach_of(fit.spread, change)
+    return shifted(fit, change @ fit.mean)._replace(
+        z=z,
+        reach=fit.reach + widths,
+        inflation=fit.inflation + 2 * change @ fit.reach + change @ widths,
+    )
+
+
+def new_feature_log_weights(
+    fit: RowFit,
+    turned: Turned,
+    *,
+    rate: Array,
+    noise_variance: Array,
+    num_candidates: int,
+) -> tuple[Array, Array]:
+    """Unnormalised log probabilities of j = 0, 1, ... new features of a row.
+
+    Each adds q_l to the variance and the prior mean of its weights to the mean of turned column l;
+    the weight of j is its Poisson term times the density of the row.
+
+    Args:
+      fit: of the row without own features.
+      turned: the turned columns; new features have the prior mean of the last slot.
+      rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
+      noise_variance: () float.
+      num_candidates: j runs over 0 ... num_candidates - 1.
+
+    Returns:
+      (num_candidates,) log weights, and () bool: whether what lies beyond the last candidate is
+      more than rounding beside the whole.
+    """
+    log_weights, beyond = _number_log_weights(fit, turned, rate, noise_variance, num_candidates)
+    return log_weights, feature_rows.cut_off(beyond, logsumexp(log_weights), rate, num_candidates)
+
+
+def _number_log_weights(fit, turned, rate, noise_variance, num_candidates):
+    """The log weights, and the log of a bound on what lies beyond the last candidate."""
+    log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
+    number = jnp.arange(num_candidates + 1, dtype=fit.gap.dtype)
+    fits = jax.vmap(lambda j: shifted(fit, j * turned.prior_mean[-1]))(number)
+    # the last stands for what lies beyond: there the likelihood is at most its determinant
+    inside = number < num_candidates
+    log_likelihood = log_density(
+        jnp.where(inside[:, None], fits.gap, 0),
+        jnp.where(inside, fits.squares, 0),
+        fit.inflation + number[:, None] * turned.strength,
+        fit.gram,
+        noise_variance,
+    )
+    return log_poisson + log_likelihood[:-1], log_tail + log_likelihood[-1]
+
+
+class ProposalDraws(NamedTuple):
+    """The random numbers of a proposal, uniforms over slots (K,) or alone ()."""
+
+    choice: Array
+    bits: Array
+    accept: Array
+
+
+def propose_bits(
+    draws: ProposalDraws,
+    fit: RowFit,
+    *,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> RowFit:
+    """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
+
+    Each slot that may move is chosen with the same probability, three slots on the average; the
+    chosen bits are proposed from their prior given the other rows, so the prior and the proposal
+    cancel and the ratio of likelihoods decides.
+
+    Args:
+      draws: random numbers.
+      fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
+    """
+    num_movable = jnp.sum(free_to_move, dtype=fit.gap.dtype)
+    chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
+    on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
+    proposal = moved(fit, jnp.where(chosen, on, fit.z))
+    log_ratio = _now(proposal, extra, noise_variance) - _now(fit, extra, noise_variance)
+    accepted = jnp.log(draws.accept) < log_ratio
+    return fit._replace(
+        **{
+            name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))
+            for name in ("z", "gap", "squares", "reach", "inflation")
+        }
+    )
+
+
+def whole_row_log_weights(
+    fit: RowFit,
+    turned: Turned,
+    *,
+    rate: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+    num_candidates: int,
+) -> tuple[Array, Array, Array]:
+    """Log weights of all settings of a row: its bits and the number of its new features.
+
+    Args:
+      fit: of the row without own features; slots not `free_to_move` as they shall stay.
+      turned, rate, noise_variance, num_candidates: as in `new_feature_log_weights`.
+      prior_log_odds: (K,) float.
+      free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
+
+    Returns:
+      patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
+      left out; () bool, whether mass beyond the last candidate was left out.
+    """
+    patterns = feature_rows.all_patterns(fit.z.shape[0])
+    allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
+    log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)
+
+    log_prior = jnp.where(allowed, log_prior, -jnp.inf)
+    log_weights, beyond = jax.vmap(
+        lambda pattern: _number_log_weights(
+            moved(fit, pattern), turned, rate, noise_variance, num_candidates
+        )
+    )(patterns)
+    log_weights = log_weights + log_prior[:, None]
+    log_total, log_beyond = logsumexp(log_weights), logsumexp(beyond + log_prior)
+    return patterns, log_weights, feature_rows.cut_off(log_beyond, log_total, rate, num_candidates)
+
+
+class CellDraws(NamedTuple):
+    """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
+
+    effect: Array
+    noise: Array
+
+
+def draw_cells(
+    draws: CellDraws,
+    fit: RowFit,
+    num_new: Array,
+    turned: Turned,
+    *,
+    cells: Array,
+    observed: Array,
+    noise_scale: Array,
+) -> Array:
+    """The cells of a row, the missing ones drawn given its features and its observed cells.
+
+    A row is B (m + a) + noise with a ~ N(0, s_X^2 D). A draw of (a, noise) from their prior is
+    corrected by what it leaves of the observed cells (Matheron), which gives a draw given them.
+    The normals of a are turned by Q, so that the choice of eigenvectors does not matter.
+
+    Args:
+      draws: random numbers.
+      fit: of the row without own features.
+      num_new: () int, its own features.
+      turned: the turned columns.
+      cells: (J,) float, observed: (J,) bool.
+      noise_scale: () float.
+
+    Returns:
+      (J,) float.
+    """
+    own_mean = num_new * turned.prior_mean[-1]
+    fit = shifted(fit, own_mean)
+    half = jnp.sqrt(jnp.maximum(fit.inflation + num_new * turned.strength, 0))
+    effect = noise_scale * draws.effect @ turned.vectors
+    noise = noise_scale * draws.noise
+    left = fit.gap - fit.gram @ (half * effect) - jnp.where(observed, noise, 0) @ turned.basis
+    middle = jnp.eye(half.shape[0], dtype=half.dtype) + half[:, None] * fit.gram * half
+    factor = jnp.linalg.cholesky(middle)
+    effect = effect + jax.scipy.linalg.cho_solve((factor, True), half * left)
+    turned_row = fit.z.astype(half.dtype) @ fit.mean + own_mean + half * effect
+    return jnp.where(observed, cells, turned.basis @ turned_row + noise)
