@@ -1,4 +1,4 @@
-"""Hyperparameters: positive numbers that are fixed, or have a numpyro distribution as prior.
+"""Hyperparameters: positive numbers and probabilities, fixed or with a numpyro prior.
 
 Whether one is fixed is known when a program is traced. The updates are in `samplers/hyper.py`.
 """
@@ -99,6 +99,37 @@ def validate(name: str, prior: Hyperparameter) -> None:
         _validate_distribution(name, prior)
 
 
+def validate_probability(
+    name: str, prior: Hyperparameter, *, zero: bool = False, one: bool = False
+) -> None:
+    """Refuses what cannot be a probability. Values inside jit are not looked at.
+
+    Args:
+        name: how the user calls it, for the message.
+        prior: a number or a numpyro distribution.
+        zero, one: whether the numbers 0 and 1 themselves are allowed.
+
+    Raises:
+        TypeError: if it is neither a number nor a numpyro distribution.
+        ValueError: if it is no number between 0 and 1, or a distribution over anything else than
+            one real number between 0 and 1.
+    """
+    if any(_is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
+        return  # the model is being rebuilt inside a transformation
+    if not is_fixed(prior):
+        _validate_one_real(name, prior)
+        if any(bool(prior.support(value)) for value in (-1e6, -0.5, -1e-6, 1 + 1e-6, 1.5, 1e6)):
+            raise ValueError(
+                f"the prior of {name} must be over numbers between 0 and 1, "
+                f"{type(prior).__name__} allows others; try Beta or Uniform(0, 1)"
+            )
+        return
+    number = _one_number(name, prior, "a probability")
+    words = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
+    if not (0 < number < 1 or (zero and number == 0) or (one and number == 1)):
+        raise ValueError(f"{name} must be a probability in {words}, got {number}")
+
+
 def _is_placeholder(leaf: Any) -> bool:
     """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
@@ -108,22 +139,37 @@ def _is_placeholder(leaf: Any) -> bool:
 
 
 def _validate_number(name: str, value: Any) -> None:
+    number = _one_number(name, value, "a positive number")
+    if math.isnan(number) or math.isinf(number) or number <= 0:
+        raise ValueError(f"{name} must be positive and finite, got {number}")
+
+
+def _one_number(name: str, value: Any, what: str) -> float:
+    """The number behind a value; `what` it must be, for the message."""
     is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
     if isinstance(value, bool) or not (is_array or isinstance(value, numbers.Real)):
         raise TypeError(
-            f"{name} must be a positive number or a numpyro distribution, "
+            f"{name} must be {what} or a numpyro distribution, "
             f"got {value!r} of type {type(value).__name__}"
         )
     if is_array and value.shape != ():
         raise ValueError(f"{name} must be one number, got an array of shape {value.shape}")
     if is_array and not np.issubdtype(value.dtype, np.number):
-        raise TypeError(f"{name} must be a positive number, got an array of {value.dtype}")
-    number = float(value)
-    if math.isnan(number) or math.isinf(number) or number <= 0:
-        raise ValueError(f"{name} must be positive and finite, got {number}")
+        raise TypeError(f"{name} must be {what}, got an array of {value.dtype}")
+    return float(value)
 
 
 def _validate_distribution(name: str, prior: Any) -> None:
+    _validate_one_real(name, prior)
+    if any(bool(prior.support(value)) for value in (-1e-6, -0.5, -1.0, -1e6)):
+        raise ValueError(
+            f"the prior of {name} must be over positive numbers, {type(prior).__name__} allows "
+            "negative ones; try Gamma, LogNormal, InverseGamma or HalfNormal"
+        )
+
+
+def _validate_one_real(name: str, prior: Any) -> None:
+    """A distribution over one real number, with finite parameters."""
     label = type(prior).__name__
     if not hasattr(prior, "support") or not hasattr(prior, "sample"):
         raise TypeError(f"{name} must be a number or a numpyro distribution, got {label}")
@@ -134,11 +180,6 @@ def _validate_distribution(name: str, prior: Any) -> None:
         )
     if prior.is_discrete:
         raise ValueError(f"the prior of {name} must be continuous, {label} is discrete")
-    if any(bool(prior.support(value)) for value in (-1e-6, -0.5, -1.0, -1e6)):
-        raise ValueError(
-            f"the prior of {name} must be over positive numbers, {label} allows negative ones; "
-            "try Gamma, LogNormal, InverseGamma or HalfNormal"
-        )
     parameters = jax.tree.leaves(prior)
     if not all(np.all(np.isfinite(np.asarray(leaf, float))) for leaf in parameters):
         raise ValueError(f"the prior of {name}, {label}, has a parameter that is not finite")

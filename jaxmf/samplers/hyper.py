@@ -80,6 +80,81 @@ def update_scale(
     return jnp.exp(slice_sample(key, log_density, jnp.log(value), width=width)).astype(value.dtype)
 
 
+def update_probability(
+    key: Array,
+    prior: Hyperparameter,
+    value: Array,
+    log_density_fn: Callable[[Array], Array],
+    *,
+    width: float = 2.0,
+) -> Array:
+    """Slice update of a probability, on the scale of its log odds.
+
+    Leaves the density proportional to prior(v) exp(log_density_fn(v)) invariant.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution over numbers between 0 and 1.
+        value: () float, the present value.
+        log_density_fn: v () -> () log likelihood of v; the prior is added here.
+        width: first width of the slice, in units of the log odds.
+
+    Returns:
+        () float, unchanged if the hyperparameter is fixed.
+    """
+    if is_fixed(prior):
+        return value
+    # At the ends of what floats can tell from 0 and 1 the log odds are not finite.
+    tiny, eps = jnp.finfo(value.dtype).tiny, jnp.finfo(value.dtype).eps
+    start = jnp.clip(value, tiny, 1 - eps)
+
+    def log_density(log_odds: Array) -> Array:
+        probability = jax.nn.sigmoid(log_odds)
+        log_jacobian = -jax.nn.softplus(log_odds) - jax.nn.softplus(-log_odds)
+        inside = (probability >= tiny) & (probability <= 1 - eps)
+        density = log_density_fn(probability) + log_prior(prior, probability) + log_jacobian
+        return jnp.where(inside, density, -jnp.inf)
+
+    log_odds = slice_sample(key, log_density, jax.scipy.special.logit(start), width=width)
+    return jax.nn.sigmoid(log_odds).astype(value.dtype)
+
+
+def update_bernoulli_probability(
+    key: Array, prior: Hyperparameter, value: Array, num_ones: Array, num_zeros: Array
+) -> Array:
+    """Gibbs update of the probability of independent zeros and ones.
+
+    p | ones, zeros ~ Beta(a + ones, b + zeros) under a Beta(a, b) prior; a slice update under any
+    other prior.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution over numbers between 0 and 1.
+        value: () float, the present value.
+        num_ones, num_zeros: () float.
+
+    Returns:
+        () float, unchanged if the probability is fixed.
+    """
+    if is_fixed(prior):
+        return value
+    import numpyro.distributions as dist
+
+    if isinstance(prior, dist.Beta):
+        shapes = (prior.concentration1 + num_ones, prior.concentration0 + num_zeros)
+        gammas = [
+            jax.random.loggamma(jax.random.fold_in(key, index), jnp.asarray(shape, value.dtype))
+            for index, shape in enumerate(shapes)
+        ]
+        return jax.nn.sigmoid(gammas[0] - gammas[1]).astype(value.dtype)
+    return update_probability(
+        key,
+        prior,
+        value,
+        lambda p: num_ones * jnp.log(p) + num_zeros * jnp.log1p(-p),
+    )
+
+
 def update_feature_prior(
     key: Array,
     features: IndianBuffet | BetaBernoulli,

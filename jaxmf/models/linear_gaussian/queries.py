@@ -10,17 +10,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
-from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
+from jaxmf.samplers import new_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowPrior, Scales, row_prior
-from jaxmf.samplers.feature_rows import all_patterns, draw_index
+from jaxmf.samplers.new_rows import NewRow
 from jaxmf.types import Array, Key
-
-_MOST_ENUMERATED = 10
-_MOST_NEW_FEATURES = 8
-_NUM_SWEEPS = 40
 
 
 class FeatureLaw(NamedTuple):
@@ -75,14 +71,6 @@ def cells(
     return mean, scales.noise_variance * (1 + inflation)
 
 
-class NewRow(NamedTuple):
-    """A drawn row that was not in training: bits (K,), number of new ones, probabilities (K,)."""
-
-    z: Array
-    num_new: Array
-    probabilities: Array
-
-
 def draw_new_row(
     key: Key,
     law: FeatureLaw,
@@ -94,9 +82,6 @@ def draw_new_row(
     always_on: Array,
 ) -> NewRow:
     """The features of a further row x (D,) given a draw; its own new features are summed out.
-
-    All settings are enumerated for up to 10 slots; beyond that 40 Gibbs sweeps over the bits are
-    made and the probabilities averaged over the second half.
 
     Args:
       key: typed PRNG key.
@@ -111,22 +96,7 @@ def draw_new_row(
     def log_weights(z):
         return _new_row_log_weights(z, law, conditional, x, seen, scales)
 
-    bits_key, number_key = jax.random.split(key)
-    num_slots = law.mean.shape[0]
-    if num_slots <= _MOST_ENUMERATED:
-        patterns = all_patterns(num_slots)
-        allowed = jnp.all((patterns == always_on) | conditional.movable, axis=1)
-        totals = logsumexp(jax.lax.map(log_weights, patterns), axis=1)
-        weights = jnp.where(allowed, totals, -jnp.inf)
-        share = jax.nn.softmax(weights)
-        z = patterns[draw_index(jax.random.uniform(bits_key, (), x.dtype), weights)]
-        probabilities = share @ patterns.astype(x.dtype)
-    else:
-        z, probabilities = _gibbs_bits(
-            bits_key, always_on, conditional.movable, lambda z: logsumexp(log_weights(z))
-        )
-    uniform = jax.random.uniform(number_key, (), x.dtype)
-    return NewRow(z=z, num_new=draw_index(uniform, log_weights(z)), probabilities=probabilities)
+    return new_rows.draw_new_row(key, log_weights, conditional, always_on=always_on)
 
 
 def _new_row_log_weights(
@@ -140,45 +110,13 @@ def _new_row_log_weights(
     """Log weights (J,) of a setting z (K,) bool together with 0 ... J - 1 new features."""
     z_float = z.astype(x.dtype)
     inflation = jnp.einsum("k,dkl,l->d", z_float, law.spread, z_float)
-    number = jnp.arange(_MOST_NEW_FEATURES, dtype=x.dtype)
+    number = jnp.arange(new_rows.MOST_NEW_FEATURES, dtype=x.dtype)
     squared_error = (x - z_float @ law.mean) ** 2
     weight = jnp.ones_like(x) if seen is None else seen.astype(x.dtype)
     log_likelihood = gaussian.log_normal_row(
         squared_error, 1 + inflation + number[:, None] / scales.ratio, 1.0, scales.noise_variance
     )
-    rate = conditional.rate
-    log_number = jnp.where(
-        (rate > 0) | (number == 0),
-        number * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(number + 1),
-        -jnp.inf,
-    )
-    log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
-    return log_prior + log_number + log_likelihood @ weight
-
-
-def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
-    """Bits after `_NUM_SWEEPS` random-order sweeps; probabilities averaged over the last half."""
-    num_slots = start.shape[0]
-    dtype = jnp.result_type(float)
-
-    def sweep(step, carry):
-        z, total = carry
-        sweep_key = jax.random.fold_in(key, step)
-        order = jnp.argsort(jax.random.uniform(jax.random.fold_in(sweep_key, 0), (num_slots,)))
-        uniforms = jax.random.uniform(jax.random.fold_in(sweep_key, 1), (num_slots,), dtype)
-
-        def visit(place, carry):
-            z, probabilities = carry
-            k = order[place]
-            log_odds = log_density_fn(z.at[k].set(True)) - log_density_fn(z.at[k].set(False))
-            probability = jnp.where(movable[k], jax.nn.sigmoid(log_odds), z[k].astype(dtype))
-            return z.at[k].set(uniforms[k] < probability), probabilities.at[k].set(probability)
-
-        z, probabilities = jax.lax.fori_loop(0, num_slots, visit, (z, jnp.zeros(num_slots, dtype)))
-        return z, total + jnp.where(step >= _NUM_SWEEPS // 2, probabilities, 0)
-
-    z, total = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, (start, jnp.zeros(num_slots, dtype)))
-    return z, total / (_NUM_SWEEPS - _NUM_SWEEPS // 2)
+    return new_rows.log_prior_of_settings(z, conditional) + log_likelihood @ weight
 
 
 def draw_new_rows(

@@ -1,0 +1,241 @@
+"""The noisy-OR likelihood of a binary matrix, from the number of active causes of each cell.
+
+A cell whose row has eta causes that are active in its column, and j more causes whose activity is
+summed out, is zero with probability
+
+    P(x = 0; eta, j) = (1 - leak) (1 - efficacy)^eta (1 - efficacy * cause_probability)^j
+
+(equation 8 of Wood & Griffiths (2006) for j = 0, equation 11 for the filter). Its log is linear in
+eta and j, so zeros need sums alone; only ones need a transcendental function a cell. All that the
+three parameters meet of Z, Y and X is how many zeros and ones have each eta: a `Tally`.
+
+A leak of zero and an efficacy of one are limits that are allowed: they are computed as 1e-35 and
+1 - 1e-35, so that every state has a finite density and impossible ones a negligible one.
+
+Open `Parameters` first, then `log_zero` and `log_one`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array, PyTree
+
+_LEAST = 1e-35  # a float32 still, and nothing beside one
+_CELLS_A_BLOCK = 2**19
+
+
+class Parameters(NamedTuple):
+    """The three probabilities of the model.
+
+    Attributes:
+      cause_probability: () float, p, that a cause is active in a column.
+      efficacy: () float, lambda, that an active cause makes a cell of its rows one.
+      leak: () float, epsilon, that a cell is one without a cause.
+    """
+
+    cause_probability: Array
+    efficacy: Array
+    leak: Array
+
+    @property
+    def log_absent(self) -> Array:
+        """log P(x = 0) without a cause."""
+        return jnp.log1p(-_inside(self.leak))
+
+    @property
+    def log_fail(self) -> Array:
+        """What an active cause adds to log P(x = 0)."""
+        return jnp.maximum(jnp.log1p(-self.efficacy), jnp.log(_LEAST))
+
+    @property
+    def log_fail_unseen(self) -> Array:
+        """What a cause adds to log P(x = 0) when its activity is summed out."""
+        return jnp.log1p(-self.efficacy * self.cause_probability)
+
+    @property
+    def log_odds(self) -> Array:
+        """Prior log odds that a cause is active in a column."""
+        return jnp.log(_inside(self.cause_probability)) - self.log_inactive
+
+    @property
+    def log_inactive(self) -> Array:
+        """Prior log probability that a cause is not active in a column."""
+        return jnp.log1p(-_inside(self.cause_probability))
+
+
+def _inside(probability: Array) -> Array:
+    """Away from 0 and from 1, which a draw may reach by rounding."""
+    return jnp.clip(probability, _LEAST, 1 - jnp.finfo(probability.dtype).eps)
+
+
+class Cells(NamedTuple):
+    """Where the observed ones and zeros are, bool arrays of one shape; neither where missing."""
+
+    ones: Array
+    zeros: Array
+
+
+class Tally(NamedTuple):
+    """How many observed ones and zeros have 0, 1, ..., H - 1 active causes: (H,) float each."""
+
+    ones: Array
+    zeros: Array
+
+
+def cells_of(x: Array, observed: Array | None) -> Cells:
+    """Ones and zeros of x, an array of zeros and ones; `observed` of its shape, or None for all."""
+    on = x > 0.5
+    if observed is None:
+        return Cells(ones=on, zeros=~on)
+    return Cells(ones=on & observed, zeros=~on & observed)
+
+
+def log_zero(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+    """log P(x = 0) with eta active causes and `unseen` ones summed out (equation 11)."""
+    return (
+        parameters.log_absent
+        + eta * parameters.log_fail
+        + jnp.asarray(unseen, parameters.leak.dtype) * parameters.log_fail_unseen
+    )
+
+
+def log_one(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+    """log P(x = 1) with eta active causes and `unseen` ones summed out (equation 11)."""
+    return jnp.log(-jnp.expm1(log_zero(eta, parameters, unseen)))
+
+
+def probability(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+    """P(x = 1) with eta active causes and `unseen` ones summed out (equation 11)."""
+    return -jnp.expm1(log_zero(eta, parameters, unseen))
+
+
+def num_active(z: Array, y: Array, dtype: jnp.dtype) -> Array:
+    """eta = Z Y, from z (..., K) and y (K, D), bool or float: (..., D) float."""
+    return z.astype(dtype) @ y.astype(dtype)
+
+
+def tally_of(eta: Array, cells: Cells, size: int) -> Tally:
+    """The tally of some cells, eta of their shape, with H = `size` entries."""
+
+    def count(number: Array) -> tuple[Array, Array]:
+        here = eta == number
+        return jnp.sum(here & cells.ones, dtype=jnp.int32), jnp.sum(
+            here & cells.zeros, dtype=jnp.int32
+        )
+
+    ones, zeros = jax.vmap(count)(jnp.arange(size, dtype=eta.dtype))
+    return Tally(ones.astype(eta.dtype), zeros.astype(eta.dtype))
+
+
+def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
+    """The tally of a whole matrix x (N, D) with z (N, K) and y (K, D), H = K + 1."""
+    num_rows, num_columns = x.shape
+    num_slots = z.shape[1]
+    z_float = z.astype(x.dtype)
+
+    def of_columns(start: Array, first: Array, size: int) -> Tally:
+        at = _columns(start, size)
+        here = start + jnp.arange(size) >= first
+        cells = cells_of(at(x), None if observed is None else at(observed))
+        cells = Cells(cells.ones & here, cells.zeros & here)
+        return tally_of(num_active(z_float, at(y), x.dtype), cells, num_slots + 1)
+
+    size = block_size(num_rows, num_columns)
+    nothing = jnp.zeros((num_slots + 1,), x.dtype)
+
+    def add(block: Array, total: Tally) -> Tally:
+        first = block * size
+        more = of_columns(jnp.minimum(first, num_columns - size), first, size)
+        return jax.tree.map(jnp.add, total, more)
+
+    return jax.lax.fori_loop(0, -(-num_columns // size), add, Tally(nothing, nothing))
+
+
+def log_likelihood(counts: Tally, parameters: Parameters) -> Array:
+    """log p(X | Z, Y) of the observed cells, () float (equation 8)."""
+    eta = jnp.arange(counts.ones.shape[0], dtype=counts.ones.dtype)
+    return counts.ones @ log_one(eta, parameters) + counts.zeros @ log_zero(eta, parameters)
+
+
+def log_likelihood_of_numbers(counts: Tally, parameters: Parameters, num_candidates: int) -> Array:
+    """log p(x) of a row with j = 0 ... num_candidates - 1 causes of its own, summed out.
+
+    Args:
+      counts: of the row, with the causes that it shares.
+      parameters: of the model.
+      num_candidates: J.
+
+    Returns:
+      (J,) float, equation 11 multiplied over the observed columns.
+    """
+    dtype = counts.ones.dtype
+    number = jnp.arange(num_candidates, dtype=dtype)[:, None]
+    eta = jnp.arange(counts.ones.shape[0], dtype=dtype)
+    return log_one(eta, parameters, number) @ counts.ones + (
+        log_zero(eta, parameters, number) @ counts.zeros
+    )
+
+
+def unseen_log_odds(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:
+    """Log odds that one more cause of a row is active, given x of the row: (D,) float.
+
+    Args:
+      eta: (D,) float, active causes of the row in each column without this one.
+      cells: (D,) bool, of the row.
+      parameters: of the model.
+      unseen: () how many further causes of the row are summed out.
+    """
+    gain_of_one = log_one(eta + 1, parameters, unseen) - log_one(eta, parameters, unseen)
+    gain = jnp.where(cells.ones, gain_of_one, jnp.where(cells.zeros, parameters.log_fail, 0))
+    return parameters.log_odds + gain
+
+
+def block_size(num_rows: int, num_columns: int) -> int:
+    """Columns that are worked on at once: what fits a cache, and all of them where they do."""
+    return min(num_columns, max(1, _CELLS_A_BLOCK // num_rows))
+
+
+def map_columns(
+    function: Callable[[Callable[[Array], Array]], PyTree],
+    num_rows: int,
+    num_columns: int,
+    *,
+    start_value: PyTree,
+) -> PyTree:
+    """A function of blocks of columns, its results put side by side.
+
+    The last block is moved back to end with the last column; what overlaps is computed twice, so
+    the function must not depend on what it returned for other columns.
+
+    Args:
+      function: given `at`, which takes the block out of the last axis of an array, returns arrays
+        whose last axis is the block.
+      num_rows: N, decides the size of the blocks.
+      num_columns: D.
+      start_value: arrays of the shapes of the result.
+    """
+    size = block_size(num_rows, num_columns)
+
+    def one(block: Array, result: PyTree) -> PyTree:
+        start = jnp.minimum(block * size, num_columns - size)
+        return jax.tree.map(
+            lambda whole, piece: jax.lax.dynamic_update_slice_in_dim(
+                whole, piece, start, axis=whole.ndim - 1
+            ),
+            result,
+            function(_columns(start, size)),
+        )
+
+    return jax.lax.fori_loop(0, -(-num_columns // size), one, start_value)
+
+
+def _columns(start: Array, size: int) -> Callable[[Array], Array]:
+    def at(array: Array) -> Array:
+        return jax.lax.dynamic_slice_in_dim(array, start, size, axis=array.ndim - 1)
+
+    return at

@@ -1,0 +1,102 @@
+"""The features of a row that was not in training, given a draw.
+
+A setting is the row's bits of the draw's features together with the number of features of its own.
+All settings are enumerated for up to 10 slots; beyond that 40 Gibbs sweeps over the bits are made
+and the probabilities averaged over the second half.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln, logsumexp
+
+from jaxmf.samplers.feature_layout import RowPrior
+from jaxmf.samplers.feature_rows import all_patterns, draw_index
+from jaxmf.types import Array, Key
+
+MOST_NEW_FEATURES = 8
+_MOST_ENUMERATED = 10
+_NUM_SWEEPS = 40
+
+
+class NewRow(NamedTuple):
+    """A drawn row that was not in training: bits (K,), number of new ones, probabilities (K,)."""
+
+    z: Array
+    num_new: Array
+    probabilities: Array
+
+
+def log_prior_of_settings(z: Array, conditional: RowPrior) -> Array:
+    """Log prior (J,) of bits z (K,) bool together with 0 ... J - 1 features of the row's own."""
+    dtype = conditional.log_odds.dtype
+    number = jnp.arange(MOST_NEW_FEATURES, dtype=dtype)
+    rate = conditional.rate
+    log_number = jnp.where(
+        (rate > 0) | (number == 0),
+        number * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(number + 1),
+        -jnp.inf,
+    )
+    return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_number
+
+
+def draw_new_row(
+    key: Key,
+    log_weights_fn: Callable[[Array], Array],
+    conditional: RowPrior,
+    *,
+    always_on: Array,
+) -> NewRow:
+    """The features of a further row given a draw; features of its own are summed out of its bits.
+
+    Args:
+      key: typed PRNG key.
+      log_weights_fn: z (K,) bool -> (J,) log weights of z together with 0 ... J - 1 features of
+        the row's own, prior included.
+      conditional: prior of the row, as one more customer.
+      always_on: (K,) bool, bits that are given.
+    """
+    dtype = conditional.log_odds.dtype
+    bits_key, number_key = jax.random.split(key)
+    num_slots = always_on.shape[0]
+    if num_slots <= _MOST_ENUMERATED:
+        patterns = all_patterns(num_slots)
+        allowed = jnp.all((patterns == always_on) | conditional.movable, axis=1)
+        totals = logsumexp(jax.lax.map(log_weights_fn, patterns), axis=1)
+        weights = jnp.where(allowed, totals, -jnp.inf)
+        share = jax.nn.softmax(weights)
+        z = patterns[draw_index(jax.random.uniform(bits_key, (), dtype), weights)]
+        probabilities = share @ patterns.astype(dtype)
+    else:
+        z, probabilities = _gibbs_bits(
+            bits_key, always_on, conditional.movable, lambda z: logsumexp(log_weights_fn(z))
+        )
+    uniform = jax.random.uniform(number_key, (), dtype)
+    return NewRow(z=z, num_new=draw_index(uniform, log_weights_fn(z)), probabilities=probabilities)
+
+
+def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
+    """Bits after `_NUM_SWEEPS` random-order sweeps; probabilities averaged over the last half."""
+    num_slots = start.shape[0]
+    dtype = jnp.result_type(float)
+
+    def sweep(step, carry):
+        z, total = carry
+        sweep_key = jax.random.fold_in(key, step)
+        order = jnp.argsort(jax.random.uniform(jax.random.fold_in(sweep_key, 0), (num_slots,)))
+        uniforms = jax.random.uniform(jax.random.fold_in(sweep_key, 1), (num_slots,), dtype)
+
+        def visit(place, carry):
+            z, probabilities = carry
+            k = order[place]
+            log_odds = log_density_fn(z.at[k].set(True)) - log_density_fn(z.at[k].set(False))
+            probability = jnp.where(movable[k], jax.nn.sigmoid(log_odds), z[k].astype(dtype))
+            return z.at[k].set(uniforms[k] < probability), probabilities.at[k].set(probability)
+
+        z, probabilities = jax.lax.fori_loop(0, num_slots, visit, (z, jnp.zeros(num_slots, dtype)))
+        return z, total + jnp.where(step >= _NUM_SWEEPS // 2, probabilities, 0)
+
+    z, total = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, (start, jnp.zeros(num_slots, dtype)))
+    return z, total / (_NUM_SWEEPS - _NUM_SWEEPS // 2)

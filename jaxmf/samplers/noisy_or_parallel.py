@@ -1,0 +1,197 @@
+"""A sweep of a noisy-OR feature model that samples all rows at once, for accelerators.
+
+As in `parallel_sweep`: rows are independent given Y and the probabilities of the causes, so these
+are drawn; the bits of all rows are drawn together, refusing for each column a change that would
+empty it; then every row's own causes are drawn anew. Given the shared causes, the numbers of causes
+that only one row has are independent Poisson variables, each times the likelihood of its row with
+their rows of Y summed out; these are then drawn jointly within each row. Last, all of Y.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.samplers import feature_rows
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
+from jaxmf.samplers.noisy_or_sweep import draw_activity, flip_log_odds, new_cause_log_weights
+from jaxmf.samplers.parallel_sweep import draw_log_odds
+from jaxmf.types import Array, Key
+
+
+def noisy_or_parallel_sweep(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: FeaturePrior,
+    parameters: Parameters,
+) -> tuple[Array, Array, Array]:
+    """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
+
+    Args, Returns: as `noisy_or_sweep.noisy_or_sweep`.
+    """
+    num_rows, num_slots = z.shape
+    cells = noisy_or.cells_of(x, observed)
+    row_key = jax.random.fold_in(key, 1)
+    draws = jax.vmap(
+        lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, None, x.dtype)
+    )(jnp.arange(num_rows))
+    z = draw_all_bits(
+        jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
+    )
+    z, y, overflow = draw_own_causes(
+        jax.random.fold_in(key, 3), draws, z, y, cells, prior=prior, parameters=parameters
+    )
+    active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
+    y = draw_activity(
+        jax.random.fold_in(key, 4), z, y, x, observed, active=active, parameters=parameters
+    )
+    return z, y, overflow
+
+
+def draw_all_bits(
+    key: Key,
+    draws: RowDraws,
+    z: Array,
+    y: Array,
+    cells: Cells,
+    *,
+    prior: FeaturePrior,
+    parameters: Parameters,
+) -> Array:
+    """The bits of all rows given Y, each row in its own order, no column left empty.
+
+    Args:
+      key: of the probabilities of the causes.
+      draws: of all rows.
+      z: (N, K) bool.
+      y: (K, D) bool.
+      cells: (N, D) bool.
+      prior: of Z.
+      parameters: of the likelihood.
+    """
+    dtype = draws.bits.dtype
+    num_rows = jnp.asarray(z.shape[0], dtype)
+    counts = jnp.sum(z, axis=0, dtype=dtype)
+    movable = row_prior(prior, counts, num_rows, num_fixed=0).movable
+    log_odds = draw_log_odds(key, prior, counts, num_rows)
+    gain_of_zeros = parameters.log_fail * (cells.zeros.astype(dtype) @ y.T.astype(dtype))
+    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
+    rows = jnp.arange(z.shape[0])
+
+    def visit(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        z, eta, fitted, counts = carry
+        k = order[:, step]
+        sign = jnp.where(z[rows, k], -1, 1).astype(dtype)
+        eta_flipped = eta + sign[:, None] * y[k]
+        fitted_flipped = noisy_or.log_one(eta_flipped, parameters)
+        gain = jnp.sum(jnp.where(cells.ones, fitted_flipped - fitted, 0), axis=1)
+        odds = flip_log_odds(sign, log_odds[k], gain, gain_of_zeros[rows, k])
+        flip = threshold[rows, k] < odds
+        here = jnp.arange(z.shape[1]) == k[:, None]
+        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
+        after = row_prior(prior, counts + changes, num_rows, num_fixed=0).movable
+        refused = movable & ~after
+        flip = (flip & ~refused[k])[:, None]
+        return (
+            z ^ (here & flip),
+            jnp.where(flip, eta_flipped, eta),
+            jnp.where(flip, fitted_flipped, fitted),
+            counts + jnp.where(refused, 0, changes),
+        )
+
+    eta = noisy_or.num_active(z, y, dtype)
+    start = (z, eta, noisy_or.log_one(eta, parameters), counts)
+    return jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)[0]
+
+
+def draw_own_causes(
+    key: Key,
+    draws: RowDraws,
+    z: Array,
+    y: Array,
+    cells: Cells,
+    *,
+    prior: FeaturePrior,
+    parameters: Parameters,
+) -> tuple[Array, Array, Array]:
+    """Every row's own causes and their rows of Y, given the causes that others share.
+
+    Args:
+      key: of the rows of Y.
+      draws, z, y, cells, prior, parameters: as `draw_all_bits`.
+
+    Returns:
+      z (N, K) bool, y (K, D) bool, and () bool: whether more slots were needed.
+    """
+    num_rows, num_slots = z.shape
+    dtype = draws.bits.dtype
+    # `exists` without any one row: a column with a single one is free without it
+    counts = jnp.sum(z, axis=0, dtype=dtype)
+    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=0)
+    shared = z & ~conditional.free
+    eta = noisy_or.num_active(shared, y, dtype)
+
+    def draw_number(uniform: Array, eta: Array, cells: Cells) -> tuple[Array, Array]:
+        log_weights, cut_off = new_cause_log_weights(
+            noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+        )
+        return feature_rows.draw_index(uniform, log_weights), cut_off
+
+    num_new, cut_off = jax.lax.map(
+        lambda row: draw_number(*row), (draws.number, eta, cells), batch_size=256
+    )
+    last = jnp.cumsum(num_new)
+    claim = slots.claim(~conditional.free, last[-1])
+    place = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
+    owner = jnp.searchsorted(last, place, side="right")
+    rank = place - (last - num_new)[jnp.minimum(owner, num_rows - 1)]
+    y = _draw_their_activity(
+        key, jnp.where(conditional.free[:, None], False, y), claim.claimed, owner, rank,
+        num_new, eta, cells, parameters,
+    )  # fmt: skip
+    z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
+    return z, y, claim.overflow | jnp.any(cut_off)
+
+
+def _draw_their_activity(
+    key: Key,
+    y: Array,
+    claimed: Array,
+    owner: Array,
+    rank: Array,
+    num_new: Array,
+    eta: Array,
+    cells: Cells,
+    parameters: Parameters,
+) -> Array:
+    """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
+
+    In turn `new` every row that has so many draws one, those still to come summed out.
+    """
+    dtype = eta.dtype
+    rows = jnp.arange(eta.shape[0])
+    keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
+
+    def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        y, eta = carry
+
+        def of_row(key: Key, eta: Array, cells: Cells, number: Array) -> Array:
+            to_come = jnp.maximum(number - new - 1, 0).astype(dtype)
+            log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
+            uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, dtype)
+            return (uniforms < jax.nn.sigmoid(log_odds)) & (new < number)
+
+        active = jax.vmap(of_row)(keys, eta, cells, num_new)
+        here = claimed & (rank == new)
+        drawn = active[jnp.minimum(owner, len(rows) - 1)]
+        return jnp.where(here[:, None], drawn, y), eta + active
+
+    return jax.lax.fori_loop(0, jnp.max(num_new), draw, (y, eta))[0]

@@ -1,0 +1,430 @@
+"""The Gibbs sweep of a noisy-OR feature model: Z row by row, then Y.
+
+Source: Wood, Griffiths & Ghahramani (2006), A non-parametric Bayesian method for inferring hidden
+causes; the order of the steps is what leaves the posterior invariant. For each row: take it out;
+the causes that it alone has leave with their rows of Y, their number j0 is remembered; draw the
+bits of the causes that other rows have, given j0 causes whose activity is summed out; draw the
+number of new causes from its exact sum, activity summed out as well; draw the new rows of Y
+jointly, one after another with those still to come summed out. When all rows are done, draw all of
+Y, cause by cause. Every row, and the pass over Y, visits the slots in a fresh random order.
+
+Missing cells have no factor in the likelihood, so they are never drawn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from jaxmf import slots
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.noisy_or import Cells, Parameters, Tally
+from jaxmf.samplers import feature_rows
+from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
+from jaxmf.types import Array, Key
+
+# Numbers of new causes that are summed over, beyond the number of slots.
+_MORE_CANDIDATES = 12
+# Streams of a row's key beyond those of `row_draws`.
+_NEW_CAUSES = 4
+
+
+class _Carry(NamedTuple):
+    z: Array
+    y: Array
+    counts: Array
+    overflow: Array
+
+
+def noisy_or_sweep(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: FeaturePrior,
+    parameters: Parameters,
+    num_rows: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """One pass over the rows of Z and one over Y; p(Z, Y | observed cells) stays invariant.
+
+    Args:
+      key: of the step.
+      z: (N, K) bool.
+      y: (K, D) bool, False in free slots.
+      x: (N, D) float, zeros and ones; what lies in missing cells does not matter.
+      observed: (N, D) bool, or None when nothing is missing.
+      prior: of Z.
+      parameters: of the likelihood.
+      num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
+        earlier rows once more. The others must have no causes.
+
+    Returns:
+      z, y, and () bool: whether a row needed more slots than there are.
+    """
+    z, y, overflow = sweep_rows(
+        jax.random.fold_in(key, 0),
+        z,
+        y,
+        x,
+        observed,
+        prior=prior,
+        parameters=parameters,
+        num_rows=num_rows,
+    )
+    active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
+    y = draw_activity(
+        jax.random.fold_in(key, 1), z, y, x, observed, active=active, parameters=parameters
+    )
+    return z, y, overflow
+
+
+def sweep_rows(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    prior: FeaturePrior,
+    parameters: Parameters,
+    num_rows: Array | None = None,
+) -> tuple[Array, Array, Array]:
+    """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
+    present = jnp.asarray(z.shape[0] if num_rows is None else num_rows, jnp.int32)
+
+    def update(row: Array, carry: _Carry) -> _Carry:
+        at = jax.lax.dynamic_index_in_dim
+        cells = noisy_or.cells_of(
+            at(x, row, keepdims=False),
+            None if observed is None else at(observed, row, keepdims=False),
+        )
+        z_row, y, overflow = draw_row(
+            jax.random.fold_in(key, row),
+            at(carry.z, row, keepdims=False),
+            carry.y,
+            cells,
+            counts=carry.counts - at(carry.z, row, keepdims=False),
+            prior=prior,
+            parameters=parameters,
+            num_rows=present.astype(x.dtype),
+        )
+        old = at(carry.z, row, keepdims=False).astype(x.dtype)
+        return _Carry(
+            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_row, row, 0),
+            y=y,
+            counts=carry.counts - old + z_row,
+            overflow=carry.overflow | overflow,
+        )
+
+    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    start = _Carry(z, y.astype(x.dtype), counts, jnp.zeros((), bool))
+    end = jax.lax.fori_loop(0, present, update, start)
+    return end.z, end.y > 0.5, end.overflow
+
+
+def draw_row(
+    key: Key,
+    z_row: Array,
+    y: Array,
+    cells: Cells,
+    *,
+    counts: Array,
+    prior: FeaturePrior,
+    parameters: Parameters,
+    num_rows: Array,
+) -> tuple[Array, Array, Array]:
+    """One row of Z and the rows of Y of the causes that it alone has.
+
+    Args:
+      key: of the row.
+      z_row: (K,) bool.
+      y: (K, D) float.
+      cells: (D,) bool, of the row.
+      counts: (K,) float, ones of the other rows.
+      prior: of Z.
+      parameters: of the likelihood.
+      num_rows: () float, rows that are there.
+
+    Returns:
+      The row (K,) bool, Y (K, D) float, and whether more slots were needed.
+    """
+    num_slots = z_row.shape[0]
+    draws = row_draws(key, num_slots, None, y.dtype)
+    conditional = row_prior(prior, counts, num_rows, num_fixed=0)
+    own = z_row & conditional.free
+    y = jnp.where(conditional.free[:, None], 0, y)
+    bits, eta = scan_bits(
+        draws.order,
+        draws.bits,
+        z_row & ~own,
+        y,
+        cells,
+        num_own=jnp.sum(own, dtype=y.dtype),
+        parameters=parameters,
+        prior_log_odds=conditional.log_odds,
+        movable=conditional.movable,
+    )
+    log_weights, cut_off = new_cause_log_weights(
+        noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+    )
+    num_new = feature_rows.draw_index(draws.number, log_weights)
+    claim = slots.claim(~conditional.free, num_new)
+    y = draw_new_causes(
+        jax.random.fold_in(key, _NEW_CAUSES), y, claim.claimed, num_new, eta, cells, parameters
+    )
+    return bits | claim.claimed, y, claim.overflow | cut_off
+
+
+def _scan_bits(
+    order: Array,
+    threshold: Array,
+    z: Array,
+    y: Array,
+    ones: Array,
+    gain_of_zeros: Array,
+    eta: Array,
+    parameters: Parameters,
+    num_own: Array,
+    prior_log_odds: Array,
+    movable: Array,
+) -> tuple[Array, Array]:
+    slots_of = jnp.arange(z.shape[0])
+    at = jax.lax.dynamic_index_in_dim
+
+    def visit(_: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        waiting, z, eta, fitted = carry
+        k = jnp.argmin(waiting)
+        on = at(z, k, keepdims=False)
+        sign = jnp.where(on, -1, 1).astype(y.dtype)
+        eta_flipped = eta + sign * at(y, k, keepdims=False)
+        fitted_flipped = noisy_or.log_one(eta_flipped, parameters, num_own)
+        log_odds = flip_log_odds(
+            sign,
+            at(prior_log_odds, k, keepdims=False),
+            ones @ (fitted_flipped - fitted),
+            at(gain_of_zeros, k, keepdims=False),
+        )
+        flip = at(threshold, k, keepdims=False) < log_odds
+        here = slots_of == k
+        return (
+            jnp.where(here, jnp.inf, waiting),
+            z ^ (here & flip),
+            jnp.where(flip, eta_flipped, eta),
+            jnp.where(flip, fitted_flipped, fitted),
+        )
+
+    waiting = jnp.where(movable, order, jnp.inf)
+    start = (waiting, z, eta, noisy_or.log_one(eta, parameters, num_own))
+    end = jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)
+    return end[1], end[2]
+
+
+_scan_bits_fused = fused_on_cpu(_scan_bits)
+
+
+def flip_log_odds(
+    sign: Array, prior_log_odds: Array, gain_of_ones: Array, gain_of_zeros: Array
+) -> Array:
+    """Log odds of flipping one bit against leaving it.
+
+    Args:
+      sign: () float, 1 where the bit is off now, -1 where it is on.
+      prior_log_odds: () float, of the bit being on.
+      gain_of_ones: () float, what the flip adds to the log likelihood of the observed ones.
+      gain_of_zeros: () float, what the bit being on adds to that of the observed zeros.
+    """
+    return sign * (prior_log_odds + gain_of_zeros) + gain_of_ones
+
+
+def scan_bits(
+    order: Array,
+    uniforms: Array,
+    z: Array,
+    y: Array,
+    cells: Cells,
+    *,
+    num_own: Array,
+    parameters: Parameters,
+    prior_log_odds: Array,
+    movable: Array,
+) -> tuple[Array, Array]:
+    """Gibbs-samples the bits of a row given Y, one after another.
+
+    Args:
+      order: (K,) float uniforms; slots are visited from the smallest up.
+      uniforms: (K,) float, decides the bit of each slot.
+      z: (K,) bool.
+      y: (K, D) float.
+      cells: (D,) bool, of the row.
+      num_own: () float, causes of the row alone, their activity summed out.
+      parameters: of the likelihood.
+      prior_log_odds: (K,) float, of each bit being on given the other rows.
+      movable: (K,) bool, the slots to visit.
+
+    Returns:
+      The bits (K,) bool, and their number of active causes in each column, (D,) float.
+    """
+    return _scan_bits_fused(
+        order,
+        # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
+        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        z,
+        y,
+        cells.ones.astype(y.dtype),
+        parameters.log_fail * (y @ cells.zeros.astype(y.dtype)),
+        noisy_or.num_active(z, y, y.dtype),
+        parameters,
+        num_own,
+        prior_log_odds,
+        movable,
+    )
+
+
+def new_cause_log_weights(
+    counts: Tally, rate: Array, parameters: Parameters
+) -> tuple[Array, Array]:
+    """Unnormalised log probabilities of j = 0, 1, ... new causes of a row.
+
+    The weight of j is rate^j / j! times equation 11 over the observed columns.
+
+    Args:
+      counts: of the row, with the causes that it shares, H = K + 1.
+      rate: () float, Poisson rate of new causes; 0 gives weight to j = 0 alone.
+      parameters: of the likelihood.
+
+    Returns:
+      (J,) log weights, and () bool: whether what lies beyond the last is more than rounding.
+    """
+    num_candidates = counts.ones.shape[0] + _MORE_CANDIDATES
+    log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
+    log_weights = log_poisson + noisy_or.log_likelihood_of_numbers(
+        counts, parameters, num_candidates
+    )
+    # beyond the last candidate a one has probability one at most, a zero that of the last
+    eta = jnp.arange(counts.zeros.shape[0], dtype=rate.dtype)
+    log_beyond = log_tail + counts.zeros @ noisy_or.log_zero(eta, parameters, num_candidates)
+    return log_weights, feature_rows.cut_off(
+        log_beyond, logsumexp(log_weights), rate, num_candidates
+    )
+
+
+def draw_new_causes(
+    key: Key,
+    y: Array,
+    claimed: Array,
+    num_new: Array,
+    eta: Array,
+    cells: Cells,
+    parameters: Parameters,
+) -> Array:
+    """Y with the rows of a row's new causes, drawn jointly given the row.
+
+    One after another, each given those before it, with those still to come summed out.
+
+    Args:
+      key: of the row and this purpose; new cause t uses fold_in(key, t).
+      y: (K, D) float, zero in the slots claimed.
+      claimed: (K,) bool, slots of the new causes.
+      num_new: () int, their number.
+      eta: (D,) float, active causes of the row without the new ones.
+      cells: (D,) bool, of the row.
+      parameters: of the likelihood.
+    """
+    rank = jnp.cumsum(claimed) - 1
+
+    def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        y, eta = carry
+        to_come = (num_new - new - 1).astype(y.dtype)
+        log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
+        uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, y.dtype)
+        active = (uniforms < jax.nn.sigmoid(log_odds)).astype(y.dtype)
+        here = claimed & (rank == new)
+        return jnp.where(here[:, None], active, y), eta + active
+
+    return jax.lax.fori_loop(0, num_new, draw, (y, eta))[0]
+
+
+def draw_activity(
+    key: Key,
+    z: Array,
+    y: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    active: Array,
+    parameters: Parameters,
+) -> Array:
+    """Gibbs-samples Y given Z, cause by cause in a fresh random order, all columns at once.
+
+    Args:
+      key: of the pass.
+      z: (N, K) bool.
+      y: (K, D) bool.
+      x: (N, D) float, zeros and ones.
+      observed: (N, D) bool, or None.
+      active: (K,) bool, slots that are causes.
+      parameters: of the likelihood.
+
+    Returns:
+      (K, D) bool, False in the other slots.
+    """
+    num_rows, num_columns = x.shape
+    order_key, bits_key = jax.random.fold_in(key, 0), jax.random.fold_in(key, 1)
+    order = slots.random_order(order_key, active)
+    # one vector over columns for each slot: a larger capacity leaves them as they are
+    uniforms = jax.vmap(
+        lambda slot: jax.random.uniform(jax.random.fold_in(bits_key, slot), (num_columns,), x.dtype)
+    )(jnp.arange(z.shape[1]))
+    threshold = jnp.log(uniforms) - jnp.log1p(-uniforms)
+    z_float = z.astype(x.dtype)
+    num_active = jnp.sum(active, dtype=jnp.int32)
+
+    def of_columns(at) -> Array:
+        cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
+        return _scan_causes(
+            order, num_active, at(threshold), z_float, at(y).astype(x.dtype), cells, parameters
+        )
+
+    start = jnp.zeros(y.shape, bool)
+    drawn = noisy_or.map_columns(of_columns, num_rows, num_columns, start_value=start)
+    return drawn & active[:, None]
+
+
+def _scan_causes(
+    order: Array,
+    num_active: Array,
+    threshold: Array,
+    z: Array,
+    y: Array,
+    cells: Cells,
+    parameters: Parameters,
+) -> Array:
+    """Y of a block of columns (K, B), cause by cause; z (N, K) and y (K, B) float."""
+    ones = cells.ones.astype(z.dtype)
+    gain_of_zeros = parameters.log_fail * (z.T @ cells.zeros.astype(z.dtype))
+
+    def visit(place: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        y, eta, fitted = carry
+        k = order[place]
+        has = z[:, k]
+        sign = 1 - 2 * y[k]
+        eta_flipped = eta + has[:, None] * sign
+        fitted_flipped = noisy_or.log_one(eta_flipped, parameters)
+        gain = jnp.sum(ones * (fitted_flipped - fitted), axis=0)
+        log_odds = flip_log_odds(sign, parameters.log_odds, gain, gain_of_zeros[k])
+        flip = threshold[k] < log_odds
+        return (
+            y.at[k].set(jnp.where(flip, 1 - y[k], y[k])),
+            jnp.where(flip, eta_flipped, eta),
+            jnp.where(flip, fitted_flipped, fitted),
+        )
+
+    eta = noisy_or.num_active(z, y, z.dtype)
+    start = (y, eta, noisy_or.log_one(eta, parameters))
+    return jax.lax.fori_loop(0, num_active, visit, start)[0] > 0.5
