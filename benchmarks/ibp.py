@@ -298,7 +298,8 @@ def run_loop(quick: bool) -> list[Row]:
     rows = []
     for num_rows, num_steps in [(20, 1_000)] if quick else [(20, 3_000), (100, 600)]:
         _, x = made(num_rows, 4)
-        data, algorithm = mf.Dense.from_array(x), MODEL.sampler(anneal=False)
+        # room for all features there will be: growth would leave the two sides at different sizes
+        data, algorithm = mf.Dense.from_array(x), MODEL.sampler(anneal=False, capacity=32)
 
         def loop(algorithm=algorithm, data=data, num_steps=num_steps) -> Any:
             return engine.run(algorithm, data, num_samples=num_steps, progress=False).draws

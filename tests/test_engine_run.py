@@ -286,3 +286,26 @@ def test_sequence_and_repeat_fold_the_index_into_the_key():
 def test_bad_settings_are_refused_in_words(settings, error, message):
     with pytest.raises(error, match=message):
         run(pair_gibbs(), DATA, **settings)
+
+
+@pytest.mark.parametrize("num_chains", [1, 2])
+def test_chains_share_no_blas_threads_and_the_callers_come_back(num_chains):
+    import scipy.linalg  # noqa: F401  the library that programs on CPU call
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    def numbers():
+        return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+    seen = []
+    with threadpool_limits(limits=2, user_api="blas"):
+        before = numbers()
+        run(
+            pair_gibbs(),
+            DATA,
+            num_samples=5,
+            num_chains=num_chains,
+            progress=lambda report: seen.append(numbers()),
+        )
+        assert seen
+        assert all(set(one) == {1} for one in seen)
+        assert numbers() == before

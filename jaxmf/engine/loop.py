@@ -51,7 +51,7 @@ class Loop:
         """
         now, length = self._progression, 1
         total = now.schedule.num_steps
-        with self._mapping() as at_once:
+        with one_blas_thread(), self._mapping() as at_once:
             while now.step < total and not interrupts.requested:
                 start = now.step
                 end = min(start + length, total)
@@ -101,6 +101,23 @@ class Loop:
             seconds_left=(schedule.num_steps - now.step) * seconds_per_step,
             scalars=mean_scalars(scalars),
         )
+
+
+@contextlib.contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Keeps the linear algebra of CPU programs on the thread that calls it.
+
+    The matrices that samplers factorise are small; threads shared by several chains only wait for
+    one another, which more than doubles the time of two chains. The same for one chain, so that a
+    chain's rounding does not depend on how many there are.
+    """
+    if jax.default_backend() != "cpu":
+        yield
+        return
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def next_length(length: int, seconds_per_step: float, chunk_seconds: float) -> int:
