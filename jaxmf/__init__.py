@@ -23,9 +23,13 @@ from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
 from jaxmf.data import SparseBinary as SparseBinary
 from jaxmf.data import Tokens as Tokens
+from jaxmf.models.binary_mf import BinaryMF as BinaryMF
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
+from jaxmf.models.noisy_or import NoisyOrIBP as NoisyOrIBP
 from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
+from jaxmf.priors.features import BetaBernoulli as BetaBernoulli
+from jaxmf.priors.features import IndianBuffet as IndianBuffet
 
 _MODULES = (
     "data",

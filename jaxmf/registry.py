@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 
 from jaxmf import settings
 from jaxmf.data import Dense
+from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.noisy_or import NoisyOrIBP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +65,30 @@ def _linear_gaussian_example() -> tuple[Any, Any]:
     )
 
 
+def _noisy_or_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    eta = (generator.random((12, 2)) < 0.5) @ (generator.random((2, 5)) < 0.4)
+    values = 1.0 * (generator.random((12, 5)) < 1 - 0.95 * 0.2**eta)
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    return NoisyOrIBP(alpha=1.0, cause_probability=0.4, efficacy=0.8, leak=0.05), Dense.from_array(
+        values
+    )
+
+
+def _binary_mf_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(1)
+    rows, columns = generator.random((12, 2)) < 0.5, generator.random((6, 2)) < 0.5
+    weights = generator.normal(size=(2, 2))
+    values = rows @ weights @ columns.T + 0.3 * generator.normal(size=(12, 6))
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    model = BinaryMF(row_prior=1.0, column_prior=1.0, noise_scale=0.3, weight_scale=1.0)
+    return model, Dense.from_array(values)
+
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="linear-gaussian-ibp",
@@ -72,6 +98,25 @@ ENTRIES: tuple[Entry, ...] = (
         container=Dense,
         one_line="hidden binary features that add up to real data (Indian buffet process)",
         example=_linear_gaussian_example,
+    ),
+    Entry(
+        name="noisy-or-ibp",
+        model=NoisyOrIBP,
+        methods={"sample": "sampler", "particle_filter": "filter"},
+        default="sample",
+        container=Dense,
+        one_line="hidden causes that turn on cells of 0/1 data (noisy-OR, Indian buffet process)",
+        example=_noisy_or_example,
+    ),
+    Entry(
+        name="binary-mf",
+        model=BinaryMF,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Dense,
+        one_line="binary features of rows and of columns, with weights between them (binary "
+        "matrix factorisation)",
+        example=_binary_mf_example,
     ),
 )
 

@@ -1,4 +1,4 @@
-"""Settings as text and as JSON: numbers, numpyro distributions, functions of this library.
+"""Settings as text and as JSON: numbers, numpyro distributions, priors and functions of jaxmf.
 
 Three directions meet here: the command line reads ``Gamma(1, 1)`` without evaluating code
 (`parse`), a saved run keeps its model without pickle (`encode`, `decode`), and tables show a
@@ -8,6 +8,7 @@ setting in the words it was written in (`describe`).
 from __future__ import annotations
 
 import ast
+import dataclasses
 import importlib
 import inspect
 import math
@@ -16,12 +17,26 @@ from typing import Any
 
 import numpy as np
 
+# Priors of features by the names they have on the command line; imported when they are named.
+_PRIORS = {
+    "IndianBuffet": "jaxmf.priors.features",
+    "BetaBernoulli": "jaxmf.priors.features",
+}
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "none": None, "true": True, "false": False}
 
 
 def is_distribution(value: Any) -> bool:
     """Whether a setting is a numpyro distribution (numpyro is not imported to find out)."""
     return type(value).__module__.partition(".")[0] == "numpyro" and hasattr(value, "log_prob")
+
+
+def is_prior(value: Any) -> bool:
+    """Whether a setting is a prior of features, such as `IndianBuffet(1.0)`."""
+    return _PRIORS.get(type(value).__name__) == type(value).__module__
+
+
+def _prior_class(name: str) -> Callable[..., Any]:
+    return getattr(importlib.import_module(_PRIORS[name]), name)
 
 
 def _distribution_class(name: str) -> Callable[..., Any]:
@@ -43,10 +58,10 @@ def _parameter_names(distribution: Any) -> list[str]:
 
 
 def parse(text: str) -> Any:
-    """Read a setting from text: a number, true/false/none, or a distribution.
+    """Read a setting from text: a number, true/false/none, a distribution, or a prior of features.
 
-    Nothing is evaluated: the text is parsed and only numbers and calls of numpyro's distributions
-    are understood. A plain word comes back as a string.
+    Nothing is evaluated: the text is parsed and only numbers and calls of numpyro's distributions,
+    `IndianBuffet` and `BetaBernoulli` are understood. A plain word comes back as a string.
 
     Args:
         text: what stands behind ``=`` on the command line.
@@ -101,11 +116,12 @@ def _call(node: ast.Call) -> Any:
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
     if name is None:
         raise _NotUnderstood
-    make = _distribution_class(name)
+    make = _prior_class(name) if name in _PRIORS else _distribution_class(name)
+    checked = {} if name in _PRIORS else {"validate_args": True}
     arguments = [_from_syntax(argument) for argument in node.args]
     named = {str(keyword.arg): _from_syntax(keyword.value) for keyword in node.keywords}
     try:
-        return make(*arguments, **named, validate_args=True)
+        return make(*arguments, **named, **checked)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{name} does not take these arguments: {error}") from None
 
@@ -132,6 +148,12 @@ def encode(value: Any, *, name: str = "setting") -> Any:
             for parameter in _parameter_names(value)
         }
         return {"distribution": type(value).__name__, "parameters": parameters}
+    if is_prior(value):
+        fields = {
+            field.name: encode(getattr(value, field.name), name=f"{name}.{field.name}")
+            for field in dataclasses.fields(value)
+        }
+        return {"prior": type(value).__name__, "parameters": fields}
     if isinstance(value, (tuple, list)):
         items = [encode(item, name=f"{name}[{i}]") for i, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -159,6 +181,9 @@ def decode(written: Any) -> Any:
     if "distribution" in written:
         make = _distribution_class(written["distribution"])
         return make(**{key: decode(value) for key, value in written["parameters"].items()})
+    if "prior" in written:
+        make = _prior_class(written["prior"])
+        return make(**{key: decode(value) for key, value in written["parameters"].items()})
     if "number" in written:
         return float(written["number"])
     if "tuple" in written:
@@ -181,10 +206,16 @@ def describe(value: Any) -> str:
     if is_distribution(value):
         inner = ", ".join(f"{n}={describe(getattr(value, n))}" for n in _parameter_names(value))
         return f"{type(value).__name__}({inner})"
+    if is_prior(value):
+        fields = dataclasses.fields(value)
+        inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields)
+        return f"{type(value).__name__}({inner})"
     if isinstance(value, float):
         return f"{value:g}"
     if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
         return f"{np.asarray(value).item():g}"
+    if hasattr(value, "dtype") and hasattr(value, "shape"):
+        return f"array of shape {tuple(value.shape)}"
     if callable(value):
         return getattr(value, "__name__", repr(value))
     return str(value)

@@ -87,6 +87,14 @@ def other_values(values):
     return np.where(np.isin(values, (0, 1)).all(), 1 - values, 2 * values).astype(values.dtype)
 
 
+def with_more_mass(model):
+    """The model with another number in it."""
+    if hasattr(model, "row_prior"):
+        prior = dataclasses.replace(model.row_prior, alpha=model.row_prior.alpha * 1.5)
+        return dataclasses.replace(model, row_prior=prior)
+    return dataclasses.replace(model, alpha=model.alpha * 1.5)
+
+
 class Compilations:
     """Counts compiled programs while it is open."""
 
@@ -158,7 +166,7 @@ def test_same_seed_same_bits_and_nothing_compiled_anew(entry, method):
         first.draws["log_joint" if "log_joint" in other.draws else "z"],
     )
 
-    other_model = dataclasses.replace(model, alpha=model.alpha * 1.5)
+    other_model = with_more_mass(model)
     with Compilations() as compiled:
         run(method, other_model, data)
     assert compiled.count == 0, "another alpha compiles"

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.special import gammaln
 
 
 class CellLaw(NamedTuple):
@@ -53,9 +54,23 @@ def _draw_bernoulli(
     return (generator.random((number, mean.size), dtype=np.float32) < mean).astype(np.float32)
 
 
+def _log_poisson(values: Any, mean: Any, variance: Any) -> Any:
+    del variance
+    inside = values * jnp.log(mean) - mean - gammaln(values + 1)
+    return jnp.where((values >= 0) & (values == jnp.floor(values)), inside, -jnp.inf)
+
+
+def _draw_poisson(
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+) -> np.ndarray:
+    del variance
+    return generator.poisson(mean, (number, mean.size)).astype(np.float32)
+
+
 CELL_LAWS = {
     "normal": CellLaw(_log_normal, _draw_normal),
     "bernoulli": CellLaw(_log_bernoulli, _draw_bernoulli),
+    "poisson": CellLaw(_log_poisson, _draw_poisson),
 }
 
 

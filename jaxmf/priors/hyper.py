@@ -91,7 +91,7 @@ def validate(name: str, prior: Hyperparameter) -> None:
             one positive real number.
     """
     leaves = jax.tree.leaves(prior)
-    if any(_is_placeholder(leaf) for leaf in leaves):
+    if any(is_placeholder(leaf) for leaf in leaves):
         return  # the model is being rebuilt inside a transformation
     if is_fixed(prior):
         _validate_number(name, prior)
@@ -114,7 +114,7 @@ def validate_probability(
         ValueError: if it is no number between 0 and 1, or a distribution over anything else than
             one real number between 0 and 1.
     """
-    if any(_is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
+    if any(is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
         return  # the model is being rebuilt inside a transformation
     if not is_fixed(prior):
         _validate_one_real(name, prior)
@@ -130,7 +130,7 @@ def validate_probability(
         raise ValueError(f"{name} must be a probability in {words}, got {number}")
 
 
-def _is_placeholder(leaf: Any) -> bool:
+def is_placeholder(leaf: Any) -> bool:
     """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
         return True

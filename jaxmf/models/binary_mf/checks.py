@@ -1,0 +1,199 @@
+"""What `BinaryMF` refuses, in words."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers.bilinear_cells import LIKELIHOODS
+
+
+def settings(model: Any) -> dict[str, Any]:
+    """The settings of a model with defaults filled in.
+
+    Raises:
+      TypeError, ValueError: see `BinaryMF`.
+    """
+    _likelihood(model.likelihood)
+    for name in ("diagonal", "row_bias", "column_bias"):
+        if not isinstance(getattr(model, name), bool):
+            raise TypeError(f"{name} must be True or False, got {getattr(model, name)!r}")
+    found: dict[str, Any] = {
+        name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
+    }
+    found |= _scales(model)
+    for name in ("weight_shape", "weight_rate", "base_rate"):
+        hyper.validate(name, getattr(model, name))
+        if not hyper.is_fixed(getattr(model, name)):
+            raise TypeError(f"{name} must be a number, got {type(getattr(model, name)).__name__}")
+    _weight_mean(model.weight_mean)
+    for name in ("fixed_row_features", "fixed_column_features"):
+        found[name] = _fixed_features(name, getattr(model, name))
+    if model.diagonal:
+        _diagonal(model, found)
+    return found
+
+
+def _likelihood(likelihood: Any) -> None:
+    if likelihood == "categorical":
+        raise ValueError(
+            "likelihood='categorical' is left out: the paper names it without giving its form. "
+            "Code each category as a column of zeros and ones and use likelihood='logistic'"
+        )
+    if likelihood not in LIKELIHOODS:
+        raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
+
+
+def _feature_prior(name: str, prior: Any) -> Any:
+    if prior is None:
+        import numpyro.distributions as dist
+
+        prior = dist.Gamma(1.0, 1.0)
+    if hyper.is_placeholder(prior):
+        return prior
+    if not isinstance(prior, (IndianBuffet, BetaBernoulli)):
+        hyper.validate(name, prior)
+        prior = IndianBuffet(prior)
+    hyper.validate(f"{name}.alpha", prior.alpha)
+    hyper.validate(f"{name}.concentration", prior.concentration)
+    if isinstance(prior, BetaBernoulli):
+        number = prior.num_features
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"{name}.num_features must be an integer, got {number!r}")
+        if number < 1:
+            raise ValueError(f"{name}.num_features must be at least 1, got {number}")
+    return prior
+
+
+def _scales(model: Any) -> dict[str, Any]:
+    """The two scales; None where the likelihood has none."""
+    found = {}
+    for name, needed in (
+        ("noise_scale", model.likelihood == "gaussian"),
+        ("weight_scale", model.likelihood != "poisson"),
+    ):
+        value = getattr(model, name)
+        if value is None and needed:
+            import numpyro.distributions as dist
+
+            value = dist.LogNormal(0.0, 2.0 if model.likelihood == "gaussian" else 1.0)
+        if value is not None and not needed:
+            other = " (its weights have weight_shape and weight_rate)" * (name == "weight_scale")
+            raise ValueError(
+                f"{name} is given, but likelihood={model.likelihood!r} has none{other}"
+            )
+        if value is not None:
+            hyper.validate(name, value)
+        found[name] = value
+    return found
+
+
+def _weight_mean(value: Any) -> None:
+    if hyper.is_placeholder(value):
+        return
+    is_number = isinstance(value, numbers.Real) or np.shape(value) == ()
+    if isinstance(value, bool) or not is_number or not hasattr(value, "__float__"):
+        raise TypeError(f"weight_mean must be a number, got {value!r}")
+    if not math.isfinite(float(value)):
+        raise ValueError(f"weight_mean must be finite, got {float(value)}")
+
+
+def _fixed_features(name: str, features: Any) -> Any:
+    if features is None or hyper.is_placeholder(features):
+        return features
+    array = np.asarray(features)
+    if array.ndim != 2:
+        raise ValueError(f"{name} must be a matrix (rows, features), got shape {array.shape}")
+    if not np.isin(array, (0, 1)).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isin(array, (0, 1)))[0])
+        raise ValueError(f"{name} must be 0 or 1, got {array[where]} at {where}")
+    return array.astype(bool)
+
+
+def _diagonal(model: Any, found: dict[str, Any]) -> None:
+    sides = []
+    for prior, bias, fixed in (
+        (found["row_prior"], model.row_bias, found["fixed_row_features"]),
+        (found["column_prior"], model.column_bias, found["fixed_column_features"]),
+    ):
+        if hyper.is_placeholder(prior):
+            return
+        if not isinstance(prior, BetaBernoulli):
+            raise ValueError(
+                "diagonal=True needs finite priors on both sides: "
+                "BetaBernoulli(alpha, concentration, num_features)"
+            )
+        sides.append(prior.num_features + int(bias) + width(fixed))
+    if sides[0] != sides[1]:
+        raise ValueError(
+            f"diagonal=True needs as many features of rows as of columns, got {sides[0]} and "
+            f"{sides[1]}, given ones included"
+        )
+
+
+def width(features: Any) -> int:
+    """How many given features there are."""
+    return 0 if features is None else int(np.shape(features)[1])
+
+
+def weights_option(model: Any, weights: Any) -> str:
+    """How the sampler treats W: "collapsed" or "explicit".
+
+    Raises:
+      ValueError: an unknown way, or one that the model does not have.
+    """
+    can_collapse = model.likelihood == "gaussian" and not model.diagonal
+    if weights is None:
+        return "collapsed" if can_collapse else "explicit"
+    if weights not in ("collapsed", "explicit"):
+        raise ValueError(f"weights must be 'collapsed' or 'explicit', got {weights!r}")
+    if weights == "collapsed" and not can_collapse:
+        what = "a diagonal W" if model.diagonal else f"likelihood={model.likelihood!r}"
+        raise ValueError(f"weights='collapsed' is there for Gaussian cells alone, not with {what}")
+    return weights
+
+
+def data(model: Any, data: Any, name: str) -> None:
+    """See `BinaryMF.check_data`."""
+    if isinstance(data.values, jax.core.Tracer):
+        return
+    values = np.asarray(data.values)
+    seen = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    if model.likelihood == "logistic":
+        _refuse(name, values, seen & ~np.isin(values, (0, 1)), "logistic", "0 or 1", "x > 0")
+    if model.likelihood == "poisson":
+        is_count = (values >= 0) & (values == np.floor(values))
+        _refuse(name, values, seen & ~is_count, "poisson", "counts 0, 1, 2, ...", "gaussian cells")
+    if name == "data":
+        empty = np.flatnonzero(~seen.any(axis=0))
+        if empty.size:
+            raise ValueError(
+                f"{name}: column {empty[0]} has no observed cell ({empty.size} such columns). "
+                "Nothing can be learned about its features; drop it"
+            )
+        _fits(name, "fixed_row_features", model.fixed_row_features, values.shape[0], "rows")
+    _fits(name, "fixed_column_features", model.fixed_column_features, values.shape[1], "columns")
+
+
+def _refuse(
+    name: str, values: np.ndarray, bad: np.ndarray, likelihood: str, needs: str, remedy: str
+) -> None:
+    if bad.any():
+        row, column = (int(place) for place in np.argwhere(bad)[0])
+        raise ValueError(
+            f"{name}: {values[row, column]:g} at row {row}, column {column}; "
+            f"likelihood={likelihood!r} needs {needs}. Use {remedy}, or another likelihood"
+        )
+
+
+def _fits(name: str, setting: str, features: Any, size: int, word: str) -> None:
+    if features is not None and np.shape(features)[0] != size:
+        raise ValueError(
+            f"{setting} has {np.shape(features)[0]} {word}, {name} has {size}; they must be equal"
+        )

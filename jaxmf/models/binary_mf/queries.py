@@ -1,0 +1,298 @@
+"""What a draw of binary matrix factorisation says: basis images, cells, rows not seen in training.
+
+A draw is the dictionary that a chain records. With Gaussian cells W is summed out of every answer
+given U, V and the observed cells, whether the chain kept it or not; missing cells are left out of
+the formulas, not imputed. With other cells the weights of the draw are used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.likelihoods import bilinear
+from jaxmf.samplers import bilinear_weights
+from jaxmf.samplers.bilinear_cells import Cells, WeightPrior
+from jaxmf.samplers.feature_layout import row_prior
+from jaxmf.special import poisson
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+Draw = dict[str, Array]
+_CELLS_A_PIECE = 4096
+_NUM_SWEEPS = 40
+
+
+def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
+    """The law of a cell and the prior of W at the numbers of a draw."""
+    one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
+    cells = model.cells(jnp.asarray(draw.get("noise_scale", one)))
+    return cells, model.weight_prior(jnp.asarray(draw.get("weight_scale", one)))
+
+
+def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:
+    return bilinear.weight_law(
+        draw["z"],
+        draw["v"],
+        data.values,
+        noise_scale=draw["noise_scale"],
+        weight_scale=draw["weight_scale"],
+        weight_mean=model.weight_mean,
+    )
+
+
+def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear_weights.WeightLaw:
+    """The law of W given the observed cells alone."""
+    cells, prior = numbers_of(model, draw)
+    u, v = draw["z"], draw["v"]
+    terms = bilinear_weights.normal_terms(
+        jax.random.key(0),  # Gaussian cells draw nothing
+        u,
+        v,
+        jnp.zeros((u.shape[1], v.shape[1]), data.values.dtype),
+        data.values,
+        data.observed,
+        cells=cells,
+    )
+    return bilinear_weights.weight_law(u, v, terms, weight_prior=prior)
+
+
+def _is_whole(model: BinaryMF, data: Dense) -> bool:
+    """Whether the law of W has Kronecker form."""
+    return data.observed is None and not model.diagonal
+
+
+def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
+    """Mean and standard deviation of W V' given U, V and X, each (K, J)."""
+    v = draw["v"].astype(data.values.dtype)
+    if model.likelihood != "gaussian":
+        mean = draw["weights"] @ v.T
+        return mean, jnp.zeros_like(mean)
+    if _is_whole(model, data):
+        law = _eigen_law(model, draw, data)
+        spread = 1 / (law.row_values[:, None] * law.column_values + law.ratio)
+        squares = (v @ law.column_vectors) ** 2
+        variance = draw["noise_scale"] ** 2 * law.row_vectors**2 @ spread @ squares.T
+        return law.mean @ v.T, jnp.sqrt(variance)
+    law = _observed_law(model, draw, data)
+    num_rows, num_columns = law.mean.shape
+    identity = jnp.eye(law.factor.shape[0], dtype=v.dtype)
+    covariance = jax.scipy.linalg.cho_solve((law.factor, True), identity)
+    if model.diagonal:
+        return law.mean @ v.T, jnp.sqrt(jnp.diagonal(covariance)[:, None]) * v.T
+    blocks = covariance.reshape(num_rows, num_columns, num_rows, num_columns)
+    own = jnp.diagonal(blocks, axis1=0, axis2=2)  # (L, L, K)
+    variance = jnp.einsum("jl,lmk,jm->kj", v, own, v)
+    return law.mean @ v.T, jnp.sqrt(jnp.maximum(variance, 0))
+
+
+def cell_moments(
+    model: BinaryMF, draw: Draw, data: Dense, rows: Array, columns: Array
+) -> tuple[Array, Array]:
+    """Predictive mean and variance of the cells (rows[m], columns[m]): (M,) each."""
+    cells, _ = numbers_of(model, draw)
+    u, v = draw["z"][rows].astype(data.values.dtype), draw["v"][columns].astype(data.values.dtype)
+    if model.likelihood != "gaussian":
+        eta = jnp.sum((u @ draw["weights"]) * v, axis=1)
+        return cells.mean(eta), cells.variance(eta)
+    if _is_whole(model, data):
+        return bilinear.cell_moments(_eigen_law(model, draw, data), u, v, cells.noise_scale)
+    law = _observed_law(model, draw, data)
+
+    def variance(pair):
+        u, v = pair
+        reach = u * v if model.diagonal else jnp.outer(u, v).ravel()
+        half = jax.scipy.linalg.solve_triangular(law.factor, reach, lower=True)
+        return jnp.sum(half**2)
+
+    mean = jnp.sum((u @ law.mean) * v, axis=1)
+    size = min(_CELLS_A_PIECE, rows.shape[0])
+    return mean, cells.noise_scale**2 + jax.lax.map(variance, (u, v), batch_size=size)
+
+
+def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
+    """W (K, L) of a draw: its own, or one given U, V and the observed cells."""
+    if model.likelihood != "gaussian":
+        return draw["weights"]
+    if _is_whole(model, data):
+        law = _eigen_law(model, draw, data)
+        return bilinear.sample_weights(key, law, draw["noise_scale"])
+    law = _observed_law(model, draw, data)
+    drawn = bilinear_weights.sample_weights(key, law)
+    return jnp.diag(jnp.diagonal(drawn)) if model.diagonal else drawn
+
+
+class NewRows(NamedTuple):
+    """Rows that were not in training.
+
+    Attributes:
+      probabilities: (M, K) float, that the row has each feature.
+      eta: (M, J) float, their entries of U W V' in a draw of their features.
+    """
+
+    probabilities: Array
+    eta: Array
+
+
+class _Chain(NamedTuple):
+    u: Array
+    own: Array
+    eta: Array
+    log_likelihood: Array
+    total: Array
+
+
+def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense) -> NewRows:
+    """The features of further rows given a draw, each as the customer after those of U.
+
+    40 sweeps over the bits of all new rows and the features of their own, weights of the latter
+    included; probabilities are averaged over the second half. The bias is on; given features of
+    new rows are not known and follow their frequency in training.
+
+    Args:
+      model: its description.
+      key: typed PRNG key.
+      draw: what a chain records.
+      data: the training data.
+      new_data: (M, J).
+    """
+    cells, weight_prior = numbers_of(model, draw)
+    x, observed = new_data.values, new_data.observed
+    weights = draw_weights(model, jax.random.fold_in(key, 0), draw, data)
+    v = draw["v"].astype(x.dtype)
+    image = weights @ v.T
+    log_odds, movable, rate = _row_law(model, draw, x.dtype)
+    row_keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.fold_in(key, 1), row))(
+        jnp.arange(x.shape[0])
+    )
+    start = jnp.broadcast_to(
+        jnp.arange(image.shape[0]) < int(model.row_bias), (x.shape[0], image.shape[0])
+    )
+
+    def sweep(index, chain):
+        keys = jax.vmap(lambda key: jax.random.fold_in(key, index))(row_keys)
+        chain, probabilities = _sweep_bits(
+            keys, chain, image, x, observed, cells, log_odds, movable
+        )
+        if not model.diagonal:
+            chain = _replace_own(keys, chain, v, x, observed, cells, weight_prior, rate)
+        kept = jnp.where(index >= _NUM_SWEEPS // 2, probabilities, 0)
+        return chain._replace(total=chain.total + kept)
+
+    eta = start.astype(x.dtype) @ image
+    chain = _Chain(
+        u=start,
+        own=jnp.zeros((x.shape[0], v.shape[1]), x.dtype),
+        eta=eta,
+        log_likelihood=cells.rows(x, eta, observed),
+        total=jnp.zeros(start.shape, x.dtype),
+    )
+    chain = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, chain)
+    return NewRows(
+        probabilities=chain.total / (_NUM_SWEEPS - _NUM_SWEEPS // 2),
+        eta=chain.u.astype(x.dtype) @ image + chain.own @ v.T,
+    )
+
+
+def _row_law(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
+    """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
+    from jaxmf.models.binary_mf.model import at_numbers
+
+    num_fixed = model.num_fixed_rows()
+    num_rows = draw["z"].shape[0]
+    prior = at_numbers(
+        model.row_prior, jnp.asarray(draw["row_alpha"]), jnp.asarray(draw["row_concentration"])
+    )
+    counts = jnp.sum(draw["z"], axis=0, dtype=dtype)
+    law = row_prior(prior, counts, num_rows + 1, num_fixed=num_fixed)
+    slot = jnp.arange(counts.shape[0])
+    is_given = (slot >= int(model.row_bias)) & (slot < num_fixed)
+    given_odds = jnp.log(counts + 0.5) - jnp.log(num_rows - counts + 0.5)
+    return jnp.where(is_given, given_odds, law.log_odds), law.movable | is_given, law.rate
+
+
+def _sweep_bits(
+    keys: Array,
+    chain: _Chain,
+    image: Array,
+    x: Array,
+    observed: Array | None,
+    cells: Cells,
+    log_odds: Array,
+    movable: Array,
+) -> tuple[_Chain, Array]:
+    """Every bit of every new row, each row in its own random order, and their probabilities."""
+
+    def uniforms(stream):
+        return jax.vmap(
+            lambda key: jax.random.uniform(
+                jax.random.fold_in(key, stream), (image.shape[0],), x.dtype
+            )
+        )(keys)
+
+    order = jnp.argsort(jnp.where(movable, uniforms(0), jnp.inf), axis=1)
+    bits = uniforms(1)
+    slot = jnp.arange(image.shape[0])
+
+    def visit(place, carry):
+        u, eta, log_likelihood, probabilities = carry
+        k = order[:, place]
+        here = slot == k[:, None]
+        sign = jnp.where(jnp.any(u & here, axis=1), -1, 1).astype(x.dtype)
+        proposed = eta + sign[:, None] * image[k]
+        proposed_likelihood = cells.rows(x, proposed, observed)
+        odds = log_odds[k] + sign * (proposed_likelihood - log_likelihood)
+        probability = jax.nn.sigmoid(odds)
+        on = jnp.take_along_axis(bits, k[:, None], axis=1)[:, 0] < probability
+        flip = on != (sign < 0)
+        return (
+            u ^ (here & flip[:, None]),
+            jnp.where(flip[:, None], proposed, eta),
+            jnp.where(flip, proposed_likelihood, log_likelihood),
+            jnp.where(here, probability[:, None], probabilities),
+        )
+
+    start = (chain.u, chain.eta, chain.log_likelihood, chain.u.astype(x.dtype))
+    num_visits = jnp.sum(movable, dtype=jnp.int32)
+    u, eta, log_likelihood, probabilities = jax.lax.fori_loop(0, num_visits, visit, start)
+    return chain._replace(u=u, eta=eta, log_likelihood=log_likelihood), probabilities
+
+
+def _replace_own(
+    keys: Array,
+    chain: _Chain,
+    v: Array,
+    x: Array,
+    observed: Array | None,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    rate: Array,
+) -> _Chain:
+    """The sum of the weights of each row's own features, proposed from its prior."""
+
+    def propose(key):
+        number = poisson(jax.random.fold_in(key, 2), rate).astype(x.dtype)
+        sum_key = jax.random.fold_in(key, 3)
+        if weight_prior.positive:
+            shape = jnp.broadcast_to(jnp.maximum(number, 1) * weight_prior.shape, v.shape[1:])
+            total = jax.random.gamma(sum_key, shape, dtype=x.dtype) / weight_prior.rate
+        else:
+            normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
+            total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal
+        uniform = jax.random.uniform(jax.random.fold_in(key, 4), (), x.dtype)
+        return jnp.where(number > 0, total, 0), jnp.log(uniform)
+
+    own, threshold = jax.vmap(propose)(keys)
+    eta = chain.eta + (own - chain.own) @ v.T
+    log_likelihood = cells.rows(x, eta, observed)
+    accepted = threshold < log_likelihood - chain.log_likelihood
+    return chain._replace(
+        own=jnp.where(accepted[:, None], own, chain.own),
+        eta=jnp.where(accepted[:, None], eta, chain.eta),
+        log_likelihood=jnp.where(accepted, log_likelihood, chain.log_likelihood),
+    )

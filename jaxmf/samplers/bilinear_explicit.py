@@ -1,0 +1,418 @@
+"""Sweeps over the binary features of X ~ f(U W V') given W, all rows at once.
+
+Given W and V a row of X has the law f(u_i Y) with Y = W V', so that the rows are independent once
+the probabilities of the features are drawn. Everything is written for U; V is drawn by the same
+functions with X and W transposed and U and V exchanged.
+
+- `draw_bits`: every bit of every row from its conditional.
+- `draw_several`: several bits of a row at once, proposed from the prior (section 3.3).
+- `draw_own`: the features that only one row has, with their rows of W.
+
+A change that would leave a column empty is refused in the first two, the last makes and removes
+features; together they leave the Indian buffet process invariant.
+
+Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1 to 3.3; Gaussian features of one row
+from the exact sum over their number, in place of equation 8.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+
+from jaxmf import slots
+from jaxmf.samplers import feature_rows
+from jaxmf.samplers.bilinear_cells import Cells, WeightPrior, normals
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowDraws,
+    RowPrior,
+    Scales,
+    row_draws,
+    row_prior,
+)
+from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
+from jaxmf.special import poisson
+from jaxmf.types import Array, Key
+
+_MEAN_SEVERAL = 2.5
+
+
+class Side(NamedTuple):
+    """One side of the model, as its rows see it.
+
+    Attributes:
+      u: (I, K) bool, the features of the rows.
+      v: (J, L) bool, those of the columns.
+      weights: (K, L) float, W, zero where a feature is not there.
+      x: (I, J) float.
+      observed: (I, J) bool, or None when nothing is missing.
+    """
+
+    u: Array
+    v: Array
+    weights: Array
+    x: Array
+    observed: Array | None
+
+    @property
+    def basis(self) -> Array:
+        """Y = W V', (K, J) float."""
+        return self.weights @ self.v.T.astype(self.weights.dtype)
+
+    def transpose(self) -> "Side":
+        """The other side."""
+        observed = None if self.observed is None else self.observed.T
+        return Side(self.v, self.u, self.weights.T, self.x.T, observed)
+
+
+def explicit_sweep(
+    key: Key,
+    side: Side,
+    *,
+    prior: FeaturePrior,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    column_exists: Array,
+    num_fixed: int = 0,
+    several: bool = True,
+    grows: bool = True,
+) -> tuple[Array, Array, Array]:
+    """One pass over U and the weights of features of one row, given V and the other weights.
+
+    Args:
+      key: of the step.
+      side: U, V, W and X.
+      prior: of U.
+      cells: the law of a cell.
+      weight_prior: of W.
+      column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
+      num_fixed: the first so many slots of U hold features that are given.
+      several: also propose several bits of a row at once.
+      grows: whether the prior is one with a number of features without bound.
+
+    Returns:
+      u, weights, and () bool: whether more slots were needed.
+    """
+    settings = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
+    side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, **settings))
+    if several:
+        side = side._replace(u=draw_several(jax.random.fold_in(key, 1), side, **settings))
+    if not grows:
+        return side.u, side.weights, jnp.zeros((), bool)
+    return draw_own(
+        jax.random.fold_in(key, 2),
+        side,
+        weight_prior=weight_prior,
+        column_exists=column_exists,
+        **settings,
+    )
+
+
+def draw_bits(
+    key: Key, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int = 0
+) -> Array:
+    """U (I, K) with every bit drawn, each row in its own random order, no column left empty."""
+    u, _, _, x, observed = side
+    draws = _row_draws(jax.random.fold_in(key, 0), u, x.dtype)
+    odds_key = jax.random.fold_in(key, 1)
+    if cells.likelihood == "gaussian":
+        return draw_all_bits(
+            odds_key,
+            draws,
+            u,
+            x,
+            observed,
+            side.basis,
+            prior=prior,
+            scales=Scales(noise=cells.noise_scale, feature=cells.noise_scale),
+            num_fixed=num_fixed,
+        )
+    return _draw_bits_by_cells(odds_key, draws, side, prior=prior, cells=cells, num_fixed=num_fixed)
+
+
+def _row_draws(key: Key, u: Array, dtype) -> RowDraws:
+    return jax.vmap(lambda row: row_draws(jax.random.fold_in(key, row), u.shape[1], None, dtype))(
+        jnp.arange(u.shape[0])
+    )
+
+
+def _draw_bits_by_cells(
+    key: Key, draws: RowDraws, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int
+) -> Array:
+    """The bits where the likelihood is a sum over cells: O(I J) a visit, K visits."""
+    u, _, _, x, observed = side
+    basis = side.basis
+    num_rows = jnp.asarray(u.shape[0], x.dtype)
+    counts = jnp.sum(u, axis=0, dtype=x.dtype)
+    movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
+    log_odds = draw_log_odds(key, prior, counts, num_rows)
+    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
+    eta = u.astype(x.dtype) @ basis
+
+    def visit(step, carry):
+        u, eta, log_likelihood, counts = carry
+        k = order[:, step]
+        here = jnp.arange(u.shape[1]) == k[:, None]
+        on = jnp.any(u & here, axis=1)
+        sign = jnp.where(on, -1, 1).astype(x.dtype)
+        proposed = eta + sign[:, None] * basis[k]
+        proposed_likelihood = cells.rows(x, proposed, observed)
+        odds = sign * log_odds[k] + proposed_likelihood - log_likelihood
+        flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
+        changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
+        after = row_prior(prior, counts + changes, num_rows, num_fixed=num_fixed).movable
+        refused = movable & ~after
+        flip = flip & ~refused[k]
+        return (
+            u ^ (here & flip[:, None]),
+            jnp.where(flip[:, None], proposed, eta),
+            jnp.where(flip, proposed_likelihood, log_likelihood),
+            counts + jnp.where(refused, 0, changes),
+        )
+
+    start = (u, eta, cells.rows(x, eta, observed), counts)
+    num_visits = jnp.sum(movable, dtype=jnp.int32)
+    return jax.lax.fori_loop(0, num_visits, visit, start)[0]
+
+
+def draw_several(
+    key: Key, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int = 0
+) -> Array:
+    """U (I, K) after a proposal to every row to change several of its bits together.
+
+    A random set of columns, two or three on average, is forgotten in each row and drawn from the
+    prior given the probabilities of the features; the row accepts by the ratio of its likelihoods.
+    If a column would be left empty, all rows stay as they are.
+    """
+    u, _, _, x, observed = side
+    num_rows = jnp.asarray(u.shape[0], x.dtype)
+    counts = jnp.sum(u, axis=0, dtype=x.dtype)
+    movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
+    log_odds = draw_log_odds(jax.random.fold_in(key, 0), prior, counts, num_rows)
+    draws = _row_draws(jax.random.fold_in(key, 1), u, x.dtype)
+    share = _MEAN_SEVERAL / jnp.maximum(jnp.sum(movable, dtype=x.dtype), 1)
+    chosen = movable & (draws.order < share)
+    proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)
+    basis = side.basis
+    gain = cells.rows(x, proposed.astype(x.dtype) @ basis, observed) - cells.rows(
+        x, u.astype(x.dtype) @ basis, observed
+    )
+    after = jnp.where((jnp.log(draws.number) < gain)[:, None], proposed, u)
+    kept = row_prior(
+        prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
+    ).movable
+    return jnp.where(jnp.any(movable & ~kept), u, after)
+
+
+def draw_own(
+    key: Key,
+    side: Side,
+    *,
+    prior: FeaturePrior,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    column_exists: Array,
+    num_fixed: int = 0,
+) -> tuple[Array, Array, Array]:
+    """Every row's own features and their rows of W, given the features that rows share.
+
+    Given the shared features, the numbers of features that only one row has are independent
+    Poisson variables, each times the likelihood of its row. Gaussian cells: the number is drawn
+    from its exact sum with the new rows of W summed out, then these. Otherwise number and weights
+    are proposed from the prior, as a set, and accepted by the likelihood ratio (equation 8).
+
+    Returns:
+      u, weights, and () bool: whether more slots were needed.
+    """
+    counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
+    # `exists` without any one row: a column with a single one is free without it
+    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
+    draw = _draw_own_exactly if cells.likelihood == "gaussian" else _propose_own
+    u, weights, overflow = draw(
+        key,
+        side,
+        conditional,
+        cells=cells,
+        weight_prior=weight_prior,
+        column_exists=column_exists,
+    )
+    gone = conditional.free & ~jnp.any(u, axis=0)
+    return u, slots.release(weights, gone, axis=0), overflow
+
+
+def _hand_out(occupied: Array, number: Array) -> tuple[Array, slots.Claim]:
+    """Slots for `number` (I,) new features of each row: bits (I, K), and the claim."""
+    last = jnp.cumsum(number)
+    claim = slots.claim(occupied, last[-1])
+    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
+    owner = jnp.searchsorted(last, rank, side="right")
+    return claim.claimed & (jnp.arange(number.shape[0])[:, None] == owner), claim
+
+
+def _propose_own(
+    key: Key,
+    side: Side,
+    conditional: RowPrior,
+    *,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    column_exists: Array,
+) -> tuple[Array, Array, Array]:
+    """Own features proposed from the prior in slots that nobody uses, accepted row by row."""
+    u, v, weights, x, observed = side
+    free = conditional.free
+    rows = jnp.arange(u.shape[0])
+    row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
+    number = jax.vmap(lambda key: poisson(jax.random.fold_in(key, 0), conditional.rate))(row_keys)
+    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (), x.dtype))(
+        row_keys
+    )
+    bits, claim = _hand_out(~free | jnp.any(u, axis=0), number)
+    new_key = jax.random.fold_in(key, u.shape[0])
+    drawn = weight_prior.sample(new_key, *weights.shape)
+    drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
+    shared = u & ~free
+    proposed = shared | bits
+    proposed_weights = jnp.where(claim.claimed[:, None], drawn, weights)
+    v_float = v.T.astype(x.dtype)
+    gain = cells.rows(x, proposed.astype(x.dtype) @ (proposed_weights @ v_float), observed)
+    gain = gain - cells.rows(x, u.astype(x.dtype) @ side.basis, observed)
+    accepted = jnp.log(uniform) < gain
+    return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
+
+
+class _OwnFit(NamedTuple):
+    """What is left of each row beside its shared features, seen through V.
+
+    Attributes:
+      cross: (I, L) float, V'e over the observed cells.
+      values: (I, L) float, or (L,) where nothing is missing, eigenvalues of V'V over the observed
+        cells.
+      vectors: (I, L, L) or (L, L) float.
+      squares: (I,) float, |e|^2.
+      num_observed: (I,) float.
+    """
+
+    cross: Array
+    values: Array
+    vectors: Array
+    squares: Array
+    num_observed: Array
+
+
+def _own_fit(side: Side, shared: Array) -> _OwnFit:
+    _, v, _, x, observed = side
+    v_float = v.astype(x.dtype)
+    error = x - shared.astype(x.dtype) @ side.basis
+    if observed is None:
+        grams = v_float.T @ v_float
+        num_observed = jnp.full(x.shape[:1], x.shape[1], x.dtype)
+    else:
+        error = jnp.where(observed, error, 0)
+        pairs = (v_float[:, :, None] * v_float[:, None, :]).reshape(v.shape[0], -1)
+        grams = (observed.astype(x.dtype) @ pairs).reshape(-1, v.shape[1], v.shape[1])
+        num_observed = jnp.sum(observed, axis=1, dtype=x.dtype)
+    values, vectors = jnp.linalg.eigh(grams)
+    return _OwnFit(
+        cross=error @ v_float,
+        values=jnp.maximum(values, 0),
+        vectors=vectors,
+        squares=jnp.sum(error**2, axis=1),
+        num_observed=num_observed,
+    )
+
+
+def _draw_own_exactly(
+    key: Key,
+    side: Side,
+    conditional: RowPrior,
+    *,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    column_exists: Array,
+) -> tuple[Array, Array, Array]:
+    """The numbers of own features from their sums; then the sum of their weights, then these.
+
+    Given its number n, the own features of a row add V s to it, s ~ N(n w0, n scale^2 I): its
+    covariance is noise^2 I + n scale^2 V V'. Given s the n rows of W are exchangeable normals
+    with that sum.
+    """
+    u, _, weights, x, _ = side
+    dtype = x.dtype
+    free = conditional.free
+    shared = u & ~free
+    fit = _own_fit(side, shared)
+    by_row = None if side.observed is None else 0
+    axes = _OwnFit(cross=0, values=by_row, vectors=by_row, squares=0, num_observed=0)
+    mean = jnp.where(column_exists, weight_prior.mean, 0).astype(dtype)
+    draws = _row_draws(jax.random.fold_in(key, 0), u, dtype)
+    scales = Scales(noise=cells.noise_scale, feature=weight_prior.scale)
+    log_weights, cut_off = jax.vmap(
+        lambda fit: _own_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
+        in_axes=(axes,),
+    )(fit)
+    number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
+    bits, claim = _hand_out(~free, number)
+
+    row_normals = normals(jax.random.fold_in(key, 1), *fit.cross.shape, dtype)
+    sums = jax.vmap(lambda *row: _draw_sum(*row, mean, scales), in_axes=(axes, 0, 0))(
+        fit, number.astype(dtype), row_normals
+    )
+    slot_normals = weight_prior.scale * normals(jax.random.fold_in(key, 2), *weights.shape, dtype)
+    bits_float = bits.astype(dtype)
+    share = (sums - bits_float @ slot_normals) / jnp.maximum(number, 1)[:, None]
+    drawn = slot_normals + bits_float.T @ share
+    drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
+    weights = jnp.where(free[:, None], drawn, weights)
+    return shared | bits, weights, claim.overflow | jnp.any(cut_off)
+
+
+def _own_log_weights(
+    fit: _OwnFit, mean: Array, rate: Array, scales: Scales, num_candidates: int
+) -> tuple[Array, Array]:
+    """Log weights of n = 0, 1, ... own features of a row, and whether the sum was cut off.
+
+    n adds n V w0 to the mean of the row; along the eigenvector l of V'V, whose eigenvalue is t,
+    its variance is noise^2 (1 + n t / r), in all other directions noise^2.
+    """
+    number = jnp.arange(num_candidates, dtype=mean.dtype)[:, None]
+    turned_cross, turned_mean = fit.vectors.T @ fit.cross, fit.vectors.T @ mean
+    seen = fit.values > jnp.finfo(mean.dtype).eps * 64 * jnp.maximum(jnp.max(fit.values), 1)
+    safe = jnp.where(seen, fit.values, 1)
+    along = jnp.where(seen, (turned_cross - number * fit.values * turned_mean) ** 2 / safe, 0)
+    across = fit.squares - jnp.sum(along[0])
+    inflation = 1 + number * fit.values / scales.ratio
+    constant = -0.5 * (
+        fit.num_observed * jnp.log(2 * jnp.pi * scales.noise_variance)
+        + across / scales.noise_variance
+    )
+    terms = jnp.log(inflation) + along / (inflation * scales.noise_variance)
+    log_poisson, log_tail = feature_rows.log_poisson_terms(
+        jnp.asarray(rate, mean.dtype), num_candidates
+    )
+    log_weights = log_poisson + constant - 0.5 * jnp.sum(terms, axis=1)
+    # beyond the last candidate each direction is at most its best over larger inflations; with a
+    # mean that grows along, the squares are at best nothing
+    last = 1 + num_candidates * fit.values / scales.ratio
+    still = jnp.all(mean == 0)
+    squares = jnp.where(still, along[0] / scales.noise_variance, 0)
+    best = jnp.maximum(last, squares)
+    log_beyond = log_tail + constant - 0.5 * jnp.sum(jnp.log(best) + squares / best)
+    return log_weights, feature_rows.cut_off(
+        log_beyond, logsumexp(log_weights), rate, num_candidates
+    )
+
+
+def _draw_sum(fit: _OwnFit, number: Array, normal: Array, mean: Array, scales: Scales) -> Array:
+    """The sum (L,) of the rows of W of `number` own features of a row, given the row.
+
+    The square root of its covariance is symmetric, so that the capacity does not enter.
+    """
+    number = jnp.maximum(number, 1)
+    precision = fit.values / scales.noise_variance + 1 / (number * scales.feature**2)
+    pull = fit.cross / scales.noise_variance + mean / scales.feature**2
+    turned = (fit.vectors.T @ pull) / precision + (fit.vectors.T @ normal) / jnp.sqrt(precision)
+    return fit.vectors @ turned

@@ -1,0 +1,245 @@
+"""The weights W of X ~ f(U W V') given U and V.
+
+- Gaussian cells, nothing missing: the eigendecompositions of `likelihoods/bilinear.py`.
+- Gaussian with missing cells, logistic, diagonal W: the normal law of the weights given normal
+  terms exp(linear eta - precision eta^2 / 2) of the observed cells, from the matrix A'OmegaA over
+  pairs of features; Omega destroys the Kronecker form. For the logistic law the precisions are
+  Polya-Gamma variables (Polson, Scott & Windle 2013).
+- Poisson: every count is split among the base rate and the pairs (k, l) by a multinomial draw; then
+  W_kl ~ Gamma(shape + counts of the pair, rate + observed cells of the pair).
+
+Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.1.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+
+from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.samplers.bilinear_cells import Cells, WeightPrior, normals
+from jaxmf.samplers.polya_gamma import polya_gamma
+from jaxmf.types import Array, Key
+
+_ROWS_A_PIECE = 2048
+
+
+def draw_weights(
+    key: Key,
+    u: Array,
+    v: Array,
+    weights: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    cells: Cells,
+    weight_prior: WeightPrior,
+    row_exists: Array,
+    column_exists: Array,
+) -> Array:
+    """W (K, L) given U, V and the observed cells of X.
+
+    Args:
+      key: of the step.
+      u: (I, K) bool.
+      v: (J, L) bool.
+      weights: (K, L) float, as they are; the logistic and Poisson draws go on from them.
+      x: (I, J) float.
+      observed: (I, J) bool, or None when nothing is missing.
+      cells: the law of a cell.
+      weight_prior: of W.
+      row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
+
+    Returns:
+      (K, L) float, zero where there is no weight.
+    """
+    there = weight_prior.there(row_exists, column_exists)
+    if cells.likelihood == "poisson":
+        drawn = _draw_positive(key, u, v, weights, x, observed, cells, weight_prior)
+    elif cells.likelihood == "gaussian" and observed is None and not weight_prior.diagonal:
+        drawn = bilinear.draw_weights(
+            key,
+            u,
+            v,
+            x,
+            noise_scale=cells.noise_scale,
+            weight_scale=weight_prior.scale,
+            weight_mean=weight_prior.mean,
+        )
+    else:
+        terms = normal_terms(jax.random.fold_in(key, 0), u, v, weights, x, observed, cells=cells)
+        law = weight_law(u, v, terms, weight_prior=weight_prior)
+        drawn = sample_weights(jax.random.fold_in(key, 1), law)
+    return jnp.where(there, drawn, 0)
+
+
+class NormalTerms(NamedTuple):
+    """A term exp(linear eta - precision eta^2 / 2) of each cell, both (I, J) float."""
+
+    precision: Array
+    linear: Array
+
+
+def normal_terms(
+    key: Key, u: Array, v: Array, weights: Array, x: Array, observed: Array | None, *, cells: Cells
+) -> NormalTerms:
+    """The normal terms of the cells, zero where a cell is missing.
+
+    Those of the logistic law depend on Polya-Gamma variables, drawn here given the weights.
+    """
+    if cells.likelihood == "gaussian":
+        precision = jnp.full(x.shape, cells.noise_scale**-2, x.dtype)
+        linear = precision * x
+    else:
+        eta = u.astype(x.dtype) @ weights @ v.T.astype(x.dtype)
+        precision = polya_gamma(key, eta)
+        linear = x - 0.5
+    if observed is not None:
+        precision = jnp.where(observed, precision, 0)
+        linear = jnp.where(observed, linear, 0)
+    return NormalTerms(precision=precision, linear=linear)
+
+
+class WeightLaw(NamedTuple):
+    """The normal law of W given normal terms of the cells.
+
+    Attributes:
+      mean: (K, L) float.
+      factor: (K L, K L) float, lower Cholesky factor of the precision matrix of W, row by row; for
+        a diagonal W (K, K), that of its diagonal.
+    """
+
+    mean: Array
+    factor: Array
+
+
+def weight_law(u: Array, v: Array, terms: NormalTerms, *, weight_prior: WeightPrior) -> WeightLaw:
+    """The law of W given U (I, K), V (J, L) and normal terms of the cells.
+
+    vec W ~ N(P^-1 (A' linear + phi w0), P^-1), P = A' diag(precision) A + phi I, A = U (x) V,
+    phi = 1 / weight_scale^2. Free slots are columns of zeros and keep the prior.
+    """
+    u_float, v_float = u.astype(terms.linear.dtype), v.astype(terms.linear.dtype)
+    phi = weight_prior.scale**-2
+    pull = u_float.T @ terms.linear @ v_float + phi * weight_prior.mean
+    gram = _weighted_gram(u_float, v_float, terms.precision, diagonal=weight_prior.diagonal)
+    factor = jnp.linalg.cholesky(gram + phi * jnp.eye(gram.shape[0], dtype=gram.dtype))
+    if weight_prior.diagonal:
+        mean = jnp.diag(cho_solve((factor, True), jnp.diagonal(pull)))
+    else:
+        mean = cho_solve((factor, True), pull.ravel()).reshape(pull.shape)
+    return WeightLaw(mean=mean, factor=factor)
+
+
+def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> Array:
+    """A' diag(precision) A over pairs of features, by pieces of rows: O(I J L^2 + I K^2 L^2)."""
+    num_rows, num_slots = u.shape
+    size = min(_ROWS_A_PIECE, num_rows)
+    v_pairs = (v[:, :, None] * v[:, None, :]).reshape(v.shape[0], -1)
+    shape = (num_slots**2,) if diagonal else (num_slots**2, v.shape[1] ** 2)
+
+    def add_piece(piece, total):
+        start, first = piece_start(piece, size, num_rows)
+        fresh = start + jnp.arange(size) >= first
+        some = jax.lax.dynamic_slice_in_dim(u, start, size) * fresh[:, None]
+        seen = jax.lax.dynamic_slice_in_dim(precision, start, size) @ v_pairs
+        u_pairs = (some[:, :, None] * some[:, None, :]).reshape(size, -1)
+        return total + (jnp.sum(u_pairs * seen, axis=0) if diagonal else u_pairs.T @ seen)
+
+    total = jax.lax.fori_loop(0, -(-num_rows // size), add_piece, jnp.zeros(shape, u.dtype))
+    if diagonal:
+        return total.reshape(num_slots, num_slots)
+    pairs = total.reshape(num_slots, num_slots, v.shape[1], v.shape[1])
+    return pairs.transpose(0, 2, 1, 3).reshape(num_slots * v.shape[1], -1)
+
+
+def sample_weights(key: Key, law: WeightLaw) -> Array:
+    """W (K, L) from its law."""
+    num_rows, num_columns = law.mean.shape
+    noise = normals(key, num_rows, num_columns, law.mean.dtype)
+    solve = jax.scipy.linalg.solve_triangular
+    if law.factor.shape[0] < law.mean.size:  # diagonal
+        return law.mean + jnp.diag(solve(law.factor, jnp.diagonal(noise), lower=True, trans=1))
+    return law.mean + solve(law.factor, noise.ravel(), lower=True, trans=1).reshape(noise.shape)
+
+
+def _draw_positive(
+    key: Key,
+    u: Array,
+    v: Array,
+    weights: Array,
+    x: Array,
+    observed: Array | None,
+    cells: Cells,
+    weight_prior: WeightPrior,
+) -> Array:
+    """Gamma weights of Poisson counts, by splitting the counts."""
+    u_float, v_float = u.astype(x.dtype), v.astype(x.dtype)
+    counts = _split_counts(key, u_float, v_float, weights, x, observed, cells.base_rate)
+    seen = v_float if observed is None else observed.astype(x.dtype) @ v_float
+    exposure = (
+        jnp.outer(jnp.sum(u_float, axis=0), jnp.sum(v_float, axis=0))
+        if observed is None
+        else u_float.T @ seen
+    )
+    return WeightPrior.positive_gammas(
+        jax.random.fold_in(key, 2), weight_prior.shape + counts, weight_prior.rate + exposure
+    )
+
+
+def _split_counts(
+    key: Key,
+    u: Array,
+    v: Array,
+    weights: Array,
+    x: Array,
+    observed: Array | None,
+    base_rate: Array,
+) -> Array:
+    """Counts (K, L) of the pairs of features, the base rate's share left out.
+
+    x_ij is split among the base rate and the features k of its row with means u_ik (W V')_kj, by
+    one binomial draw a feature; the totals over rows are then split among l.
+    """
+    left = x if observed is None else jnp.where(observed, x, 0)
+    basis = weights @ v.T
+    rate = base_rate + u @ basis
+
+    def split_rows(k, carry):
+        left, rate, totals = carry
+        own = u[:, k, None] * basis[k]
+        share = jnp.clip(own / jnp.maximum(rate, jnp.finfo(x.dtype).tiny), 0, 1)
+        drawn = _binomial(jax.random.fold_in(jax.random.fold_in(key, 0), k), left, share)
+        # what is left has at least the base rate, whatever rounding says
+        return left - drawn, jnp.maximum(rate - own, base_rate), totals.at[k].set(drawn.sum(0))
+
+    start = (left, rate, jnp.zeros_like(basis))
+    totals = jax.lax.fori_loop(0, u.shape[1], split_rows, start)[2]
+
+    own = weights.T[:, :, None] * v.T[:, None, :]
+    # sums from the first feature up to each: the share of the first one there is exactly one
+    upto = jnp.cumsum(own, axis=0)
+
+    def split_columns(step, carry):
+        left, counts = carry
+        place = v.shape[1] - 1 - step
+        share = own[place] / jnp.where(upto[place] > 0, upto[place], 1)
+        keys = jax.vmap(
+            lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), place), k)
+        )(jnp.arange(u.shape[1]))
+        drawn = jax.vmap(_binomial)(keys, left, jnp.clip(share, 0, 1))
+        return left - drawn, counts.at[:, place].set(drawn.sum(1))
+
+    start = (totals, jnp.zeros_like(weights))
+    return jax.lax.fori_loop(0, v.shape[1], split_columns, start)[1]
+
+
+def _binomial(key: Key, number: Array, share: Array) -> Array:
+    """Binomial draws; certain ones without a draw."""
+    inside = (share > 0) & (share < 1) & (number > 0)
+    drawn = jax.random.binomial(
+        key, jnp.where(inside, number, 1), jnp.where(inside, share, 0.5), dtype=number.dtype
+    )
+    return jnp.where(inside, drawn, jnp.where(share >= 1, number, 0))
