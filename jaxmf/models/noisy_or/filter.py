@@ -1,0 +1,300 @@
+"""The particle filter of the noisy-OR Indian buffet process (Algorithm 3).
+
+A particle is one Z and Y, known through Y and the counts of its causes. A row is weighted with the
+new rows of Y summed out (equation 11, which the text's line 5 must mean), then these are drawn
+jointly given the row. Weights are of the observed cells alone. Where hyperparameters have priors
+they live in the particle and are refreshed after each row; where earlier rows are rejuvenated, the
+particle carries its whole Z.
+
+Open `build_filter` first, then `propose` and `extend`.
+
+Source: Wood & Griffiths (2006), section 5.1.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import logsumexp
+from jax.tree_util import Partial
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.engine import Algorithm
+from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.models.noisy_or.model import parameters_of, update_noise
+from jaxmf.models.noisy_or.particle import (
+    Particle,
+    Plan,
+    add_row,
+    capacity_of,
+    grow,
+    init,
+    keep,
+)
+from jaxmf.models.noisy_or.particle import (
+    particle_draw as particle_draw,
+)
+from jaxmf.samplers.feature_layout import RowPrior, row_prior
+from jaxmf.samplers.feature_rows import draw_index
+from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior
+from jaxmf.samplers.noisy_or_sweep import draw_new_causes, new_cause_log_weights, noisy_or_sweep
+from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
+from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.special import poisson
+from jaxmf.types import Array, Key
+
+PROPOSALS = ("prior", "informed")
+# Share of the prior in the informed proposal of a bit: it bounds what a wrong guess costs.
+_SHARE_OF_PRIOR = 0.05
+
+
+class Setting(NamedTuple):
+    """A child.
+
+    Bits of existing causes (K,) bool, the number of new ones, and whether the sum over that number
+    was cut off.
+    """
+
+    bits: Array
+    num_new: Array
+    cut_off: Array
+
+
+def build_filter(
+    model: Any,
+    *,
+    num_particles: int = 1_000,
+    proposal: str = "prior",
+    resample_fn: ResampleFn = systematic,
+    ess_threshold: float | TriggerFn = 0.5,
+    rejuvenate_every: int = 0,
+    capacity: int | None = None,
+    batch_size: int | None = None,
+) -> Algorithm:
+    """The particle filter of a `NoisyOrIBP`; one step takes in one row.
+
+    Args:
+        model: the description.
+        num_particles: P.
+        proposal: "prior": causes of a row from their prior given the earlier rows, as in the
+            paper. "informed": bit by bit, each given the row and those before it, with the bits
+            still to come and the new causes averaged over in each cell; the number of new causes
+            from its exact sum. Better weights for a few times the work.
+        resample_fn: scheme of `jaxmf.samplers.resampling`, other than `optimal`.
+        ess_threshold: resample when the effective sample size is below this share of P.
+        rejuvenate_every: a Gibbs sweep over all rows so far, and Y, after every so many rows; 0
+            for none.
+        capacity: slots for causes to begin with; they double when a particle needs more.
+        batch_size: how many particles are worked on at once; None for all.
+
+    Returns:
+        Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+
+    Raises:
+        ValueError: an unknown proposal, or optimal resampling.
+    """
+    if proposal not in PROPOSALS:
+        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {proposal!r}")
+    if resample_fn is optimal:
+        raise ValueError(
+            "resample_fn=optimal chooses among enumerated children, and a row has too many here; "
+            "use systematic, stratified, residual or multinomial"
+        )
+    plan = Plan(
+        num_slots=model.num_slots(8 if capacity is None else capacity),
+        proposal=proposal,
+        rejuvenates=rejuvenate_every > 0,
+    )
+    particle_model = ParticleModel(
+        init=Partial(init, plan, model),
+        propose=Partial(propose, plan, model),
+        extend=Partial(extend, model),
+        keep=None if plan.rejuvenates else Partial(keep),
+        rejuvenate=Partial(rejuvenate, model) if plan.rejuvenates else None,
+        grow=Partial(grow),
+        capacity=Partial(capacity_of),
+    )
+    return particle_filter(
+        particle_model,
+        num_particles=num_particles,
+        resample_fn=resample_fn,
+        ess_threshold=ess_threshold,
+        rejuvenate_every=rejuvenate_every,
+        batch_size=batch_size,
+    )
+
+
+def propose(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Setting, Array]:
+    """The child of a particle with row `row`, and its log weight."""
+    cells = _cells_of(data, row)
+    conditional = _conditional(model, particle, row)
+    propose_fn = propose_from_prior if plan.proposal == "prior" else propose_informed
+    child, log_weight = propose_fn(
+        key, particle.y, cells, conditional, parameters_of(particle), particle.counts.dtype
+    )
+    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
+
+
+def propose_from_prior(
+    key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
+) -> tuple[Setting, Array]:
+    """Algorithm 1; the weight is the probability of the observed cells (eq 11)."""
+    bits_key, number_key = jax.random.split(key)
+    uniforms = jax.random.uniform(bits_key, conditional.movable.shape, dtype)
+    bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
+    num_new = poisson(number_key, conditional.rate)
+    eta = noisy_or.num_active(bits, y, dtype)
+    log_weight = _log_probability(eta, cells, parameters, num_new.astype(dtype))
+    return Setting(bits, num_new, jnp.zeros((), bool)), log_weight
+
+
+def propose_informed(
+    key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
+) -> tuple[Setting, Array]:
+    """Bits one by one in a fresh random order, then the exact sum over the number of new causes.
+
+    The weight is p(bits) sum_j p(j) P(x | bits, j) over the probability of having proposed the
+    bits, in this order.
+    """
+    order_key, bits_key, number_key = (jax.random.fold_in(key, index) for index in range(3))
+    num_slots = y.shape[0]
+    order = slots.random_order(order_key, conditional.movable)
+    uniforms = jax.random.uniform(bits_key, (num_slots,), dtype)
+    prior = jnp.where(conditional.movable, jax.nn.sigmoid(conditional.log_odds), 0)
+    # what each undecided bit adds to log P(x = 0), averaged over it; new causes likewise
+    undecided = jnp.log1p(-parameters.efficacy * prior)
+    zeros, y_float = cells.zeros.astype(dtype), y.astype(dtype)
+    in_zeros = y_float @ zeros
+
+    def visit(place: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        bits, log_off, log_ratio = carry
+        k = order[place]
+        log_off = log_off - y_float[k] * undecided[k]
+        log_on = log_off + y_float[k] * parameters.log_fail
+        gain = jnp.log(-jnp.expm1(log_on)) - jnp.log(-jnp.expm1(log_off))
+        log_odds = jnp.sum(jnp.where(cells.ones, gain, 0)) + in_zeros[k] * parameters.log_fail
+        guess = jax.nn.sigmoid(conditional.log_odds[k] + log_odds)
+        chance = (1 - _SHARE_OF_PRIOR) * guess + _SHARE_OF_PRIOR * prior[k]
+        on = uniforms[k] < chance
+        ratio = jnp.where(on, prior[k] / chance, (1 - prior[k]) / (1 - chance))
+        return bits.at[k].set(on), jnp.where(on, log_on, log_off), log_ratio + jnp.log(ratio)
+
+    background = parameters.log_absent + conditional.rate * parameters.log_fail_unseen
+    start = (
+        jnp.zeros((num_slots,), bool),
+        background + undecided @ y_float,
+        jnp.zeros((), dtype),
+    )
+    number = jnp.sum(conditional.movable, dtype=jnp.int32)
+    bits, _, log_ratio = jax.lax.fori_loop(0, number, visit, start)
+    eta = noisy_or.num_active(bits, y, dtype)
+    log_weights, cut_off = new_cause_log_weights(
+        noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+    )
+    num_new = draw_index(jax.random.uniform(number_key, (), dtype), log_weights)
+    # the terms lack the normalising constant of the Poisson law
+    log_weight = log_ratio + logsumexp(log_weights) - conditional.rate
+    return Setting(bits, num_new, cut_off), log_weight
+
+
+def extend(
+    model: Any, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
+) -> tuple[Particle, dict[str, Array]]:
+    """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
+    cells = _cells_of(data, row)
+    conditional = _conditional(model, particle, row)
+    claim = slots.claim(~conditional.free, child.num_new)
+    dtype = particle.counts.dtype
+    y = draw_new_causes(
+        jax.random.fold_in(key, 0),
+        particle.y.astype(dtype),
+        claim.claimed,
+        child.num_new,
+        noisy_or.num_active(child.bits, particle.y, dtype),
+        cells,
+        parameters_of(particle),
+    )
+    particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
+    particle = refresh(model, jax.random.fold_in(key, 1), particle, row + 1)
+    return particle, {"features": claim.overflow | child.cut_off}
+
+
+def refresh(model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
+    """Kernel: the hyperparameters that have priors, given Z, Y and X of the rows so far."""
+    prior = model.prior(particle)
+    alpha, concentration = update_feature_prior(
+        jax.random.fold_in(key, 0),
+        prior,
+        alpha_prior=model.alpha,
+        concentration_prior=model.concentration,
+        counts=particle.counts,
+        num_rows=num_rows,
+    )
+    dtype = particle.counts.dtype
+    exists = prior.exists(particle.counts)
+    ones = jnp.sum(particle.y & exists[:, None], dtype=jnp.int32).astype(dtype)
+    zeros = jnp.sum(exists, dtype=dtype) * particle.y.shape[1] - ones
+    probability = update_bernoulli_probability(
+        jax.random.fold_in(key, 1), model.cause_probability, particle.cause_probability, ones, zeros
+    )
+    efficacy, leak = update_noise(
+        model, jax.random.fold_in(key, 2), particle.efficacy, particle.leak, particle.tally
+    )
+    return particle._replace(
+        alpha=alpha,
+        concentration=concentration,
+        cause_probability=probability,
+        efficacy=efficacy,
+        leak=leak,
+    )
+
+
+def rejuvenate(
+    model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Particle, dict[str, Array]]:
+    """Kernel: one Gibbs sweep over all rows so far and Y."""
+    assert particle.z is not None
+    z, y, overflow = noisy_or_sweep(
+        key,
+        particle.z,
+        particle.y,
+        data.values,
+        data.observed,
+        prior=model.prior(particle),
+        parameters=parameters_of(particle),
+        num_rows=row + 1,
+    )
+    tally = particle.tally
+    if tally is not None:
+        # rows that are still to come have no causes, but they do have data
+        present = (jnp.arange(z.shape[0]) <= row)[:, None]
+        seen = present if data.observed is None else data.observed & present
+        seen = jnp.broadcast_to(seen, data.values.shape)
+        tally = noisy_or.tally(z, y, data.values, seen)
+    counts = jnp.sum(z, axis=0, dtype=particle.counts.dtype)
+    particle = particle._replace(y=y, counts=counts, tally=tally, z=z)
+    return particle, {"features": overflow}
+
+
+def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
+    """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
+    num_rows = (row + 1).astype(particle.counts.dtype)
+    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)
+
+
+def _cells_of(data: Dense, row: Array) -> Cells:
+    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
+    return noisy_or.cells_of(at(data.values), None if data.observed is None else at(data.observed))
+
+
+def _log_probability(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:
+    """log of equation 11 over the observed columns of a row."""
+    ones = jnp.where(cells.ones, noisy_or.log_one(eta, parameters, unseen), 0)
+    return jnp.sum(ones + jnp.where(cells.zeros, noisy_or.log_zero(eta, parameters, unseen), 0))

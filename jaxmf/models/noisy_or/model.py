@@ -1,0 +1,557 @@
+"""Hidden causes of binary data: noisy-OR with an unknown number of causes.
+
+    alpha ~ its prior,  Z ~ IBP(alpha)                                            eq 2
+    y_kd ~ Bernoulli(cause_probability)
+    P(x_nd = 1 | Z, Y) = 1 - (1 - leak) (1 - efficacy)^(sum_k z_nk y_kd)          eq 8
+
+A row of the data is an observed variable, a column a trial or case; a row of Y says in which
+columns a hidden cause is active, Z which rows it can turn on. Z is the adjacency matrix of a
+bipartite causal graph. Y is part of the state. Missing cells have no factor in the likelihood.
+
+Source: Wood & Griffiths (2006), Particle filtering for nonparametric Bayesian matrix factorization,
+section 5; Wood, Griffiths & Ghahramani (2006), A non-parametric Bayesian method for inferring
+hidden causes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from jaxmf import slots
+from jaxmf.data import Dense, checks
+from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.noisy_or import Parameters, Tally
+from jaxmf.models.noisy_or import queries
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.hyper import (
+    update_bernoulli_probability,
+    update_feature_prior,
+    update_probability,
+)
+from jaxmf.samplers.noisy_or_moves import repeat_moves
+from jaxmf.samplers.noisy_or_parallel import noisy_or_parallel_sweep
+from jaxmf.samplers.noisy_or_sweep import noisy_or_sweep
+from jaxmf.samplers.resampling import systematic
+from jaxmf.samplers.smc import ResampleFn
+from jaxmf.types import Array, Key, PyTree
+
+SWEEPS = ("sequential", "parallel")
+HYPERPARAMETERS = ("alpha", "concentration", "cause_probability", "efficacy", "leak")
+
+
+class State(NamedTuple):
+    """Where a chain is.
+
+    Attributes:
+      z: (N, K) bool, which rows a cause can turn on.
+      y: (K, D) bool, in which columns it is active; False in free slots.
+      alpha, concentration, cause_probability, efficacy, leak: () float.
+    """
+
+    z: Array
+    y: Array
+    alpha: Array
+    concentration: Array
+    cause_probability: Array
+    efficacy: Array
+    leak: Array
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[],
+    meta_fields=["num_slots", "sweep", "num_moves"],
+)
+@dataclass(frozen=True)
+class SamplerPlan:
+    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
+
+    num_slots: int
+    sweep: str
+    num_moves: int
+
+
+def _default_priors() -> dict[str, Any]:
+    import numpyro.distributions as dist
+
+    return {
+        "alpha": dist.Gamma(1.0, 1.0),
+        "cause_probability": dist.Beta(1.0, 1.0),
+        "efficacy": dist.Beta(1.0, 1.0),
+        "leak": dist.Beta(1.0, 9.0),
+    }
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["alpha", "cause_probability", "efficacy", "leak", "concentration"],
+    meta_fields=["num_features"],
+)
+@dataclass(frozen=True, kw_only=True)
+class NoisyOrIBP:
+    """Hidden causes of unknown number that turn binary variables on (noisy-OR).
+
+    P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(active causes of row n in column d), with the rows
+    of each cause from an Indian buffet process, or from the finite beta-Bernoulli model.
+
+    Each hyperparameter is a number or a numpyro distribution.
+
+    Args:
+      alpha: mass of the prior of Z, the expected number of causes of a row; positive.
+      cause_probability: p, that a cause is active in a column; strictly between 0 and 1.
+      efficacy: lambda, that an active cause turns a cell of its rows on; between 0 and 1, both
+        allowed (at 1 it always does).
+      leak: epsilon, that a cell is on without a cause; from 0, which is allowed, to below 1. At 0
+        every one in the data needs a cause, and chains find their way more slowly.
+      concentration: beta of the two-parameter process; 1 is the ordinary one.
+      num_features: None for the Indian buffet process; a number K for the finite model in which
+        cause k has probability Beta(alpha concentration / K, concentration).
+
+    Raises:
+      TypeError, ValueError: if a hyperparameter lies outside its range, or its prior is over other
+        numbers; if `num_features` is not a positive integer.
+
+    Example:
+      >>> import jaxmf as mf
+      >>> mf.NoisyOrIBP(alpha=1.0, cause_probability=0.1, efficacy=0.9, leak=0.01).leak
+      0.01
+    """
+
+    alpha: Hyperparameter = None
+    cause_probability: Hyperparameter = None
+    efficacy: Hyperparameter = None
+    leak: Hyperparameter = None
+    concentration: Hyperparameter = 1.0
+    num_features: int | None = None
+
+    cell_law = "bernoulli"
+
+    def __post_init__(self) -> None:
+        if any(getattr(self, name) is None for name in HYPERPARAMETERS):
+            for name, default in _default_priors().items():
+                if getattr(self, name) is None:
+                    object.__setattr__(self, name, default)
+        hyper.validate("alpha", self.alpha)
+        hyper.validate("concentration", self.concentration)
+        hyper.validate_probability("cause_probability", self.cause_probability)
+        hyper.validate_probability("efficacy", self.efficacy, zero=True, one=True)
+        hyper.validate_probability("leak", self.leak, zero=True)
+        count = self.num_features
+        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
+            raise TypeError(f"num_features must be an integer or None, got {count!r}")
+        if count is not None and count < 1:
+            raise ValueError(
+                f"num_features must be at least 1, got {count}; None leaves the number open"
+            )
+
+    def check_data(self, data: Dense, name: str) -> None:
+        """Refuses observed values other than 0 and 1.
+
+        Args:
+          data: (N, D).
+          name: what the user calls it, for the message.
+
+        Raises:
+          ValueError: there is another value; the first is shown.
+        """
+        values = np.asarray(data.values)
+        other = (values != 0) & (values != 1)
+        if data.observed is not None:
+            other &= np.asarray(data.observed)
+        if other.any():
+            raise checks.offence(
+                name,
+                values,
+                other,
+                "must hold 0 and 1 only (NaN where a cell is missing)",
+                "Threshold it first, for instance x > 0.",
+            )
+
+    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+        """The prior of Z at the state's numbers."""
+        return self.feature_prior(state.alpha, state.concentration)
+
+    def feature_prior(self, alpha: Array, concentration: Array) -> IndianBuffet | BetaBernoulli:
+        """The prior of Z at given numbers."""
+        if self.num_features is None:
+            return IndianBuffet(alpha, concentration)
+        return BetaBernoulli(alpha, concentration, self.num_features)
+
+    def first_slot(self) -> int:
+        """The slot of the first cause: 0."""
+        return 0
+
+    def log_joint(self, state: State, data: Dense) -> Array:
+        """log p(Z, Y, observed X, hyperparameters).
+
+        Causes are labelled: they are points of a Poisson process over histories and activities,
+        and no factor counts causes that are the same. Fixed hyperparameters add nothing.
+
+        Args:
+          state: of data with N rows.
+          data: (N, D).
+
+        Returns:
+          () float.
+        """
+        counts = noisy_or.tally(state.z, state.y, data.values, data.observed)
+        return self.log_joint_of(state, counts)
+
+    def log_joint_of(self, state: State, counts: Tally) -> Array:
+        """The same, from how many ones and zeros have how many active causes."""
+        prior = self.prior(state)
+        features = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
+        ones, zeros = active_counts(prior, state)
+        parameters = parameters_of(state)
+        log_activity = ones * parameters.log_odds + (ones + zeros) * parameters.log_inactive
+        terms = [
+            hyper.log_prior(getattr(self, name), getattr(state, name)) for name in HYPERPARAMETERS
+        ]
+        return (
+            prior.log_prob_labelled(features, state.z.shape[0])
+            + log_activity
+            + noisy_or.log_likelihood(counts, parameters)
+            + sum(terms[1:], terms[0])
+        )
+
+    def simulate(
+        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
+    ) -> tuple[State, Dense]:
+        """A state from the prior and complete data from it.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          capacity: slots for causes; raised to what the model needs where that is more.
+
+        Returns:
+          State and Dense (N, D). Nothing says so when `capacity` was too small: the last causes
+          are then missing from Z. Its chance is negligible at a few times alpha log N.
+        """
+        z_key, hyper_key, x_key = jax.random.split(key, 3)
+        state, _ = self.simulate_state(z_key, hyper_key, num_rows, num_columns, capacity)
+        return state, Dense(self.simulate_data(x_key, state))
+
+    def simulate_state(
+        self, z_key: Key, hyper_key: Key, num_rows: int, num_columns: int, capacity: int
+    ) -> tuple[State, Array]:
+        """A state from the prior, and () bool whether `capacity` was too small for it."""
+        values = {
+            name: hyper.sample_prior(jax.random.fold_in(hyper_key, index), getattr(self, name))
+            for index, name in enumerate(HYPERPARAMETERS)
+        }
+        num_slots = max(capacity, self.num_features or 1)
+        state = State(
+            z=jnp.zeros((num_rows, num_slots), bool),
+            y=jnp.zeros((num_slots, num_columns), bool),
+            **values,
+        )
+        row_key, y_key = jax.random.split(z_key)
+        z, overflow = self.prior(state).sample(row_key, num_rows, num_slots)
+        y = jax.random.uniform(y_key, state.y.shape) < state.cause_probability
+        exists = self.prior(state).exists(jnp.sum(z, axis=0))
+        return state._replace(z=z, y=y & exists[:, None]), overflow
+
+    def simulate_data(self, key: Key, state: State) -> Array:
+        """X (N, D) of zeros and ones, given a state."""
+        dtype = state.leak.dtype
+        eta = noisy_or.num_active(state.z, state.y, dtype)
+        uniforms = jax.random.uniform(key, eta.shape, dtype)
+        return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
+
+    def sampler(
+        self, *, sweep: str = "sequential", num_moves: int = 6, capacity: int | None = None
+    ) -> Algorithm:
+        """Gibbs sampling of Z, Y and hyperparameters, with moves of whole causes.
+
+        Args:
+          sweep: "sequential": rows one after another, the default. "parallel": all rows at once,
+            for accelerators.
+          num_moves: proposals a step of splitting a cause or merging two, each with one of a birth
+            or death of a row's own cause. Without them a good share of chains stays in a poor
+            mode. The finite model has none.
+          capacity: slots to begin with; they double when a step needs more.
+
+        Returns:
+          Algorithm with the growing axis "features".
+
+        Raises:
+          ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
+        """
+        if sweep not in SWEEPS:
+            raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+        if isinstance(num_moves, bool) or not isinstance(num_moves, int) or num_moves < 0:
+            raise ValueError(f"num_moves must be a whole number from 0 on, got {num_moves!r}")
+        plan = SamplerPlan(num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves)
+        return algorithm(
+            init=Partial(_init, plan, self),
+            step=Partial(_step, plan, self),
+            record=Partial(_record, self),
+            grow=Partial(_grow),
+            capacity=_capacity,
+        )
+
+    def num_slots(self, capacity: int | None = None) -> int:
+        """Slots for a wished capacity, all causes of a finite model held."""
+        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+            raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+        if self.num_features is not None:
+            return self.num_features
+        return 8 if capacity is None else capacity
+
+    def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+        """Probability that each cause is active in each column, and its sd: each (K, D) float.
+
+        Args:
+          draw: what a chain records; the probability is that given Z and the other causes.
+          data: the training data.
+        """
+        mean = queries.activity(draw["z"], draw["y"], data, parameters_of(draw))
+        return mean, jnp.sqrt(mean * (1 - mean))
+
+    def predict_cells(
+        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
+
+        For a missing cell this is its law given the draw; for an observed one that of a replicate.
+        """
+        del data
+        eta = jnp.sum(draw["z"][rows] & draw["y"][:, columns].T, axis=1, dtype=draw["leak"].dtype)
+        mean = noisy_or.probability(eta, parameters_of(draw))
+        return mean, mean * (1 - mean)
+
+    def transform_rows(
+        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
+    ) -> Array:
+        """Probabilities (N_new, K) of the draw's causes in rows not seen in training."""
+        del data
+        return self._new_rows(key, draw, new_data).probabilities
+
+    def predict_rows(
+        self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (N_new, D), of the cells of new rows.
+
+        The causes of each row are drawn given its observed cells, so that a mixture over draws
+        is the predictive law.
+        """
+        del data
+        rows = self._new_rows(key, draw, new_data)
+        eta = noisy_or.num_active(rows.z, draw["y"], draw["leak"].dtype)
+        mean = noisy_or.probability(eta, parameters_of(draw), rows.num_new[:, None])
+        return mean, mean * (1 - mean)
+
+    def _new_rows(self, key: Key, draw: dict[str, Array], new_data: Dense) -> Any:
+        prior = self.feature_prior(draw["alpha"], draw["concentration"])
+        return queries.draw_new_rows(
+            key, draw["z"], draw["y"], new_data, prior=prior, parameters=parameters_of(draw)
+        )
+
+    def filter(
+        self,
+        *,
+        num_particles: int = 1_000,
+        proposal: str = "prior",
+        resample_fn: ResampleFn = systematic,
+        ess_threshold: float = 0.5,
+        rejuvenate_every: int = 0,
+        capacity: int | None = None,
+        batch_size: int | None = None,
+    ) -> Algorithm:
+        """The particle filter of Algorithm 3, a row a step; options as in `filter.py`."""
+        from jaxmf.models.noisy_or.filter import build_filter
+
+        return build_filter(
+            self,
+            num_particles=num_particles,
+            proposal=proposal,
+            resample_fn=resample_fn,
+            ess_threshold=ess_threshold,
+            rejuvenate_every=rejuvenate_every,
+            capacity=capacity,
+            batch_size=batch_size,
+        )
+
+    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+        """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
+        from jaxmf.models.noisy_or.filter import particle_draw
+
+        return particle_draw(self, particle, path, data)
+
+
+def parameters_of(draw: Any) -> Parameters:
+    """The parameters of the likelihood, of a state or a draw."""
+    names = Parameters._fields
+    if isinstance(draw, dict):
+        return Parameters(*(draw[name] for name in names))
+    return Parameters(*(getattr(draw, name) for name in names))
+
+
+def active_counts(prior: IndianBuffet | BetaBernoulli, state: Any) -> tuple[Array, Array]:
+    """How many entries of Y are ones, and zeros, among the causes there are: () float each."""
+    dtype = state.alpha.dtype
+    exists = prior.exists(jnp.sum(state.z, axis=0))
+    ones = jnp.sum(state.y & exists[:, None], dtype=jnp.int32).astype(dtype)
+    number = jnp.sum(exists, dtype=dtype) * state.y.shape[1]
+    return ones, number - ones
+
+
+def update_features(
+    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, sweep: str = "sequential"
+) -> tuple[State, Info]:
+    """Kernel: Z and Y by one sweep."""
+    sweep_fn = noisy_or_parallel_sweep if sweep == "parallel" else noisy_or_sweep
+    z, y, overflow = sweep_fn(
+        key,
+        state.z,
+        state.y,
+        data.values,
+        data.observed,
+        prior=model.prior(state),
+        parameters=parameters_of(state),
+    )
+    return state._replace(z=z, y=y), Info(overflow={"features": overflow})
+
+
+def move_features(
+    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, num_moves: int
+) -> tuple[State, Info]:
+    """Kernel: splits, merges, births and deaths of causes; the finite model has none."""
+    prior = model.prior(state)
+    if num_moves == 0 or not isinstance(prior, IndianBuffet):
+        return state, Info(overflow={"features": jnp.zeros((), bool)})
+    z, y, overflow = repeat_moves(
+        key,
+        state.z,
+        state.y,
+        data.values,
+        data.observed,
+        prior=prior,
+        parameters=parameters_of(state),
+        num_moves=num_moves,
+    )
+    return state._replace(z=z, y=y), Info(overflow={"features": overflow})
+
+
+def update_hyperparameters(
+    model: NoisyOrIBP, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
+    """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
+    if hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak):
+        return update_given_tally(model, key, state, None), Info(overflow={})
+    counts = noisy_or.tally(state.z, state.y, data.values, data.observed)
+    return update_given_tally(model, key, state, counts), Info(overflow={})
+
+
+def update_given_tally(model: NoisyOrIBP, key: Key, state: State, counts: Tally | None) -> State:
+    """The hyperparameters given Z, Y and the tally, None where efficacy and leak are fixed."""
+    alpha, concentration = update_feature_prior(
+        jax.random.fold_in(key, 0),
+        model.prior(state),
+        alpha_prior=model.alpha,
+        concentration_prior=model.concentration,
+        counts=jnp.sum(state.z, axis=0, dtype=state.alpha.dtype),
+        num_rows=state.z.shape[0],
+    )
+    probability = update_bernoulli_probability(
+        jax.random.fold_in(key, 1),
+        model.cause_probability,
+        state.cause_probability,
+        *active_counts(model.prior(state), state),
+    )
+    efficacy, leak = update_noise(
+        model, jax.random.fold_in(key, 2), state.efficacy, state.leak, counts
+    )
+    return state._replace(
+        alpha=alpha,
+        concentration=concentration,
+        cause_probability=probability,
+        efficacy=efficacy,
+        leak=leak,
+    )
+
+
+def update_noise(
+    model: NoisyOrIBP, key: Key, efficacy: Array, leak: Array, counts: Tally | None
+) -> tuple[Array, Array]:
+    """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
+    if counts is None:
+        return efficacy, leak
+
+    def log_density(efficacy: Array, leak: Array) -> Array:
+        # the cause probability has no part in the likelihood given Y
+        return noisy_or.log_likelihood(counts, Parameters(leak, efficacy, leak))
+
+    efficacy = update_probability(
+        jax.random.fold_in(key, 0),
+        model.efficacy,
+        efficacy,
+        lambda value: log_density(value, leak),
+    )
+    leak = update_probability(
+        jax.random.fold_in(key, 1), model.leak, leak, lambda value: log_density(efficacy, value)
+    )
+    return efficacy, leak
+
+
+def _init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
+    """No causes; hyperparameters at the means of their priors."""
+    del key
+    num_rows, num_columns = data.values.shape
+    dtype = data.values.dtype
+    return State(
+        z=jnp.zeros((num_rows, plan.num_slots), bool),
+        y=jnp.zeros((plan.num_slots, num_columns), bool),
+        **{
+            name: jnp.asarray(hyper.initial_value(getattr(model, name)), dtype)
+            for name in HYPERPARAMETERS
+        },
+    )
+
+
+def _step(
+    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
+) -> tuple[State, Info]:
+    del progress
+    state, sweep = update_features(model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep)
+    state, moves = move_features(
+        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
+    )
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    overflow = sweep.overflow["features"] | moves.overflow["features"]
+    return state, Info(overflow={"features": overflow})
+
+
+def _record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
+    del key
+    return {
+        "z": state.z,
+        "y": state.y,
+        **{name: getattr(state, name) for name in HYPERPARAMETERS},
+        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
+        "log_joint": model.log_joint(state, data),
+    }
+
+
+def _grow(state: State, sizes: dict[str, int]) -> State:
+    size = sizes["features"]
+    return state._replace(
+        z=slots.pad_axis(state.z, 1, size),
+        y=slots.pad_axis(state.y, 0, size),
+    )
+
+
+def _capacity(state: PyTree) -> dict[str, int]:
+    return {"features": state.z.shape[-1]}

@@ -1,0 +1,161 @@
+"""One particle of the noisy-OR Indian buffet process: what it holds and how that changes.
+
+Open `Particle` first. `filter.py` says what a filter does with it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.noisy_or import Cells, Tally
+from jaxmf.models.noisy_or.model import HYPERPARAMETERS
+from jaxmf.priors import hyper
+from jaxmf.types import Array, Key
+
+
+class Particle(NamedTuple):
+    """One Z and Y of the rows so far.
+
+    Attributes:
+        y: (K, D) bool.
+        counts: (K,) float, ones of each column of Z.
+        row: (K,) bool, the causes of the last row; None with `z`.
+        tally: of the cells so far, (K + 1,) each; None where efficacy and leak are fixed. A row's
+            number of active causes does not change when causes are added later.
+        z: (N, K) bool, empty after the last row; None without rejuvenation.
+        alpha, concentration, cause_probability, efficacy, leak: () float.
+    """
+
+    y: Array
+    counts: Array
+    row: Array | None
+    tally: Tally | None
+    z: Array | None
+    alpha: Array
+    concentration: Array
+    cause_probability: Array
+    efficacy: Array
+    leak: Array
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The structural options of the filter, all of them static."""
+
+    num_slots: int
+    proposal: str
+    rejuvenates: bool
+
+
+jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
+
+
+def needs_tally(model: Any) -> bool:
+    """Whether efficacy or leak have priors."""
+    return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
+
+
+def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
+    """A particle before the first row, its hyperparameters from their priors."""
+    num_rows, num_columns = data.values.shape
+    num_slots, dtype = plan.num_slots, data.values.dtype
+    values = {
+        name: hyper.sample_prior(jax.random.fold_in(key, index), getattr(model, name)).astype(dtype)
+        for index, name in enumerate(HYPERPARAMETERS)
+    }
+    nothing = jnp.zeros((num_slots + 1,), dtype)
+    particle = Particle(
+        y=jnp.zeros((num_slots, num_columns), bool),
+        counts=jnp.zeros((num_slots,), dtype),
+        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
+        tally=Tally(nothing, nothing) if needs_tally(model) else None,
+        z=jnp.zeros((num_rows, num_slots), bool) if plan.rejuvenates else None,
+        **values,
+    )
+    if model.num_features is None:
+        return particle
+    # causes of the finite model are there before a row has them
+    y_key = jax.random.fold_in(key, len(HYPERPARAMETERS))
+    return particle._replace(
+        y=jax.random.uniform(y_key, particle.y.shape, dtype) < particle.cause_probability
+    )
+
+
+def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array) -> Particle:
+    """The particle after a row."""
+    dtype = particle.counts.dtype
+    tally = particle.tally
+    if tally is not None:
+        eta = noisy_or.num_active(z_row, y, dtype)
+        more = noisy_or.tally_of(eta, cells, z_row.shape[0] + 1)
+        tally = jax.tree.map(jnp.add, tally, more)
+    return particle._replace(
+        y=y,
+        counts=particle.counts + z_row,
+        row=None if particle.row is None else z_row,
+        tally=tally,
+        z=None if particle.z is None else particle.z.at[row].set(z_row),
+    )
+
+
+def keep(particle: Particle) -> dict[str, Array]:
+    """What the history keeps of a row."""
+    assert particle.row is not None
+    return {"z": particle.row}
+
+
+def particle_draw(
+    model: Any, particle: Particle, path: dict[str, Array], data: Dense
+) -> dict[str, Array]:
+    """What a draw holds of one particle, whole Z included.
+
+    Args:
+        model: the description.
+        particle: of the last cloud.
+        path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
+        data: all rows that were taken in.
+    """
+    z = particle.z if particle.z is not None else path["z"]
+    z = slots.pad_axis(z, 1, max(z.shape[1], particle.y.shape[0]))
+    return {
+        "z": z,
+        "y": particle.y,
+        **{name: getattr(particle, name) for name in HYPERPARAMETERS},
+        "num_features": jnp.sum(jnp.any(z, axis=0), dtype=jnp.int32),
+        "log_joint": model.log_joint(particle._replace(z=z), data),
+    }
+
+
+def grow(particle: Particle, sizes: dict[str, int]) -> Particle:
+    """The particle with more slots for causes, or room for more rows."""
+
+    def pad(leaf: Any, axis: int, size: int) -> Any:
+        return None if leaf is None else slots.pad_axis(leaf, axis, size)
+
+    if "features" in sizes:
+        size = sizes["features"]
+        particle = particle._replace(
+            y=pad(particle.y, 0, size),
+            counts=pad(particle.counts, 0, size),
+            row=pad(particle.row, 0, size),
+            z=pad(particle.z, 1, size),
+            tally=jax.tree.map(lambda leaf: pad(leaf, 0, size + 1), particle.tally),
+        )
+    if "rows" in sizes:
+        particle = particle._replace(z=pad(particle.z, 0, sizes["rows"]))
+    return particle
+
+
+def capacity_of(particle: Particle) -> dict[str, int]:
+    """Sizes of the growing axes, from shapes."""
+    sizes = {"features": particle.counts.shape[-1]}
+    if particle.z is not None:
+        sizes["rows"] = particle.z.shape[-2]
+    return sizes
