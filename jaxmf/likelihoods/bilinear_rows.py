@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.linalg import eliminate
 from jaxmf.types import Array
 
 _COLUMNS_A_PIECE = 4096
@@ -193,21 +194,9 @@ def log_density(
     if gram is None:
         variance = 1 + inflation
         return -0.5 * jnp.sum(jnp.log(variance) + gap**2 / (noise_variance * variance), axis=-1)
-    # |I + D^1/2 B_o'B_o D^1/2| and what is left of the squares, by elimination without pivots
     half = jnp.sqrt(jnp.maximum(inflation, 0))
-    num_turned = half.shape[-1]
-    middle = jnp.eye(num_turned, dtype=half.dtype) + half[..., :, None] * gram * half[..., None, :]
-    side = (half * gap)[..., None]
-    below = jnp.concatenate([jnp.swapaxes(side, -1, -2), squares[..., None, None]], axis=-1)
-    matrix = jnp.concatenate([jnp.concatenate([middle, side], axis=-1), below], axis=-2)
-
-    def eliminate(step, carry):
-        matrix, log_determinant = carry
-        line = jax.lax.dynamic_index_in_dim(matrix, step, matrix.ndim - 2, keepdims=False)
-        pivot = jax.lax.dynamic_index_in_dim(line, step, line.ndim - 1, keepdims=True)
-        matrix = matrix - line[..., :, None] * (line / pivot)[..., None, :]
-        return matrix, log_determinant + jnp.log(pivot[..., 0])
-
-    start = (matrix, jnp.zeros(squares.shape, half.dtype))
-    matrix, log_determinant = jax.lax.fori_loop(0, num_turned, eliminate, start)
-    return -0.5 * (log_determinant + matrix[..., -1, -1] / noise_variance)
+    middle = half[..., :, None] * gram * half[..., None, :] + jnp.eye(
+        gram.shape[0], dtype=gram.dtype
+    )
+    log_determinant, left = eliminate(middle, half * gap, squares)
+    return -0.5 * (log_determinant + left / noise_variance)

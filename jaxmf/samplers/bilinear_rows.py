@@ -121,10 +121,13 @@ def flip_log_odds(
       noise_variance: () float.
       prior_log_odds: (K,) float, of each bit being on.
     """
-    return _flip(fit, k, extra, noise_variance, prior_log_odds, _now(fit, extra, noise_variance))[0]
+    return _flip(
+        fit, k, extra, noise_variance, prior_log_odds, log_likelihood(fit, extra, noise_variance)
+    )[0]
 
 
-def _now(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
+def log_likelihood(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
+    """log p(observed cells | bits, own features) of the row as it is, up to a constant."""
     return log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
 
 
@@ -162,7 +165,7 @@ def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, fre
         )
 
     waiting = jnp.where(free_to_move, order, jnp.inf)
-    left = _now(fit, extra, noise_variance)
+    left = log_likelihood(fit, extra, noise_variance)
     start = (waiting, fit.z, fit.gap, fit.squares, fit.reach, fit.inflation, left)
     num_visits = jnp.sum(free_to_move, dtype=jnp.int32)
     return jax.lax.fori_loop(0, num_visits, visit, start)[1:-1]
@@ -260,14 +263,14 @@ def _number_log_weights(fit, turned, rate, noise_variance, num_candidates):
     fits = jax.vmap(lambda j: shifted(fit, j * turned.prior_mean[-1]))(number)
     # the last stands for what lies beyond: there the likelihood is at most its determinant
     inside = number < num_candidates
-    log_likelihood = log_density(
+    log_densities = log_density(
         jnp.where(inside[:, None], fits.gap, 0),
         jnp.where(inside, fits.squares, 0),
         fit.inflation + number[:, None] * turned.strength,
         fit.gram,
         noise_variance,
     )
-    return log_poisson + log_likelihood[:-1], log_tail + log_likelihood[-1]
+    return log_poisson + log_densities[:-1], log_tail + log_densities[-1]
 
 
 class ProposalDraws(NamedTuple):
@@ -301,7 +304,9 @@ def propose_bits(
     chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
     on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
     proposal = moved(fit, jnp.where(chosen, on, fit.z))
-    log_ratio = _now(proposal, extra, noise_variance) - _now(fit, extra, noise_variance)
+    log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
+        fit, extra, noise_variance
+    )
     accepted = jnp.log(draws.accept) < log_ratio
     return fit._replace(
         **{
