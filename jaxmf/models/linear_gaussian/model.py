@@ -32,12 +32,15 @@ from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.parallel_sweep import parallel_sweep
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
+from jaxmf.samplers.split_merge import split_merge as split_or_merge
+from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
 MAX_WHOLE_ROW_SLOTS = 12
 _ANNEAL_START = 0.2
 _ANNEAL_SHARE = 0.75
+_NUM_SCANS = 2
 
 
 class State(NamedTuple):
@@ -60,7 +63,7 @@ class State(NamedTuple):
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["num_slots", "sweep", "anneal"],
+    meta_fields=["num_slots", "sweep", "anneal", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -69,6 +72,7 @@ class SamplerPlan:
     num_slots: int
     sweep: str
     anneal: bool
+    split_merge: int
 
 
 def _default_alpha() -> Any:
@@ -241,7 +245,12 @@ class LinearGaussianIBP:
         return state.feature_scale * (state.z.astype(dtype) @ y) + state.noise_scale * noise
 
     def sampler(
-        self, *, sweep: str = "collapsed", anneal: bool = True, capacity: int | None = None
+        self,
+        *,
+        sweep: str = "collapsed",
+        anneal: bool = True,
+        split_merge: int = 0,
+        capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs sampling of Z, missing cells and hyperparameters, Y summed out.
 
@@ -252,20 +261,29 @@ class LinearGaussianIBP:
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value, which
             is itself held meanwhile. Without it most chains end in a poor mode.
+          split_merge: proposals to split a feature or merge two after every sweep; each costs about
+            as much as a few rows of a sweep. See `samplers/split_merge.py`.
           capacity: slots to begin with; they double when a sweep needs more.
 
         Returns:
           Algorithm with the growing axis "features".
 
         Raises:
-          ValueError: an unknown sweep, a capacity below 1, or too many slots for "whole_rows".
+          ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
+            negative number of proposals.
         """
         if sweep not in SWEEPS:
             raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
         num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
         if sweep == "whole_rows":
             check_whole_rows(num_slots)
-        plan = SamplerPlan(num_slots=num_slots, sweep=sweep, anneal=bool(anneal))
+        if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
+            raise ValueError(
+                f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
+            )
+        plan = SamplerPlan(
+            num_slots=num_slots, sweep=sweep, anneal=bool(anneal), split_merge=split_merge
+        )
         return algorithm(
             init=Partial(_init, plan, self),
             step=Partial(_step, plan, self),
@@ -466,6 +484,33 @@ def update_features(
     return state, Info(overflow={"features": overflow})
 
 
+def update_by_split_merge(
+    model: LinearGaussianIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_proposals: int,
+    num_scans: int = _NUM_SCANS,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: Z by proposals to split a feature or merge two, missing cells as they are."""
+    z, overflow, _ = split_or_merge(
+        key,
+        state.z,
+        prior=model.prior(state),
+        likelihood=linear_gaussian_columns(
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            feature_scale=state.feature_scale * scale_factor,
+        ),
+        num_proposals=num_proposals,
+        num_scans=num_scans,
+        num_fixed=model.first_slot(),
+    )
+    return state._replace(z=z), Info(overflow={"features": overflow})
+
+
 def annealed_factor(progress: Array) -> Array:
     """The factor on the feature scale at a share `progress` () of the warm-up."""
     share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
@@ -514,6 +559,16 @@ def _step(
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
+    if plan.split_merge:
+        state, more = update_by_split_merge(
+            model,
+            jax.random.fold_in(key, 2),
+            state,
+            data,
+            num_proposals=plan.split_merge,
+            scale_factor=factor,
+        )
+        info = Info(overflow={"features": info.overflow["features"] | more.overflow["features"]})
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
         # a feature scale that followed the features found so far would shrink with them and let

@@ -1,0 +1,207 @@
+r"""Linear-Gaussian columns as a `PairLikelihood`: two columns of Z move, the others stay.
+
+A column x of group g is N(0, s^2 I + s^2 gain_g Z Z'), columns independent given Z; the gain is the
+variance of a feature's loading over the noise variance. One group with all columns is the
+linear-Gaussian model; as many groups as columns, the collapsed binary matrix factorisation given
+V. Let R be Z without the two columns, A (N, 2) the two columns, and
+
+    P = (I + gain R R')^-1 = I - R M R',   M = gain (I + gain R'R)^-1.
+
+Then, with G = A'PA (2, 2) and c = A'PX (2, columns),
+
+    log p(X | Z) = const(R) - (columns / 2) log |I + gain G|
+                   + gain / (2 s^2) tr(c' (I + gain G)^-1 c),
+
+and when row i of A changes by d, with w = (P A)_i and v = c (P X)_i,
+
+    G += d w' + w d' + P_ii d d',   c += d (P X)_i',   c c' += d v' + v d' + d d' |(P X)_i|^2.
+
+R, P X and the diagonal of P stay, (P A)_i = a_i - (R M)_i (R'A), so a visit of a row costs
+O(groups K + columns) and no matrix is factorised: the N rows of a proposal together cost about as
+much as computing P X. An empty column adds nothing, so the merged state is A = (c, 0).
+"""
+
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+
+from jaxmf.types import Array
+
+
+class Fixed(NamedTuple):
+    """What does not change while the two columns do.
+
+    Attributes:
+      features: (N, K) float, R.
+      reach: (N, G, K) float, R M.
+      leverage: (N, G) float, the diagonal of P.
+      residual: (N, G, C) float, P X.
+      squares: (N, G) float, |(P X)_i|^2.
+    """
+
+    features: Array
+    reach: Array
+    leverage: Array
+    residual: Array
+    squares: Array
+
+
+class PairStatistics(NamedTuple):
+    """What changes with the two columns.
+
+    Attributes:
+      through: (K, 2) float, R'A.
+      gram: (G, 2, 2) float, A'PA.
+      cross: (G, 2, C) float, A'PX.
+      product: (G, 2, 2) float, A'PX X'PA.
+    """
+
+    through: Array
+    gram: Array
+    cross: Array
+    product: Array
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["x", "gain", "noise_variance"], meta_fields=[]
+)
+@dataclass(frozen=True)
+class GaussianColumns:
+    """Columns whose loadings are summed out; see the module.
+
+    Args:
+      x: (N, G, C) float, the columns by group, missing cells imputed.
+      gain: (G,) float, loading variance over noise variance; 0 for a group without signal.
+      noise_variance: () float, s^2.
+    """
+
+    x: Array
+    gain: Array
+    noise_variance: Array
+
+    def start(self, rest: Array) -> Fixed:
+        """See `PairLikelihood`; rest is (N, K) bool."""
+        features = rest.astype(self.x.dtype)
+        identity = jnp.eye(features.shape[1], dtype=features.dtype)
+        gram = features.T @ features
+
+        def of_group(gain, x):
+            factor = jnp.linalg.cholesky(identity + gain * gram)
+            reach = gain * cho_solve((factor, True), features.T).T
+            return reach, x - reach @ (features.T @ x)
+
+        reach, residual = jax.vmap(of_group, in_axes=(0, 1), out_axes=1)(self.gain, self.x)
+        return Fixed(
+            features=features,
+            reach=reach,
+            leverage=1 - jnp.sum(reach * features[:, None, :], axis=2),
+            residual=residual,
+            squares=jnp.sum(residual**2, axis=2),
+        )
+
+    def at(self, fixed: Fixed, pair: Array) -> PairStatistics:
+        """See `PairLikelihood`; pair is (N, 2) float."""
+        through = fixed.features.T @ pair
+        projected = pair[:, None, :] - fixed.reach @ through
+        cross = jnp.einsum("np,ngc->gpc", pair, fixed.residual)
+        return PairStatistics(
+            through=through,
+            gram=jnp.einsum("np,ngq->gpq", pair, projected),
+            cross=cross,
+            product=jnp.einsum("gpc,gqc->gpq", cross, cross),
+        )
+
+    def log_likelihood(self, fixed: Fixed, statistics: PairStatistics) -> Array:
+        """See `PairLikelihood`."""
+        del fixed
+        return self._log_density(statistics.gram, statistics.product)
+
+    def log_likelihoods(
+        self,
+        fixed: Fixed,
+        statistics: PairStatistics,
+        row: Array,
+        setting: Array,
+        candidates: Array,
+    ) -> Array:
+        """See `PairLikelihood`."""
+        changes = (candidates - setting)[:, None, :]
+        gram, product = self._changed(fixed, statistics, row, setting, changes)
+        return self._log_density(gram, product)
+
+    def change(
+        self, fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, new: Array
+    ) -> PairStatistics:
+        """See `PairLikelihood`."""
+        change = new - setting
+        gram, product = self._changed(fixed, statistics, row, setting, change)
+        features, residual = (_row(leaf, row) for leaf in (fixed.features, fixed.residual))
+        return PairStatistics(
+            through=statistics.through + features[:, None] * change,
+            gram=gram,
+            cross=statistics.cross + change[:, None] * residual[:, None, :],
+            product=product,
+        )
+
+    def _changed(
+        self,
+        fixed: Fixed,
+        statistics: PairStatistics,
+        row: Array,
+        setting: Array,
+        changes: Array,
+    ) -> tuple[Array, Array]:
+        """A'PA and A'PX X'PA, (..., G, 2, 2), after changes (..., 1, 2) of a row's setting."""
+        reach, leverage, residual, squares = (
+            _row(leaf, row) for leaf in (fixed.reach, fixed.leverage, fixed.residual, fixed.squares)
+        )
+        # sums rather than products of matrices: small, and fused into the loop over rows
+        projected = setting - jnp.sum(reach[:, :, None] * statistics.through, axis=1)
+        along = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
+
+        def moved(matrix, vector, own):
+            outer = changes[..., :, None] * vector[:, None, :]
+            square = changes[..., :, None] * changes[..., None, :]
+            return matrix + outer + jnp.swapaxes(outer, -1, -2) + own[:, None, None] * square
+
+        return (
+            moved(statistics.gram, projected, leverage),
+            moved(statistics.product, along, squares),
+        )
+
+    def _log_density(self, gram: Array, product: Array) -> Array:
+        """The formula of the module for (..., G, 2, 2), summed over groups."""
+        gain = self.gain
+        first = 1 + gain * gram[..., 0, 0]
+        second = 1 + gain * gram[..., 1, 1]
+        between = gain * gram[..., 0, 1]
+        determinant = first * second - between**2
+        explained = (
+            second * product[..., 0, 0]
+            + first * product[..., 1, 1]
+            - 2 * between * product[..., 0, 1]
+        ) / determinant
+        num_columns = self.x.shape[2]
+        log_density = -0.5 * num_columns * jnp.log(determinant)
+        log_density = log_density + 0.5 * gain * explained / self.noise_variance
+        return jnp.sum(log_density, axis=-1)
+
+
+def linear_gaussian_columns(
+    x: Array, *, noise_scale: Array, feature_scale: Array
+) -> GaussianColumns:
+    """The columns (N, D) of the linear-Gaussian model, one group."""
+    noise_variance = jnp.asarray(noise_scale, x.dtype) ** 2
+    return GaussianColumns(
+        x=x[:, None, :],
+        gain=(feature_scale**2 / noise_variance)[None],
+        noise_variance=noise_variance,
+    )
+
+
+def _row(array: Array, row: Array) -> Array:
+    return jax.lax.dynamic_index_in_dim(array, row, keepdims=False)

@@ -1,0 +1,555 @@
+"""Split-merge moves: exact transition matrices, joint-distribution tests, broken twins."""
+
+import itertools
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxmf.engine import Info, run
+from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.model import (
+    LinearGaussianIBP,
+    update_by_split_merge,
+    update_features,
+)
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers import split_merge as moves
+from jaxmf.samplers.split_merge_gaussian import GaussianColumns, linear_gaussian_columns
+from jaxmf.testing import check_kernel, check_means, enumerate_features
+from tests.oracles import all_matrices, posterior_of_classes, posterior_of_matrices
+from tests.test_linear_gaussian_enumeration import FINITE, PROCESS, chain_averages, starts
+from tests.test_linear_gaussian_enumeration import statistics as averages_of
+from tests.test_linear_gaussian_kernels import FAST_COMPILE, FIXED, PRIORS, Setup
+
+X = np.array([[1.3, -0.4], [0.9, 0.8], [-0.2, 1.1]])
+SETTINGS = {"alpha": 1.2, "noise_scale": 0.5, "feature_scale": 1.1}
+TOLERANCE = 1e-12
+ORDERS = ((0, 1, 2), (2, 0, 1))
+# All ways to share three rows out: (27, 3, 2).
+SHARINGS = np.array(list(itertools.product(moves._SETTINGS, repeat=3)))
+
+
+# --- transition matrices -------------------------------------------------------------------------
+
+
+class Tables(NamedTuple):
+    """Of one state and one pair of ones, for one order of the rows.
+
+    base (27,): log A without q of each sharing; first (27,): log probability of the first pass;
+    again (27, 27): log probability of a scan from one sharing to another; now () the sharing that
+    the pair has; splits (); possible (27,) whether a sharing concerns the pair's rows alone.
+    """
+
+    base: np.ndarray
+    first: np.ndarray
+    again: np.ndarray | None
+    now: np.ndarray
+    splits: np.ndarray
+    possible: np.ndarray
+
+
+def tables(prior, z, order, *, scans):
+    """Tables over states (S, N, K) and pairs (S, P), and the pairs' probabilities (S, P)."""
+    likelihood = linear_gaussian_columns(
+        jnp.asarray(X),
+        noise_scale=jnp.asarray(SETTINGS["noise_scale"]),
+        feature_scale=jnp.asarray(SETTINGS["feature_scale"]),
+    )
+    rows, columns, probability = all_pairs(z)
+    order = jnp.asarray(order, jnp.int32)
+
+    def of_pair(z, rows, columns):
+        pair = moves.pair_of(z, rows, columns)
+        fixed = likelihood.start(pair.rest)
+        total = jnp.sum(z, dtype=jnp.int32)
+        # the pair's rows first, in the order of this table
+        order_here = order[jnp.argsort(~pair.rows[order], stable=True)]
+        num_visits = jnp.sum(pair.rows)
+        sharings = jnp.asarray(SHARINGS) * pair.rows[:, None]
+        held = pair.held.astype(float)
+
+        def log_pass(start, target):
+            return moves._row_pass(
+                order_here, num_visits, jnp.zeros(3), held, target, jnp.asarray(True), start,
+                jnp.sum(start, axis=0), likelihood.at(fixed, start), fixed, prior, likelihood,
+            )[3]  # fmt: skip
+
+        def base(sharing):
+            return moves.log_split_ratio(
+                pair, moves.Passes(sharing, jnp.zeros(())), fixed, total,
+                moves.empty_slots(prior, z, num_fixed=0).num_features,
+                prior=prior, likelihood=likelihood,
+            )  # fmt: skip
+
+        over = jax.vmap(log_pass, in_axes=(None, 0))
+        return Tables(
+            base=jax.vmap(base)(sharings),
+            first=over(held, sharings),
+            again=jax.vmap(over, in_axes=(0, None))(sharings, sharings) if scans else None,
+            now=jnp.argmax(jnp.all(sharings == pair.now, axis=(1, 2))),
+            splits=pair.splits,
+            possible=jnp.all(
+                pair.rows | jnp.all(jnp.asarray(SHARINGS) == SHARINGS[0], axis=2), axis=1
+            ),
+        )
+
+    over_pairs = jax.vmap(of_pair, in_axes=(None, 0, 0))
+    found = jax.jit(lambda *arguments: jax.lax.map(lambda a: over_pairs(*a), arguments))(
+        jnp.asarray(z), jnp.asarray(rows), jnp.asarray(columns)
+    )
+    return jax.device_get(found), rows, columns, probability
+
+
+def all_pairs(z):
+    """Ordered pairs of ones of every state, padded with probability 0."""
+    most = int(z.sum(axis=(1, 2)).max()) ** 2
+    rows, columns = (np.zeros((len(z), most, 2), np.int32) for _ in range(2))
+    probability = np.zeros((len(z), most))
+    for state, matrix in enumerate(z):
+        ones = np.argwhere(matrix)
+        for place, (first, second) in enumerate(itertools.product(ones, ones)):
+            rows[state, place] = first[0], second[0]
+            columns[state, place] = first[1], second[1]
+            probability[state, place] = 1 / len(ones) ** 2
+    return rows, columns, probability
+
+
+def transition_matrix(z, number_of, found, rows, columns, probability, *, finite, twin=None):
+    """Of one proposal, over the states that `number_of` numbers; full slots refuse a split."""
+    size = len(z)
+    matrix = np.zeros((size, size))
+    for state, place in zip(*np.nonzero(probability), strict=True):
+        table = jax.tree.map(lambda leaf, s=state, p=place: leaf[s, p], found)
+        flows = pair_flows(table, twin)
+        chance = probability[state, place]
+        left = chance
+        slots = columns[state, place]
+        free = np.flatnonzero(~z[state].any(axis=0))
+        for sharing, flow in flows.items():
+            places = [slots[1]] if not table.splits else free if finite else free[:1]
+            for slot in places:
+                target = z[state].copy()
+                touched = SHARINGS[sharing] * z[state][:, slots].any(axis=1)[:, None] > 0
+                if table.splits:
+                    target[:, slots[0]], target[:, slot] = touched.T
+                else:
+                    target[:, slots[0]] |= target[:, slots[1]]
+                    target[:, slots[1]] = False
+                amount = chance * flow / len(places)
+                matrix[state, number_of(target)] += amount
+                left -= amount
+        matrix[state, state] += left
+    matrix[z.sum(axis=(1, 2)) == 0] = np.eye(size)[z.sum(axis=(1, 2)) == 0]
+    return matrix
+
+
+def pair_flows(table, twin):
+    """Accepted probability of each sharing of a split, or of the merge (one entry)."""
+
+    def accepted(log_q, sharing):
+        log_ratio = table.base[sharing] - (0 if twin == "no q" else log_q)
+        return min(1.0, np.exp(min(0.0, log_ratio if table.splits else -log_ratio)))
+
+    flows = {}
+    starts_from = [(0.0, table.first)]
+    if table.again is not None:
+        starts_from = [
+            (table.first[launch], table.again[launch])
+            for launch in np.flatnonzero(table.possible & np.isfinite(table.first))
+        ]
+    targets = np.flatnonzero(table.possible) if table.splits else [int(table.now)]
+    for log_start, log_q in starts_from:
+        for sharing in targets:
+            if log_q[sharing] == -np.inf:
+                continue
+            flow = np.exp(log_start) * accepted(log_q[sharing], sharing)
+            flow *= np.exp(log_q[sharing]) if table.splits else 1.0
+            flows[sharing] = flows.get(sharing, 0.0) + flow
+    return flows
+
+
+def class_key(matrix):
+    return tuple(sorted((matrix * np.array([4, 2, 1])[:, None]).sum(axis=0)))
+
+
+def classes_case(max_features, concentration):
+    z = enumerate_features(3, max_features).z
+    posterior = posterior_of_classes(
+        X, max_features=max_features, concentration=concentration, **SETTINGS
+    )
+    places = {class_key(matrix): place for place, matrix in enumerate(z)}
+    exact = np.zeros(len(z))
+    for matrix, chance in zip(posterior.z, posterior.probability, strict=True):
+        exact[places[class_key(matrix)]] = chance
+    return z, lambda matrix: places[class_key(matrix)], exact
+
+
+@pytest.fixture
+def double_precision():
+    with jax.enable_x64(True):
+        yield
+
+
+def check_balance(matrix, exact):
+    np.testing.assert_allclose(matrix.sum(axis=1), 1, rtol=0, atol=TOLERANCE)
+    flow = exact[:, None] * matrix
+    assert np.abs(exact @ matrix - exact).max() < TOLERANCE
+    np.testing.assert_allclose(flow, flow.T, rtol=0, atol=TOLERANCE)
+    moved = 1 - exact @ np.diag(matrix)
+    assert moved > 0.02, "the move hardly ever moves"
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize(
+    ("max_features", "scans", "concentration"), [(3, False, 0.4), (2, True, 1.0)]
+)
+def test_one_proposal_leaves_the_posterior_of_the_process_invariant(
+    max_features, scans, concentration
+):
+    z, number_of, exact = classes_case(max_features, concentration)
+    prior = IndianBuffet(SETTINGS["alpha"], concentration)
+    for order in ORDERS:
+        found = tables(prior, z, order, scans=scans)
+        check_balance(transition_matrix(z, number_of, *found, finite=False), exact)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_one_proposal_leaves_the_posterior_of_the_finite_model_invariant():
+    """Over labelled matrices: the empty column that a split takes is a random one."""
+    z = all_matrices(3, 3)
+    powers = 2 ** np.arange(8, -1, -1)
+    posterior = posterior_of_matrices(X, num_features=3, concentration=1.3, **SETTINGS)
+    exact = np.zeros(len(z))
+    exact[posterior.z.reshape(len(z), -1) @ powers] = posterior.probability
+    prior = BetaBernoulli(SETTINGS["alpha"], 1.3, 3)
+    found = tables(prior, z, ORDERS[1], scans=False)
+    matrix = transition_matrix(z, lambda target: target.reshape(-1) @ powers, *found, finite=True)
+    check_balance(matrix, exact)
+
+
+@pytest.mark.usefixtures("double_precision")
+@pytest.mark.parametrize("twin", ["no q", "no picks"])
+def test_a_forgotten_factor_is_seen_in_the_transition_matrix(twin, monkeypatch):
+    if twin == "no picks":
+        monkeypatch.setattr(moves, "log_pick_probability", lambda total: 0.0 * total)
+    z, number_of, exact = classes_case(2, 1.0)
+    found = tables(IndianBuffet(SETTINGS["alpha"]), z, ORDERS[0], scans=False)
+    matrix = transition_matrix(z, number_of, *found, finite=False, twin=twin)
+    assert np.abs(exact @ matrix - exact).max() > 1e-3
+
+
+# --- statistics of the pair ----------------------------------------------------------------------
+
+
+def random_problem(seed, num_rows=7, num_slots=5, num_groups=3, num_columns=2):
+    rng = np.random.default_rng(seed)
+    z = rng.random((num_rows, num_slots)) < 0.5
+    z[:, 3] = False
+    x = rng.normal(size=(num_rows, num_groups, num_columns))
+    return z, jnp.asarray(x), jnp.asarray([0.7, 2.5, 0.0]), jnp.asarray(0.3)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_statistics_kept_up_row_by_row_are_those_from_nothing():
+    z, x, gain, noise_variance = random_problem(0)
+    likelihood = GaussianColumns(x, gain, noise_variance)
+    rng = np.random.default_rng(1)
+    rest = jnp.asarray(z & (np.arange(5) > 1))
+    fixed = likelihood.start(rest)
+    pair = jnp.zeros((7, 2))
+    statistics = likelihood.at(fixed, pair)
+    for row in rng.integers(0, 7, 30):
+        new = jnp.asarray(rng.integers(0, 2, 2), float)
+        candidate = likelihood.log_likelihoods(fixed, statistics, row, pair[row], new[None])[0]
+        statistics = likelihood.change(fixed, statistics, row, pair[row], new)
+        pair = pair.at[row].set(new)
+        np.testing.assert_allclose(
+            candidate, likelihood.log_likelihood(fixed, statistics), rtol=1e-10
+        )
+    for left, right in zip(statistics, likelihood.at(fixed, pair), strict=True):
+        np.testing.assert_allclose(left, right, rtol=0, atol=1e-10)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_the_likelihood_of_a_pair_is_that_of_the_model():
+    """Differences between settings of the pair, against the whole collapsed likelihood."""
+    z, x, gain, noise_variance = random_problem(2)
+    likelihood = GaussianColumns(x, gain, noise_variance)
+    rng = np.random.default_rng(3)
+    rest = z & (np.arange(5) > 1)
+    fixed = likelihood.start(jnp.asarray(rest))
+    pairs = (rng.random((4, 7, 2)) < 0.5) * 1.0
+    pairs[0, :, 1] = 0
+    found, exact = [], []
+    for pair in pairs:
+        statistics = likelihood.at(fixed, jnp.asarray(pair))
+        found.append(float(likelihood.log_likelihood(fixed, statistics)))
+        whole = np.concatenate([pair > 0, rest[:, 2:]], axis=1)
+        total = 0.0
+        for group in range(2):  # the third has no signal and adds a constant
+            spectrum = gaussian.spectrum(jnp.asarray(whole), x[:, group])
+            noise = jnp.sqrt(noise_variance)
+            total += float(gaussian.log_marginal(spectrum, noise, noise * jnp.sqrt(gain[group])))
+        exact.append(total)
+    np.testing.assert_allclose(np.diff(found), np.diff(exact), rtol=1e-9)
+
+
+# --- the compiled kernel -------------------------------------------------------------------------
+
+
+class Flat(NamedTuple):
+    """A likelihood that says nothing: the prior must come back."""
+
+    def start(self, rest):
+        return jnp.zeros(())
+
+    def at(self, fixed, pair):
+        return jnp.zeros(())
+
+    def log_likelihood(self, fixed, statistics):
+        return jnp.zeros(())
+
+    def log_likelihoods(self, fixed, statistics, row, setting, candidates):
+        return jnp.zeros(3)
+
+    def change(self, fixed, statistics, row, setting, new):
+        return jnp.zeros(())
+
+
+def prior_statistics(z, data):
+    del data
+    z = z.astype(float)
+    counts = jnp.sum(z, axis=0)
+    return {
+        "number of features": jnp.sum(counts > 0),
+        "number of bits": jnp.sum(counts).astype(int),
+        "features of one row": jnp.sum(counts == 1),
+        "most frequent": jnp.max(counts).astype(int),
+        "squares": jnp.sum(counts**2).astype(int),
+        "shared 0, 1": jnp.sum(z[0] * z[1]).astype(int),
+        "shared by three": jnp.sum(z[0] * z[1] * z[2]).astype(int),
+    }
+
+
+@pytest.mark.parametrize(
+    ("prior", "num_scans"),
+    [
+        (IndianBuffet(1.5, 1.0), 0),
+        (IndianBuffet(1.0, 2.5), 2),
+        pytest.param(BetaBernoulli(1.5, 1.4, 5), 1, marks=pytest.mark.slow),
+    ],
+    ids=["process", "two-parameter process, with scans", "finite"],
+)
+def test_the_prior_comes_back_with_the_likelihood_off(prior, num_scans):
+    """The move alone, many proposals on six rows, where nothing but the prior is in it."""
+    capacity = 5 if isinstance(prior, BetaBernoulli) else 24
+
+    def kernel(key, z, data):
+        z, overflow, _ = moves.split_merge(
+            key, z, prior=prior, likelihood=Flat(), num_proposals=10, num_scans=num_scans
+        )
+        return z, Info(overflow={"features": overflow})
+
+    check_kernel(
+        kernel,
+        sample_prior=lambda key: prior.sample(key, 6, capacity)[0],
+        simulate=lambda key, z: jnp.zeros(()),
+        statistics=prior_statistics,
+        key=jax.random.key(31),
+        compiler_options=FAST_COMPILE,
+    )
+
+
+def alone(model, **options):
+    options = {"num_proposals": 4} | options
+    return partial(update_by_split_merge, model, **options)
+
+
+def after_a_sweep(model):
+    def kernel(key, state, data):
+        first, second = jax.random.split(key)
+        state, swept = update_features(model, first, state, data, sweep="collapsed")
+        state, moved = update_by_split_merge(model, second, state, data, num_proposals=4)
+        overflow = swept.overflow["features"] | moved.overflow["features"]
+        return state, Info(overflow={"features": overflow})
+
+    return kernel
+
+
+ALONE = {"alpha": 1.5, "noise_scale": 0.6, "feature_scale": 1.0}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"concentration": 1.4, "bias": True},
+        pytest.param({"num_features": 4, "concentration": 1.4}, marks=pytest.mark.slow),
+    ],
+    ids=["two-parameter process with a bias", "finite"],
+)
+def test_the_move_alone(settings):
+    model = LinearGaussianIBP(**ALONE, **settings)
+    Setup(model, True, 26).check(alone(model), key=jax.random.key(32), num_steps=4)
+
+
+@pytest.mark.slow
+def test_the_move_with_the_sweep():
+    model = LinearGaussianIBP(**FIXED, bias=True)
+    Setup(model).check(after_a_sweep(model), key=jax.random.key(33))
+
+
+@pytest.mark.slow
+def test_the_whole_step_with_the_move():
+    model = LinearGaussianIBP(**PRIORS)
+    step = model.sampler(anneal=False, split_merge=3).step
+    Setup(model).check(
+        lambda key, state, data: step(key, state, data, jnp.asarray(1.0)),
+        key=jax.random.key(34),
+    )
+
+
+@pytest.mark.parametrize("twin", ["no q", pytest.param("no picks", marks=pytest.mark.slow)])
+def test_a_forgotten_factor_is_caught(twin, monkeypatch):
+    if twin == "no picks":
+        monkeypatch.setattr(moves, "log_pick_probability", lambda total: 0.0 * total)
+    else:
+        right = moves.run_passes
+        monkeypatch.setattr(
+            moves,
+            "run_passes",
+            lambda *arguments, **options: right(*arguments, **options)._replace(
+                log_proposal=jnp.zeros(())
+            ),
+        )
+    model = LinearGaussianIBP(**ALONE)
+    with pytest.raises(AssertionError, match="FAILED") as caught:
+        Setup(model, False, 26).check(
+            alone(model), key=jax.random.key(35), num_steps=6, num_replicates=4_096
+        )
+    print(caught.value)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("case", "kernel", "num_steps"),
+    [(PROCESS, alone, 300), (PROCESS, after_a_sweep, 100), (FINITE, after_a_sweep, 200)],
+    ids=["process, alone", "process, with the sweep", "finite, with the sweep"],
+)
+def test_many_chains_against_enumeration(case, kernel, num_steps):
+    posterior = case.posterior()
+    model, data = case.model, case.data
+    move = kernel(model)
+    averages = chain_averages(
+        lambda key, state: move(key, state, data),
+        lambda state: averages_of(model, state),
+        starts(case, posterior, 4_000),
+        num_steps=num_steps,
+        seed=36,
+    )
+    # alone the move cannot reach every class from each: chains differ by where they start
+    report = check_means(
+        averages,
+        posterior.expectations(),
+        title=f"split-merge, {case}; prior mass left out {posterior.left_out:.1e}",
+        max_standard_error=0.01 if kernel is alone else 1e-3,
+    )
+    print(report)
+
+
+# --- structure -----------------------------------------------------------------------------------
+
+
+def small_data(num_rows=14):
+    rng = np.random.default_rng(3)
+    z = rng.random((num_rows, 3)) < 0.5
+    return z @ rng.normal(size=(3, 4)) + 0.3 * rng.normal(size=(num_rows, 4))
+
+
+@pytest.mark.slow
+def test_grown_is_the_same_as_large_from_the_start():
+    from jaxmf.data import Dense
+
+    with jax.enable_x64(True):
+        model = LinearGaussianIBP(alpha=2.0, noise_scale=0.3, feature_scale=1.0)
+        runs = [
+            run(
+                model.sampler(capacity=capacity, anneal=False, split_merge=5),
+                Dense.from_array(small_data()),
+                num_samples=30,
+                seed=5,
+                progress=False,
+            )
+            for capacity in (2, 16)
+        ]
+        small, large = (found.draws["z"] for found in runs)
+        width = min(small.shape[-1], large.shape[-1])
+        assert runs[0].capacity["features"] > 2
+        np.testing.assert_array_equal(small[..., :width], large[..., :width])
+        assert not small[..., width:].any()
+        assert not large[..., width:].any()
+
+
+def propose_often(z, prior, *, num_fixed=0, num_proposals=200):
+    likelihood = Flat()
+    return moves.split_merge(
+        jax.random.key(1), jnp.asarray(z), prior=prior, likelihood=likelihood,
+        num_proposals=num_proposals, num_scans=0, num_fixed=num_fixed,
+    )  # fmt: skip
+
+
+def test_a_split_without_a_slot_overflows():
+    z = np.zeros((4, 2), bool)
+    z[:, 0] = True
+    z[2, 1] = True
+    _, overflow, accepted = propose_often(z, IndianBuffet(3.0))
+    assert overflow
+    assert accepted > 0
+    _, overflow, _ = propose_often(np.pad(z, ((0, 0), (0, 20))), IndianBuffet(3.0))
+    assert not overflow
+
+
+def test_given_features_are_never_touched():
+    z = np.zeros((5, 12), bool)
+    z[:, 0] = True
+    z[1:4, 1] = True
+    z[:3, 2] = True
+    after, _, accepted = propose_often(z, IndianBuffet(2.0), num_fixed=2)
+    np.testing.assert_array_equal(after[:, :2], z[:, :2])
+    assert accepted > 0
+    rows = np.any(np.asarray(after)[:, 2:], axis=1)
+    np.testing.assert_array_equal(rows, z[:, 2])
+
+
+def test_nothing_to_split_or_merge():
+    after, overflow, accepted = propose_often(np.zeros((4, 3), bool), IndianBuffet(1.0))
+    assert not after.any()
+    assert not overflow
+    assert accepted == 0
+    alone_in_the_model = np.ones((3, 1), bool)
+    after, overflow, accepted = propose_often(alone_in_the_model, BetaBernoulli(1.0, 1.0, 1))
+    np.testing.assert_array_equal(after, alone_in_the_model)
+    assert not overflow
+
+
+def test_a_pair_is_picked_uniformly_whatever_the_capacity():
+    rng = np.random.default_rng(0)
+    z = jnp.asarray(rng.random((5, 4)) < 0.4)
+    keys = jax.random.split(jax.random.key(0), 4_000)
+    rows, columns, total = jax.vmap(lambda key: moves.pick_ones(key, z))(keys)
+    assert z[rows, columns].all()
+    counts = np.unique(np.asarray(rows) * 4 + np.asarray(columns), return_counts=True)[1]
+    assert len(counts) == int(total[0]) == int(z.sum())
+    assert (np.abs(counts - 8_000 / len(counts)) < 5 * np.sqrt(8_000 / len(counts))).all()
+    wider = jnp.pad(z, ((0, 0), (0, 9)))
+    again = jax.vmap(lambda key: moves.pick_ones(key, wider))(keys)
+    np.testing.assert_array_equal(again[1], columns)
+
+
+@pytest.mark.parametrize("number", [-1, True, 1.5])
+def test_bad_number_of_proposals(number):
+    with pytest.raises(ValueError, match="split_merge"):
+        LinearGaussianIBP(**FIXED).sampler(split_merge=number)
