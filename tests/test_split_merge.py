@@ -73,7 +73,7 @@ def tables(prior, z, order, *, scans):
         held = pair.held.astype(float)
 
         def log_pass(start, target):
-            return moves._row_pass(
+            return moves._pass_over_rows(
                 order_here, num_visits, jnp.zeros(3), held, target, jnp.asarray(True), start,
                 jnp.sum(start, axis=0), likelihood.at(fixed, start), fixed, prior, likelihood,
             )[3]  # fmt: skip

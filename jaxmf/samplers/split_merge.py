@@ -25,8 +25,9 @@ forgotten) with K features in which K_h have history h has probability
     Lambda(h) = alpha beta B(m_h, N - m_h + beta),
 
 features being points of a Poisson process with intensity Lambda over histories, and total its
-integral (for beta = 1, Lambda(h) = alpha (m-1)! (N-m)! / N!). Put the features of a class in a uniformly random order. It
-has K! / prod_h K_h! distinct orders, so each list (h_1, ..., h_K) has probability
+integral (for beta = 1, Lambda(h) = alpha (m-1)! (N-m)! / N!). Put the features of a class in a
+uniformly random order. It has K! / prod_h K_h! distinct orders, so each list (h_1, ..., h_K) has
+probability
 
     pi(h_1, ..., h_K) = P([Z]) prod_h K_h! / K! = exp(-total) prod_k Lambda(h_k) / K!:
 
@@ -68,13 +69,11 @@ The order of the rows, the passes and the pair picked depend on nothing that the
 feature's slot decides an order (a slot would tell its age).
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.samplers.feature_layout import FeaturePrior
 from jaxmf.types import Array, Key, PyTree
 
@@ -294,7 +293,7 @@ def run_passes(
     return Passes(pair=columns, log_proposal=log_proposal)
 
 
-def _row_pass(
+def _pass_over_rows(
     order: Array,
     num_visits: Array,
     uniforms: Array,
@@ -309,6 +308,7 @@ def _row_pass(
     likelihood: PairLikelihood,
 ) -> tuple[Array, Array, PyTree, Array]:
     """Every row of the pair drawn given the others, or led to its target; and log q."""
+    candidates = jnp.asarray(_SETTINGS, columns.dtype)
     num_rows = jnp.asarray(columns.shape[0], columns.dtype)
 
     def visit(step, carry):
@@ -319,7 +319,6 @@ def _row_pass(
 
         row = jax.lax.dynamic_index_in_dim(order, step, keepdims=False)
         setting, bound = at(columns), at(held)
-        candidates = jnp.asarray(_SETTINGS, columns.dtype)
         odds = prior.log_odds(counts - setting, num_rows).astype(columns.dtype)
         # a bit that is held is the same in all candidates that are allowed
         odds = jnp.where(bound > 0, 0, odds)
@@ -348,9 +347,6 @@ def _row_pass(
 
     start = (columns, counts, statistics, jnp.zeros((), columns.dtype))
     return jax.lax.fori_loop(0, num_visits, visit, start)
-
-
-_pass_over_rows: Callable[..., Any] = fused_on_cpu(_row_pass)
 
 
 def log_split_ratio(

@@ -41,6 +41,7 @@ class Fixed(NamedTuple):
       leverage: (N, G) float, the diagonal of P.
       residual: (N, G, C) float, P X.
       squares: (N, G) float, |(P X)_i|^2.
+      weight: (G,) float, gain / (2 s^2).
     """
 
     features: Array
@@ -48,6 +49,7 @@ class Fixed(NamedTuple):
     leverage: Array
     residual: Array
     squares: Array
+    weight: Array
 
 
 class PairStatistics(NamedTuple):
@@ -101,6 +103,7 @@ class GaussianColumns:
             leverage=1 - jnp.sum(reach * features[:, None, :], axis=2),
             residual=residual,
             squares=jnp.sum(residual**2, axis=2),
+            weight=0.5 * self.gain / self.noise_variance,
         )
 
     def at(self, fixed: Fixed, pair: Array) -> PairStatistics:
@@ -117,8 +120,7 @@ class GaussianColumns:
 
     def log_likelihood(self, fixed: Fixed, statistics: PairStatistics) -> Array:
         """See `PairLikelihood`."""
-        del fixed
-        return self._log_density(statistics.gram, statistics.product)
+        return self._log_density(fixed, statistics.gram, statistics.product)
 
     def log_likelihoods(
         self,
@@ -131,7 +133,7 @@ class GaussianColumns:
         """See `PairLikelihood`."""
         changes = (candidates - setting)[:, None, :]
         gram, product = self._changed(fixed, statistics, row, setting, changes)
-        return self._log_density(gram, product)
+        return self._log_density(fixed, gram, product)
 
     def change(
         self, fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, new: Array
@@ -159,7 +161,6 @@ class GaussianColumns:
         reach, leverage, residual, squares = (
             _row(leaf, row) for leaf in (fixed.reach, fixed.leverage, fixed.residual, fixed.squares)
         )
-        # sums rather than products of matrices: small, and fused into the loop over rows
         projected = setting - jnp.sum(reach[:, :, None] * statistics.through, axis=1)
         along = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
 
@@ -173,7 +174,7 @@ class GaussianColumns:
             moved(statistics.product, along, squares),
         )
 
-    def _log_density(self, gram: Array, product: Array) -> Array:
+    def _log_density(self, fixed: Fixed, gram: Array, product: Array) -> Array:
         """The formula of the module for (..., G, 2, 2), summed over groups."""
         gain = self.gain
         first = 1 + gain * gram[..., 0, 0]
@@ -186,8 +187,7 @@ class GaussianColumns:
             - 2 * between * product[..., 0, 1]
         ) / determinant
         num_columns = self.x.shape[2]
-        log_density = -0.5 * num_columns * jnp.log(determinant)
-        log_density = log_density + 0.5 * gain * explained / self.noise_variance
+        log_density = fixed.weight * explained - 0.5 * num_columns * jnp.log(determinant)
         return jnp.sum(log_density, axis=-1)
 
 
