@@ -308,7 +308,7 @@ class NoisyOrIBP:
             raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
         if self.num_features is not None:
             return self.num_features
-        return 8 if capacity is None else capacity
+        return 16 if capacity is None else capacity
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
         """Probability that each cause is active in each column, and its sd: each (K, D) float.
