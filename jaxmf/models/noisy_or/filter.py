@@ -183,7 +183,7 @@ def propose_informed(
         guess = jax.nn.sigmoid(conditional.log_odds[k] + log_odds)
         chance = (1 - _SHARE_OF_PRIOR) * guess + _SHARE_OF_PRIOR * prior[k]
         on = uniforms[k] < chance
-        ratio = jnp.where(on, prior[k] / chance, (1 - prior[k]) / (1 - chance))
+        ratio = _weight_of_choice(on, prior[k], chance)
         return bits.at[k].set(on), jnp.where(on, log_on, log_off), log_ratio + jnp.log(ratio)
 
     background = parameters.log_absent + conditional.rate * parameters.log_fail_unseen
@@ -202,6 +202,11 @@ def propose_informed(
     # the terms lack the normalising constant of the Poisson law
     log_weight = log_ratio + logsumexp(log_weights) - conditional.rate
     return Setting(bits, num_new, cut_off), log_weight
+
+
+def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
+    """Probability of a bit under the prior over that under the proposal."""
+    return jnp.where(on, prior / chance, (1 - prior) / (1 - chance))
 
 
 def extend(
