@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.panels import (
     held_out_picture,
     image_lines,
@@ -110,6 +111,17 @@ class Plots:
         axes.set(xlabel="rows, sorted by features", ylabel="rows, in the same order")
         figure.colorbar(picture, ax=axes, shrink=0.85).set_label("shared features, E[ZZ']")
         return figure
+
+    def causal_graph(
+        self, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
+    ) -> Figure:
+        """The bipartite graph of one draw: hidden causes above, the rows they act on below.
+
+        Args:
+            chain, draw: which draw; the reference draw (highest log joint) by default.
+            max_rows: more rows than this are thinned evenly.
+        """
+        return graph_of_draw(self._posterior, chain=chain, draw=draw, max_rows=max_rows)
 
     def reconstruction(
         self,

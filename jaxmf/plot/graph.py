@@ -1,0 +1,126 @@
+"""The causal graph of a draw: hidden causes above, observed rows below, an edge for each one of Z."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def causal_graph(
+    z: np.ndarray,
+    *,
+    row_names: Sequence[Any] | None = None,
+    cause_names: Sequence[str] | None = None,
+    title: str = "",
+) -> Figure:
+    """The bipartite graph of a binary matrix, as in Figure 4 of Wood & Griffiths (2006).
+
+    Args:
+        z: (N, K) bool; causes that no row has are left out.
+        row_names: N labels of the observed variables; their positions by default.
+        cause_names: K labels of the causes; none by default.
+        title: above the picture.
+
+    Returns:
+        A Figure.
+    """
+    z = np.asarray(z, bool)
+    if not z.any():
+        return empty("the draw has no causes")
+    width = float(np.clip(0.45 * max(z.shape[0], z.any(axis=0).sum()), 2.5, 14))
+    figure, (axes,) = figure_of(1, 1, width=width, height=2.4)
+    draw_graph(axes, z, row_names=row_names, cause_names=cause_names)
+    axes.set_title(title, loc="left")
+    return figure
+
+
+def draw_graph(
+    axes: Any,
+    z: np.ndarray,
+    *,
+    row_names: Sequence[Any] | None = None,
+    cause_names: Sequence[str] | None = None,
+) -> None:
+    """The same on given axes; observed variables are shaded, causes are not.
+
+    Causes stand in the order of the middle of their rows, so that few edges cross.
+
+    Args:
+        axes: of matplotlib.
+        z: (N, K) bool.
+        row_names: N labels, or None for positions.
+        cause_names: K labels, or None for none.
+    """
+    z = np.asarray(z, bool)
+    num_rows = len(z)
+    used = np.flatnonzero(z.any(axis=0))
+    middles = np.array([np.flatnonzero(z[:, slot]).mean() for slot in used])
+    order = used[np.argsort(middles, kind="stable")]
+    right = max(num_rows - 1, len(order) - 1, 1)
+    below = _spread(num_rows, right)
+    above = _spread(len(order), right)
+    for place, slot in enumerate(order):
+        colour = CHAIN_COLOURS[place % len(CHAIN_COLOURS)]
+        for row in np.flatnonzero(z[:, slot]):
+            axes.plot([above[place], below[row]], [1, 0], color=colour, linewidth=1.1, zorder=1)
+    size = float(np.clip(2600 / (right + 1), 20, 220))
+    style = {"s": size, "edgecolors": INK, "linewidths": 0.9, "zorder": 2}
+    axes.scatter(above, np.ones(len(order)), facecolors="white", **style)
+    axes.scatter(below, np.zeros(num_rows), facecolors="#c3ccd6", **style)
+    font = {"ha": "center", "fontsize": 7.5, "color": MUTED}
+    if num_rows <= 40 or row_names is not None:
+        labels = range(num_rows) if row_names is None else row_names
+        for position, label in zip(below, labels, strict=True):
+            axes.text(position, -0.16, str(label), va="top", **font)
+    if cause_names is not None:
+        for position, slot in zip(above, order, strict=True):
+            axes.text(position, 1.16, str(cause_names[slot]), va="bottom", **font)
+    axes.set(xlim=(-0.6, right + 0.6), ylim=(-0.45, 1.4), xticks=[], yticks=[])
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _spread(number: int, right: float) -> np.ndarray:
+    """Places of so many circles between 0 and `right`, evenly; one alone in the middle."""
+    return np.array([right / 2]) if number == 1 else np.linspace(0, right, number)
+
+
+def graph_of_draw(
+    posterior: Any, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
+) -> Figure:
+    """The causal graph of one draw of a posterior with binary features.
+
+    Args:
+        posterior: whose draws hold "z".
+        chain, draw: which draw; the reference draw (highest log joint) by default.
+        max_rows: more rows than this are thinned evenly.
+
+    Raises:
+        ValueError: the model has no binary features of rows, or there is no such draw.
+    """
+    if "z" not in posterior.draws:
+        raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
+    place = posterior.reference()
+    place = (place[0] if chain is None else chain, place[1] if draw is None else draw)
+    if not (place[0] < posterior.num_chains and place[1] < posterior.num_draws):
+        raise ValueError(
+            f"there is no draw {place[1]} of chain {place[0]}; there are {posterior.num_chains} "
+            f"chains of {posterior.num_draws} draws, counted from 0"
+        )
+    z = posterior.draws["z"][place]
+    rows = np.arange(len(z))
+    if len(z) > max_rows:
+        rows = np.unique(np.linspace(0, len(z) - 1, max_rows).astype(int))
+    names = posterior.data.row_names
+    return causal_graph(
+        z[rows],
+        row_names=rows if names is None else names[rows],
+        title=f"causes of {len(rows)} rows, chain {place[0]}, draw {place[1]}",
+    )
