@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 from jaxmf.data import Dense
-from jaxmf.models.noisy_or.model import NoisyOrIBP, State, update_features
+from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.noisy_or.state import State
+from jaxmf.models.noisy_or.updates import update_features
 from jaxmf.testing import check_means
 from tests import noisy_or_oracles as oracles
 

@@ -10,13 +10,9 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.noisy_or.model import (
-    HYPERPARAMETERS,
-    NoisyOrIBP,
-    move_features,
-    update_features,
-    update_hyperparameters,
-)
+from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
+from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
 from jaxmf.samplers import noisy_or_moves, noisy_or_parallel, noisy_or_sweep
 from jaxmf.testing import check_kernel, check_prior
 
@@ -102,8 +98,6 @@ def alone(kernel, model):
     """One kernel of `noisy_or_moves` or one part of a sweep as a kernel of the model."""
 
     def apply(key, state, data):
-        from jaxmf.models.noisy_or.model import parameters_of
-
         z, y, overflow = kernel(
             key,
             state.z,

@@ -1,6 +1,6 @@
 """Data sets: the papers' generated data, bundled images, and readers of public sets.
 
-Generators (:func:`section_4_2`) and :func:`digits` need nothing. The others are read from the
+Generators (:func:`section_4_2`, :func:`section_5_2`) and :func:`digits` need nothing. The others are read from the
 folder that the environment variable ``JAXMF_DATA`` names; what is not there is fetched from its
 official source (extra ``data``) and kept there in a compact form. Open ``cache.py`` for how,
 ``parsers.py`` for the official formats.
@@ -9,6 +9,8 @@ official source (extra ``data``) and kept there in a compact form. Open ``cache.
 from jaxmf.datasets.baskets import groceries as groceries
 from jaxmf.datasets.baskets import retail as retail
 from jaxmf.datasets.baskets import t10i4d100k as t10i4d100k
+from jaxmf.datasets.causes import HiddenCauses as HiddenCauses
+from jaxmf.datasets.causes import section_5_2 as section_5_2
 from jaxmf.datasets.documents import Documents as Documents
 from jaxmf.datasets.documents import kos as kos
 from jaxmf.datasets.documents import nips12 as nips12

@@ -1,4 +1,4 @@
-"""The causal graph of a draw: hidden causes above, observed rows below, an edge for each one of Z."""
+"""The causal graph of a draw: hidden causes above, observed rows below, an edge for each one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def causal_graph(
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | None = None,
+    row_names: Sequence[Any] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
@@ -45,7 +45,7 @@ def draw_graph(
     axes: Any,
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | None = None,
+    row_names: Sequence[Any] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
 ) -> None:
     """The same on given axes; observed variables are shaded, causes are not.

@@ -26,7 +26,6 @@ from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
-from jaxmf.models.noisy_or.model import parameters_of, update_noise
 from jaxmf.models.noisy_or.particle import (
     Particle,
     Plan,
@@ -39,6 +38,8 @@ from jaxmf.models.noisy_or.particle import (
 from jaxmf.models.noisy_or.particle import (
     particle_draw as particle_draw,
 )
+from jaxmf.models.noisy_or.state import parameters_of
+from jaxmf.models.noisy_or.updates import update_noise
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior

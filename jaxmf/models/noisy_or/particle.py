@@ -15,7 +15,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Tally
-from jaxmf.models.noisy_or.model import HYPERPARAMETERS
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS
 from jaxmf.priors import hyper
 from jaxmf.types import Array, Key
 

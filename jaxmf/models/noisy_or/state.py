@@ -1,0 +1,48 @@
+"""The state of a chain of the noisy-OR Indian buffet process."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxmf.likelihoods.noisy_or import Parameters
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.types import Array
+
+HYPERPARAMETERS = ("alpha", "concentration", "cause_probability", "efficacy", "leak")
+
+
+class State(NamedTuple):
+    """Where a chain is.
+
+    Attributes:
+      z: (N, K) bool, which rows a cause can turn on.
+      y: (K, D) bool, in which columns it is active; False in free slots.
+      alpha, concentration, cause_probability, efficacy, leak: () float.
+    """
+
+    z: Array
+    y: Array
+    alpha: Array
+    concentration: Array
+    cause_probability: Array
+    efficacy: Array
+    leak: Array
+
+
+def parameters_of(draw: Any) -> Parameters:
+    """The parameters of the likelihood, of a state or a draw."""
+    names = Parameters._fields
+    if isinstance(draw, dict):
+        return Parameters(*(draw[name] for name in names))
+    return Parameters(*(getattr(draw, name) for name in names))
+
+
+def active_counts(prior: IndianBuffet | BetaBernoulli, state: Any) -> tuple[Array, Array]:
+    """How many entries of Y are ones, and zeros, among the causes there are: () float each."""
+    dtype = state.alpha.dtype
+    exists = prior.exists(jnp.sum(state.z, axis=0))
+    ones = jnp.sum(state.y & exists[:, None], dtype=jnp.int32).astype(dtype)
+    number = jnp.sum(exists, dtype=dtype) * state.y.shape[1]
+    return ones, number - ones
