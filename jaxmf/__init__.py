@@ -24,6 +24,7 @@ from jaxmf.data import Entries as Entries
 from jaxmf.data import SparseBinary as SparseBinary
 from jaxmf.data import Tokens as Tokens
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
+from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP as NoisyOrIBP
 from jaxmf.posterior import Posterior as Posterior

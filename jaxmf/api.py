@@ -122,7 +122,7 @@ def sample(
         checkpoint_seconds=checkpoint_seconds,
         resume=resume,
         memory_limit=memory_limit,
-        identity=_identity(model, container, "sample", options),
+        identity=_identity(model, container, "sample", options) if checkpoint else None,
     )
     meta = _meta("sample", seed, run_settings | {"chain_method": chain_method}, options, run, began)
     return from_chains(model, container, run, meta)
@@ -187,7 +187,7 @@ def particle_filter(
         checkpoint_seconds=checkpoint_seconds,
         resume=resume,
         memory_limit=memory_limit,
-        identity=_identity(model, container, "particle_filter", everything),
+        identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
     meta = _meta("particle_filter", seed, run_settings, everything, run, began)

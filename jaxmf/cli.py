@@ -142,6 +142,11 @@ def fit(
     _check_out(out, resume=resume, overwrite=overwrite)
     shape = _read_shape(image_shape)
     entry = registry.get(model)
+    if entry.has_functions:
+        raise ValueError(
+            f"{entry.name} is made of functions, which the command line cannot read; use "
+            f"jaxmf.{entry.model.__name__} from Python"
+        )
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
     model_values, options = read_settings(entry, chosen, set_ or [])

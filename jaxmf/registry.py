@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jaxmf import settings
 from jaxmf.data import Dense
 from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP
 
@@ -30,6 +31,7 @@ class Entry:
         container: the container its data is read into.
         one_line: what it is, for `jaxmf models`.
         example: () -> (tiny model, tiny data) for tests and docs.
+        has_functions: whether it is made of functions, which the command line cannot read.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Entry:
     container: type
     one_line: str
     example: Callable[[], tuple[Any, Any]]
+    has_functions: bool = False
 
     def builder(self, model: Any, method: str) -> Callable[..., Any]:
         """The bound function of `model` that makes the algorithm of a method."""
@@ -89,6 +92,23 @@ def _binary_mf_example() -> tuple[Any, Any]:
     return model, Dense.from_array(values)
 
 
+def _feature_model_example() -> tuple[Any, Any]:
+    import numpyro.distributions as dist
+    from jax.tree_util import Partial
+
+    from jaxmf.models.feature_model import row_likelihoods
+    from jaxmf.priors.features import IndianBuffet
+
+    _, data = _linear_gaussian_example()
+    model = FeatureModel(
+        Partial(row_likelihoods.gaussian, 0.5),
+        dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        prior=IndianBuffet(1.0),
+        moments=Partial(row_likelihoods.gaussian_moments, 0.5),
+    )
+    return model, data
+
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="linear-gaussian-ibp",
@@ -117,6 +137,16 @@ ENTRIES: tuple[Entry, ...] = (
         one_line="binary features of rows and of columns, with weights between them (binary "
         "matrix factorisation)",
         example=_binary_mf_example,
+    ),
+    Entry(
+        name="feature-model",
+        model=FeatureModel,
+        methods={"particle_filter": "filter"},
+        default="particle_filter",
+        container=Dense,
+        one_line="hidden binary features with a likelihood and features of one's own (from Python)",
+        example=_feature_model_example,
+        has_functions=True,
     ),
 )
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import importlib
 import inspect
 import math
@@ -130,8 +131,8 @@ def encode(value: Any, *, name: str = "setting") -> Any:
     """Turn a setting into what JSON can hold; `decode` is the inverse.
 
     Args:
-        value: a number, bool, None, str, array, numpyro distribution, function of this library,
-            or a tuple, list or dict of these.
+        value: a number, bool, None, str, array, numpyro distribution, function of this library
+            (with numbers bound to it by `Partial`), or a tuple, list or dict of these.
         name: how the setting is called in the error.
     Returns:
         Numbers, strings, lists and dicts only.
@@ -154,6 +155,12 @@ def encode(value: Any, *, name: str = "setting") -> Any:
             for field in dataclasses.fields(value)
         }
         return {"prior": type(value).__name__, "parameters": fields}
+    if isinstance(value, functools.partial):
+        return {
+            "partial": encode(value.func, name=name),
+            "arguments": encode(list(value.args), name=name),
+            "keywords": {key: encode(item, name=name) for key, item in value.keywords.items()},
+        }
     if isinstance(value, (tuple, list)):
         items = [encode(item, name=f"{name}[{i}]") for i, item in enumerate(value)]
         return {"tuple": items} if isinstance(value, tuple) else items
@@ -184,6 +191,11 @@ def decode(written: Any) -> Any:
     if "prior" in written:
         make = _prior_class(written["prior"])
         return make(**{key: decode(value) for key, value in written["parameters"].items()})
+    if "partial" in written:
+        from jax.tree_util import Partial
+
+        keywords = {key: decode(item) for key, item in written["keywords"].items()}
+        return Partial(decode(written["partial"]), *decode(written["arguments"]), **keywords)
     if "number" in written:
         return float(written["number"])
     if "tuple" in written:
@@ -210,6 +222,10 @@ def describe(value: Any) -> str:
         fields = dataclasses.fields(value)
         inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields)
         return f"{type(value).__name__}({inner})"
+    if isinstance(value, functools.partial):
+        numbers = [describe(item) for item in value.args]
+        numbers += [f"{key}={describe(item)}" for key, item in value.keywords.items()]
+        return describe(value.func) + (f"({', '.join(numbers)})" if numbers else "")
     if isinstance(value, float):
         return f"{value:g}"
     if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:

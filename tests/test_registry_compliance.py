@@ -89,9 +89,11 @@ def other_values(values):
 
 def with_more_mass(model):
     """The model with another number in it."""
-    if hasattr(model, "row_prior"):
-        prior = dataclasses.replace(model.row_prior, alpha=model.row_prior.alpha * 1.5)
-        return dataclasses.replace(model, row_prior=prior)
+    fields = {field.name for field in dataclasses.fields(model)}
+    for name in fields & {"row_prior", "prior"}:
+        prior = getattr(model, name)
+        prior = dataclasses.replace(prior, alpha=prior.alpha * 1.5)
+        return dataclasses.replace(model, **{name: prior})
     return dataclasses.replace(model, alpha=model.alpha * 1.5)
 
 
