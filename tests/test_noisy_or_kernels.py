@@ -52,6 +52,8 @@ class Setup(NamedTuple):
 
     def statistics(self, state, data):
         z, y, x = state.z.astype(float), state.y.astype(float), data.values
+        if data.observed is not None:
+            x = jnp.where(data.observed, x, 0)
         shared, products, eta = z @ z.T, x @ x.T, z @ y
         found = {
             "number of causes": jnp.sum(jnp.any(state.z, axis=0)),
