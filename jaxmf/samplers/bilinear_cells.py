@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
+from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 
 LIKELIHOODS = ("gaussian", "logistic", "poisson")
@@ -77,7 +78,8 @@ class Cells:
             return (jax.random.uniform(key, eta.shape, eta.dtype) < self.mean(eta)).astype(
                 eta.dtype
             )
-        return jax.random.poisson(key, self.mean(eta)).astype(eta.dtype)
+        keys = jax.random.split(key, eta.shape)
+        return jax.vmap(jax.vmap(poisson))(keys, self.mean(eta)).astype(eta.dtype)
 
     def rows(self, x: Array, eta: Array, observed: Array | None) -> Array:
         """Sum of `log_kernel` over the observed cells of each row: (I,) float."""
