@@ -17,7 +17,6 @@ from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import State, sampling
-from jaxmf.samplers import bilinear_explicit
 from jaxmf.testing import check_means
 from tests import bilinear_oracle
 
@@ -291,3 +290,30 @@ CASES = [
     Case("logistic", (2, 1)),
     Case("poisson", (2, 1)),
 ]
+
+
+def test_the_chain_quickly():
+    """Weights kept, cells missing, at a standard error that seconds allow."""
+    check_case(Case(), num_chains=1_000, num_steps=30, max_standard_error=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("case", "num_steps"), [(case, 300) for case in CASES], ids=str)
+def test_the_chain(case, num_steps):
+    check_case(case, num_chains=2_000, num_steps=num_steps, max_standard_error=STANDARD_ERROR)
+
+
+def test_weights_that_are_never_drawn_are_caught():
+    """A chain that keeps the weights it starts from."""
+    case = Case("logistic", (2, 1))
+    model, data = case.model, case.data
+
+    def twin(key, state):
+        state, _ = sampling.update_rows(model, jax.random.fold_in(key, 0), state, data)
+        # the prior's mean in the place of a draw
+        return state._replace(weights=jnp.full_like(state.weights, MEAN)), Info(
+            overflow={"row_features": jnp.asarray(False)}
+        )
+
+    with pytest.raises(AssertionError, match="FAILED"):
+        check_case(case, num_chains=1_000, num_steps=30, max_standard_error=0.02, kernel=twin)

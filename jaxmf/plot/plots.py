@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.panels import (
     held_out_picture,
@@ -162,6 +163,28 @@ class Plots:
         names = _ids_of_cells(self._posterior.data, rows, columns)
         prediction = self._posterior.predict(names, quantiles=(0.05, 0.95))
         return held_out_picture(np.asarray(truth, dtype=float)[rows, columns], prediction)
+
+    def column_features(
+        self, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
+    ) -> Figure:
+        """Features of columns in the reference draw; see `jaxmf.plot.bilinear`."""
+        return bilinear.column_features(
+            self._posterior, image_shape=image_shape, max_features=max_features
+        )
+
+    def average_images(self, *, image_shape: tuple[int, int], max_features: int = 24) -> Figure:
+        """Mean of the rows that have each row feature; see `jaxmf.plot.bilinear`."""
+        return bilinear.average_images(
+            self._posterior, image_shape=image_shape, max_features=max_features
+        )
+
+    def completed(self, rows: Any = None, **options: Any) -> Figure:
+        """Rows with missing cells, filled in; options as in `jaxmf.plot.bilinear.completed`."""
+        return bilinear.completed(self._posterior, rows, **options)
+
+    def blocks(self, **options: Any) -> Figure:
+        """The matrix sorted by features of both sides; options of `jaxmf.plot.bilinear.blocks`."""
+        return bilinear.blocks(self._posterior, **options)
 
 
 def _traces(posterior: Posterior) -> dict[str, np.ndarray]:

@@ -363,7 +363,7 @@ class BinaryMF:
           anneal: during the first three quarters of the warm-up let the sweeps see a weight scale
             that rises geometrically from a fifth of its value, which is held meanwhile; with
             "collapsed" only.
-          several: with "explicit", also propose several features of a row at once.
+          several: also propose several features of a row at once.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
@@ -413,6 +413,10 @@ class BinaryMF:
           data: the training data.
         """
         return queries.basis(self, draw, data)
+
+    def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
+        """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
+        return queries.expected_weights(self, draw, data)
 
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array

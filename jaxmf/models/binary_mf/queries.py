@@ -67,6 +67,14 @@ def _is_whole(model: BinaryMF, data: Dense) -> bool:
     return data.observed is None and not model.diagonal
 
 
+def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
+    """W (K, L): its mean given U, V and X where it is summed out, otherwise the draw's."""
+    if model.likelihood != "gaussian":
+        return draw["weights"]
+    law = _eigen_law if _is_whole(model, data) else _observed_law
+    return law(model, draw, data).mean
+
+
 def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
     """Mean and standard deviation of W V' given U, V and X, each (K, J)."""
     v = draw["v"].astype(data.values.dtype)

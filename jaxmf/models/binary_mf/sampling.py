@@ -74,6 +74,7 @@ def update_rows(
             weight_scale=state.weight_scale * scale_factor,
             weight_mean=model.weight_mean,
             num_fixed=model.num_fixed_rows(),
+            num_proposals=int(several),
         )
         state = state._replace(u=u, x=None if state.x is None else x)
     else:
@@ -113,9 +114,7 @@ def update_columns(
             noise_scale=state.noise_scale,
             weight_scale=state.weight_scale * scale_factor,
             weight_mean=model.weight_mean,
-            num_fixed=model.num_fixed_columns(),
-        )
-        state = state._replace(v=v, x=None if state.x is None else x.T)
+XNone if state.x is None else x.T)
     else:
         v, weights, overflow = explicit_sweep(
             key,

@@ -1,0 +1,223 @@
+"""Pictures of binary matrix factorisation: features of both sides, completed rows, blocks.
+
+They follow Figures 2 to 5 of Meeds, Ghahramani, Neal & Roweis (2006).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf.plot.panels import image_lines, images, matrix
+from jaxmf.plot.style import (
+    CHAIN_COLOURS,
+    MUTED,
+    SEQUENTIAL,
+    bare,
+    colour_scale,
+    colours,
+    empty,
+    figure_of,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxmf.posterior import Posterior
+
+
+def column_features(
+    posterior: Posterior, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
+) -> Figure:
+    """The features of the columns in the reference draw, most frequent first: which columns.
+
+    Args:
+        posterior: of a model that keeps `v`.
+        image_shape: (height, width) to draw each as an image.
+        max_features: how many are shown at most.
+    """
+    v = _reference(posterior)["v"]
+    order = _by_count(v)[:max_features]
+    if order.size == 0:
+        return empty("the reference draw has no features of columns")
+    share = v[:, order].mean(axis=0)
+    titles = [f"{100 * value:.0f} % of columns" for value in share]
+    values = v[:, order].T.astype(float)
+    if image_shape is None:
+        return matrix(values, titles, "feature")
+    return images(values, titles, image_shape)
+
+
+def average_images(
+    posterior: Posterior, *, image_shape: tuple[int, int], max_features: int = 24
+) -> Figure:
+    """The mean of the observed rows that have each row feature, most frequent first.
+
+    Args:
+        posterior: of a model with row features.
+        image_shape: (height, width).
+        max_features: how many are shown at most.
+    """
+    u = _reference(posterior)["z"]
+    order = _by_count(u)[:max_features]
+    if order.size == 0:
+        return empty("the reference draw has no features of rows")
+    values = posterior.data.to_array()
+    seen = np.isfinite(values).astype(float)
+    total = u[:, order].T.astype(float) @ np.nan_to_num(values)
+    number = u[:, order].T.astype(float) @ seen
+    means = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+    titles = [f"{count} rows" for count in u[:, order].sum(axis=0)]
+    return images(means, titles, image_shape)
+
+
+def completed(
+    posterior: Posterior,
+    rows: Any = None,
+    *,
+    image_shape: tuple[int, int],
+    truth: Any = None,
+    others: dict[str, Any] | None = None,
+    max_rows: int = 12,
+) -> Figure:
+    """Rows with missing cells as they were shown, and completed by the posterior mean.
+
+    Args:
+        posterior: of the model.
+        rows: (R,) positions; those with missing cells by default.
+        image_shape: (height, width).
+        truth: (I, J) the complete matrix, shown first.
+        others: name -> (R, J) further lines, such as other methods.
+        max_rows: how many are shown at most.
+    """
+    values = posterior.data.to_array()
+    if rows is None:
+        rows = np.flatnonzero(np.isnan(values).any(axis=1))
+    places = np.asarray(rows)[:max_rows]
+    if places.size == 0:
+        return empty("no row has missing cells")
+    shown = values[places]
+    mean = posterior.reconstruction(places)
+    lines = {} if truth is None else {"complete": np.asarray(truth, float)[places]}
+    lines |= {"shown": shown, "mean": np.where(np.isnan(shown), mean, shown)}
+    if getattr(posterior.model, "cell_law", "normal") == "bernoulli":
+        lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
+    for name, filled in (others or {}).items():
+        lines[name] = np.asarray(filled, float)[: places.size]
+    return image_lines(lines, [f"row {row}" for row in places], image_shape)
+
+
+def blocks(
+    posterior: Posterior,
+    *,
+    expected: bool = False,
+    max_pairs: int = 8,
+    max_rows: int = 4_000,
+) -> Figure:
+    """The matrix with rows and columns sorted by their features in the reference draw.
+
+    Top left X, or its expectation; bottom left V'; top right U; bottom right W. Frames mark the
+    two largest contiguous regions of the feature pairs with the largest weights.
+
+    Args:
+        posterior: of binary matrix factorisation.
+        expected: show the expected matrix in place of the data.
+        max_pairs: pairs of features with frames.
+        max_rows: more rows than this are thinned evenly.
+    """
+    draw = _reference(posterior)
+    u, v, weights = draw["z"], draw["v"], _weights(posterior, draw)
+    rows = np.arange(len(u))
+    if rows.size > max_rows:
+        rows = np.linspace(0, len(u) - 1, max_rows).astype(int)
+    row_features, column_features = _by_count(u), _by_count(v)
+    if not row_features.size or not column_features.size:
+        return empty("the reference draw has no features on one of the sides")
+    rows = rows[order_by_features(u[rows][:, row_features])]
+    columns = order_by_features(v[:, column_features])
+    u, v = u[rows][:, row_features], v[columns][:, column_features]
+    weights = weights[np.ix_(row_features, column_features)]
+    values = posterior.reconstruction(rows) if expected else posterior.data.to_array()[rows]
+    figure, axes = _block_axes(weights.shape)
+    axes[0].imshow(
+        values[:, columns], aspect="auto", interpolation="nearest", **colour_scale(values)
+    )
+    axes[0].set_title("expected" if expected else "data", loc="left")
+    bits = {"cmap": colours(SEQUENTIAL), "vmin": 0, "vmax": 1.4, "aspect": "auto"}
+    axes[1].imshow(u, interpolation="nearest", **bits)
+    axes[1].set_title("U", loc="left")
+    axes[2].imshow(v.T, interpolation="nearest", **bits)
+    axes[2].set_ylabel("V'")
+    axes[3].imshow(weights, aspect="auto", interpolation="nearest", **colour_scale(weights))
+    axes[3].set_ylabel("W")
+    for each in axes:
+        bare(each)
+    _frame(axes[0], u, v, weights, max_pairs)
+    return figure
+
+
+def _block_axes(shape: tuple[int, int]) -> tuple[Any, list]:
+    figure, axes = figure_of(2, 2, width=8.4, height=6.4)
+    grid = axes[0].get_subplotspec().get_gridspec()
+    grid.set_width_ratios([5, max(0.8, min(2.0, 0.25 * shape[0]))])
+    grid.set_height_ratios([5, max(0.8, min(2.0, 0.25 * shape[1]))])
+    return figure, axes
+
+
+def _frame(axes: Any, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
+    """Frames around the two largest contiguous regions of the pairs with the largest weights."""
+    from matplotlib.patches import Rectangle
+
+    strongest = np.argsort(-np.abs(weights), axis=None)[:max_pairs]
+    for place, pair in enumerate(strongest):
+        row_feature, column_feature = np.unravel_index(pair, weights.shape)
+        colour = CHAIN_COLOURS[place % len(CHAIN_COLOURS)]
+        regions = [
+            (top, left, height, width)
+            for top, height in runs(u[:, row_feature])
+            for left, width in runs(v[:, column_feature])
+        ]
+        for top, left, height, width in sorted(regions, key=lambda r: -r[2] * r[3])[:2]:
+            corner = (left - 0.5, top - 0.5)
+            axes.add_patch(
+                Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.2)
+            )
+    axes.set_xlabel("columns, sorted by features", color=MUTED)
+    axes.set_ylabel("rows, sorted by features", color=MUTED)
+
+
+def order_by_features(bits: np.ndarray) -> np.ndarray:
+    """An order of rows (N, K) in which equal ones, then equal first features, lie together."""
+    return np.lexsort((~bits.astype(bool))[:, ::-1].T)
+
+
+def runs(bits: np.ndarray) -> list[tuple[int, int]]:
+    """Start and length of every run of ones.
+
+    Example:
+        >>> runs(np.array([False, True, True, False, True]))
+        [(1, 2), (4, 1)]
+    """
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], bits.astype(int), [0]])))
+    return [
+        (int(start), int(end - start)) for start, end in zip(edges[::2], edges[1::2], strict=True)
+    ]
+
+
+def _reference(posterior: Posterior) -> dict[str, np.ndarray]:
+    draw = posterior.reference_draw()
+    if "v" not in draw:
+        raise ValueError(f"{type(posterior.model).__name__} has no features of columns")
+    return draw
+
+
+def _weights(posterior: Posterior, draw: dict[str, np.ndarray]) -> np.ndarray:
+    return np.asarray(posterior.model.expected_weights(draw, posterior.data))
+
+
+def _by_count(bits: np.ndarray) -> np.ndarray:
+    """Slots that are used, most frequent first."""
+    counts = bits.sum(axis=0)
+    used = np.flatnonzero(counts)
+    return used[np.argsort(-counts[used], kind="stable")]
