@@ -114,7 +114,10 @@ def update_columns(
             noise_scale=state.noise_scale,
             weight_scale=state.weight_scale * scale_factor,
             weight_mean=model.weight_mean,
-XNone if state.x is None else x.T)
+            num_fixed=model.num_fixed_columns(),
+            num_proposals=int(several),
+        )
+        state = state._replace(v=v, x=None if state.x is None else x.T)
     else:
         v, weights, overflow = explicit_sweep(
             key,
