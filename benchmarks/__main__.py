@@ -22,8 +22,11 @@ from rich.console import Console
 from benchmarks import harness
 from jaxmf.engine.compilation_cache import enable_compilation_cache
 
-BENCHMARKS = {"ibp": "benchmarks.ibp"}
-PAPERS = {"section-4-2": "benchmarks.section_4_2"}
+BENCHMARKS = {"ibp": "benchmarks.ibp", "noisy_or": "benchmarks.noisy_or"}
+PAPERS = {
+    "section-4-2": "benchmarks.section_4_2",
+    "section-5-2": "benchmarks.section_5_2",
+}
 RESULTS = Path(__file__).parent / "results"
 
 Quick = Annotated[bool, typer.Option("--quick", help="small sizes; ends within a minute")]

@@ -128,7 +128,7 @@ def test_the_log_joint_is_that_of_the_oracle(truth):
 def test_answers_of_a_posterior(truth, posterior):
     z, _, x, hidden = truth
     assert posterior.num_features().mode == 3
-    np.testing.assert_allclose(posterior.cooccurrence(), z.astype(int) @ z.T, atol=0.5)
+    assert np.abs(posterior.cooccurrence() - z.astype(int) @ z.T).mean() < 0.3
     prediction = posterior.predict()
     assert set(np.unique(prediction.draws)) <= {0.0, 1.0}
     score = posterior.held_out_log_likelihood(x)
@@ -148,7 +148,7 @@ def test_new_rows_are_recognised(truth, posterior):
     known = posterior.reference_draw()["z"][:4, order]
     np.testing.assert_allclose(posterior.transform(x[:4]), known, atol=0.2)
     half = x[:4].copy()
-    half[:, 30:] = np.nan
+    half[:2, 30:] = half[2:, :30] = np.nan
     predicted = posterior.predict(new_rows=half)
     error = np.abs(predicted.mean - x[predicted.rows, predicted.columns]).mean()
     assert error < 0.35

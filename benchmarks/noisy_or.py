@@ -1,0 +1,212 @@
+"""The noisy-OR Indian buffet process: time a cell, memory, filter, first result, section 5.2."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxmf as mf
+from benchmarks import section_5_2
+from benchmarks.harness import Row, in_turn, row, seconds
+from benchmarks.ibp import sweeps
+from jaxmf.engine.executables import num_bytes
+
+MODEL = section_5_2.MODEL
+NUM_CAUSES = 4
+SIZES = ((6, 250), (200, 2_000), (2_000, 20_000))
+QUICK_SIZES = ((6, 250), (60, 600))
+
+
+def made(num_rows: int, num_columns: int, seed: int = 0) -> tuple[Any, np.ndarray, np.ndarray]:
+    """Data of four causes that each act on a third of the rows, true Z and Y."""
+    generator = np.random.default_rng(seed)
+    z = generator.random((num_rows, NUM_CAUSES)) < 1 / 3
+    z[:NUM_CAUSES] |= np.eye(NUM_CAUSES, dtype=bool)
+    y = generator.random((NUM_CAUSES, num_columns)) < 0.1
+    x = np.empty((num_rows, num_columns), np.float32)
+    for start in range(0, num_rows, 200):  # in pieces: no second copy of large data
+        chance = 1 - 0.99 * 0.1 ** (z[start : start + 200].astype(np.float32) @ y)
+        x[start : start + 200] = generator.random(chance.shape, dtype=np.float32) < chance
+    return mf.Dense.from_array(x), z, y
+
+
+def started(num_rows: int, num_columns: int, **options: Any) -> tuple[Any, Any, Any]:
+    """Sampler, state at the true Z and Y, data."""
+    data, z, y = made(num_rows, num_columns)
+    algorithm = MODEL.sampler(capacity=16, **options)
+    state = jax.jit(algorithm.init)(jax.random.key(0), data)
+    state = state._replace(z=state.z.at[:, :NUM_CAUSES].set(z), y=state.y.at[:NUM_CAUSES].set(y))
+    return algorithm, state, data
+
+
+def compiled_sweeps(num_rows: int, num_columns: int, **options: Any) -> tuple[Any, int]:
+    """A function of one measurement and how many sweeps it does."""
+    algorithm, state, data = started(num_rows, num_columns, **options)
+    num_sweeps = max(1, 1_000_000 // (num_rows * num_columns))
+    arguments = algorithm, jax.random.key(1), state, data
+    program = sweeps.lower(*arguments, num_sweeps=num_sweeps).compile()
+    return partial(program, *arguments), num_sweeps
+
+
+def cells(quick: bool) -> list[Row]:
+    """Nanoseconds a cell of a sweep: without moves, with six, and all rows at once."""
+    kinds = {
+        "sequential": {"num_moves": 0},
+        "six-moves": {"num_moves": 6},
+        "parallel": {"num_moves": 0, "sweep": "parallel"},
+    }
+    rows, reference = [], {}
+    for num_rows, num_columns in QUICK_SIZES if quick else SIZES:
+        for kind, options in kinds.items():
+            run, num_sweeps = compiled_sweeps(num_rows, num_columns, **options)
+            number = num_sweeps * num_rows * num_columns
+            figures = in_turn(lambda run=run, n=number: seconds(run) / n, repeats=3)[0] * 1e9
+            first = reference.setdefault(kind, figures)
+            rows.append(
+                row(
+                    f"noisy-or/{kind}/{num_rows}x{num_columns}",
+                    "time",
+                    "ns a cell and sweep",
+                    figures,
+                    peer=None if first is figures else "jaxmf at 6 x 250",
+                    theirs=None if first is figures else first,
+                    note=f"{NUM_CAUSES} causes in 16 slots"
+                    + ("" if first is figures else "; flat is a ratio of 1"),
+                )
+            )
+    return rows
+
+
+def memory(quick: bool) -> list[Row]:
+    """Bytes a cell beyond the data, as the compiled programs plan them."""
+    rows = []
+    for num_rows, num_columns in QUICK_SIZES[1:] if quick else SIZES[1:]:
+        for kind, options in {
+            "sequential": {},
+            "parallel": {"sweep": "parallel"},
+        }.items():
+            algorithm, state, data = started(num_rows, num_columns, **options)
+            program = sweeps.lower(
+                algorithm, jax.random.key(1), state, data, num_sweeps=2
+            ).compile()
+            plan = program.memory_analysis()
+            planned = (
+                plan.argument_size_in_bytes
+                + plan.output_size_in_bytes
+                + plan.temp_size_in_bytes
+                - plan.alias_size_in_bytes
+                - num_bytes(data)
+            )
+            rows.append(
+                row(
+                    f"noisy-or/memory/{kind}/{num_rows}x{num_columns}",
+                    "memory",
+                    "bytes a cell",
+                    planned / (num_rows * num_columns),
+                    note="beyond the data, six moves included",
+                )
+            )
+    return rows
+
+
+def filters(quick: bool) -> list[Row]:
+    """Microseconds a particle and row of one pass over 6 x 250 data, both proposals."""
+    num_particles = 100 if quick else 1_000
+    data = section_5_2.causes(0)[0]
+    rows = []
+    for proposal in ("prior", "informed"):
+        measure = partial(section_5_2.run_filter, data, num_particles, 0, proposal)
+        measure()
+        figures = [measure()["seconds"] / num_particles / data.num_rows for _ in range(3)]
+        rows.append(
+            row(
+                f"noisy-or/filter/{proposal}/p{num_particles}",
+                "time",
+                "µs a particle and row",
+                np.asarray(figures) * 1e6,
+                note="rows of 250 columns, 16 slots",
+            )
+        )
+    return rows
+
+
+_FIRST_RESULT = """
+from jaxmf.engine.compilation_cache import enable_compilation_cache
+enable_compilation_cache()
+import jaxmf as mf
+from benchmarks.section_5_2 import MODEL, causes
+mf.sample(MODEL, causes(0)[0], num_warmup=1, num_samples=1, num_chains=2, progress=False)
+"""
+
+
+def first_result(quick: bool) -> list[Row]:
+    """From the start of Python to the first draws, without and with a warm cache."""
+    del quick
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"JAXMF_CACHE": folder}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
+
+        def start() -> float:
+            began = time.perf_counter()
+            subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment)
+            return time.perf_counter() - began
+
+        cold, warm = start(), [start() for _ in range(3)]
+    note = "Python, imports, data, the first draws of two chains on 6 x 250"
+    return [
+        row("noisy-or/first-result/cold", "compile", "s", cold, note=note),
+        row(
+            "noisy-or/first-result/warm",
+            "compile",
+            "s",
+            warm,
+            peer="jaxmf with an empty cache",
+            theirs=cold,
+            note="programs from the cache on disk",
+        ),
+    ]
+
+
+def compile_time(quick: bool) -> list[Row]:
+    """Seconds to lower and compile one program of sweeps, nothing cached."""
+    del quick
+    rows = []
+    cache = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    try:
+        for kind, options in {"sequential": {}, "parallel": {"sweep": "parallel"}}.items():
+            algorithm, state, data = started(7, 251, **options)  # a shape no other case has
+            began = time.perf_counter()
+            sweeps.lower(algorithm, jax.random.key(1), state, data, num_sweeps=2).compile()
+            rows.append(
+                row(
+                    f"noisy-or/compile/{kind}",
+                    "compile",
+                    "s",
+                    time.perf_counter() - began,
+                    note="one step with six moves, fixed hyperparameters",
+                )
+            )
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cache)
+    return rows
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    "noisy-or/cells": cells,
+    "noisy-or/compile": compile_time,
+    "noisy-or/memory": memory,
+    "noisy-or/filter": filters,
+    "noisy-or/first-result": first_result,
+    "noisy-or/section-5-2": section_5_2.quality,
+}
+QUICK = ("noisy-or/cells", "noisy-or/compile", "noisy-or/filter")
