@@ -30,8 +30,9 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
-      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
-        sorts or calls into libraries such as LAPACK.
+      fn: a function of pytrees of arrays (nothing traced may be closed over, and each array must
+        be used: XLA aborts otherwise) without scatters, sorts or calls into libraries such as
+        LAPACK.
 
     Returns:
       A function of the same arguments and values. Setting the environment variable

@@ -40,15 +40,13 @@ SCALES = {"noise_scale": 0.5, "weight_scale": 1.1}
 ALPHA = 1.2
 VS = np.array(
     [
-        [[1, 0], [1, 1], [0, 1]],
-        [[1, 1], [1, 1], [0, 0]],  # columns that depend on each other
-        [[0, 1], [0, 0], [0, 1]],  # a free slot
-        [[0, 0], [0, 0], [0, 0]],  # the likelihood off
+        [[1, 0, 1], [1, 1, 0], [0, 1, 1]],
+        [[1, 1, 0], [1, 1, 0], [0, 0, 0]],  # columns that depend on each other, and a free slot
     ],
     bool,
 )
-MEAN = np.array([[0.3, -0.6]])  # the same for every feature, so that slots carry no meaning
-MEANS = np.array([[0.3, -0.6], [0.0, 0.8], [-0.5, 0.2]])
+MEAN = np.array([[0.3, -0.6, 0.2]])  # the same for every feature, so that slots carry no meaning
+MEANS = np.array([[0.3, -0.6, 0.1], [0.0, 0.8, -0.4], [-0.5, 0.2, 0.6]])
 HIDDEN = np.array([[True, False, False], [True, True, True], [True, True, True]])
 
 
@@ -92,11 +90,7 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
                 given_own, k, extra, noise_variance, conditional.log_odds
             )
         )(jnp.arange(NUM_SLOTS))
-        candidates = {
-            "rate": conditional.rate,
-            "noise_variance": noise_variance,
-            "num_candidates": NUM_SLOTS + 1,
-        }
+        candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
         patterns, row_log_weights, _ = rows_of_bits.whole_row_log_weights(
             fit,
             turned,
@@ -124,7 +118,9 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
     over_rows = jax.vmap(of_row, in_axes=(None, None, 0))
     over_states = jax.vmap(over_rows, in_axes=(None, 0, None))
     over_v = jax.jit(jax.vmap(over_states, in_axes=(0, None, None)))
-    tables = jax.device_get(over_v(VS, STATES, jnp.arange(NUM_ROWS)))
+    arguments = jnp.asarray(VS), jnp.asarray(STATES), jnp.arange(NUM_ROWS)
+    compiled = over_v.lower(*arguments).compile({"xla_backend_optimization_level": 0})
+    tables = jax.device_get(compiled(*arguments))
     return [jax.tree.map(lambda array, v=v: array[v], tables) for v in range(len(VS))]
 
 
@@ -199,8 +195,7 @@ def test_proposals_of_several_bits_leave_the_posterior_invariant():
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("orders", [RANDOM_ORDER, LEFT_TO_RIGHT], ids=["random", "fixed"])
-def test_sweeps_of_the_finite_model(orders):
+def test_sweeps_of_the_finite_model():
     """Labelled features, each with a prior mean of its own; any order will do."""
     tables = conditionals(BetaBernoulli(ALPHA, 1.3, NUM_SLOTS), weight_mean=MEANS)
     side = finite_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA, concentration=1.3)
@@ -209,7 +204,7 @@ def test_sweeps_of_the_finite_model(orders):
         exact = np.zeros(len(STATES))
         exact[number_of(posterior.z)] = posterior.probability
         for whole_rows in (False, True):
-            for matrix in sweep_matrices(table, orders=orders, whole_rows=whole_rows):
+            for matrix in sweep_matrices(table, orders=LEFT_TO_RIGHT, whole_rows=whole_rows):
                 np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
 
 

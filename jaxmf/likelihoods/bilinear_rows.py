@@ -176,27 +176,32 @@ def observed_grams(seen: Array, basis: Array) -> Array:
     return total.reshape(-1, num_turned, num_turned)
 
 
-def log_density(
+def density_terms(
     gap: Array, squares: Array, inflation: Array, gram: Array | None, noise_variance: Array
-) -> Array:
-    """log p(observed cells of a row | its features, the other rows), up to a constant.
+) -> tuple[Array, Array]:
+    """Log determinant and squares of the law of a row's observed cells given the other rows.
+
+    log p(observed cells | features, other rows) is minus half their sum, up to a constant.
 
     Args:
-      gap: (..., L) float, of `RowFit`.
-      squares: (...) float, of `RowFit`.
+      gap: (..., L) float, B_o'(x - B mu'z').
+      squares: (...) float, |x - B mu'z'|^2 over o; not looked at where nothing is missing.
       inflation: (..., L) float, the diagonal of D.
-      gram: (L, L) float or None, of `RowFit`.
+      gram: (L, L) float, B_o'B_o, or None where nothing is missing.
       noise_variance: () float.
 
     Returns:
-      (...) float.
+      Two arrays (...) float.
     """
     if gram is None:
         variance = 1 + inflation
-        return -0.5 * jnp.sum(jnp.log(variance) + gap**2 / (noise_variance * variance), axis=-1)
+        return (
+            jnp.sum(jnp.log(variance), axis=-1),
+            jnp.sum(gap**2 / (noise_variance * variance), axis=-1),
+        )
     half = jnp.sqrt(jnp.maximum(inflation, 0))
     middle = half[..., :, None] * gram * half[..., None, :] + jnp.eye(
         gram.shape[0], dtype=gram.dtype
     )
     log_determinant, left = eliminate(middle, half * gap, squares)
-    return -0.5 * (log_determinant + left / noise_variance)
+    return log_determinant, left / noise_variance

@@ -280,19 +280,16 @@ def draw_row(
     plan: Plan,
 ) -> tuple[RowFit, Array, Array]:
     """A row drawn anew: its fit, the number of its new features, whether that sum was cut off."""
-    candidates = {
-        "rate": conditional.rate,
-        "noise_variance": noise_variance,
-        "num_candidates": fit.z.shape[0] + 1,
-    }
+    candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
     moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
     if plan.whole_rows:
-        patterns, log_weights, cut_off = rows_of_bits.whole_row_log_weights(
+        patterns, log_weights, beyond = rows_of_bits.whole_row_log_weights(
             fit, turned, **candidates, **moves
         )
         pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
         num_new = feature_rows.draw_index(draws.number, log_weights[pattern])
-        return rows_of_bits.moved(fit, patterns[pattern]), num_new, cut_off
+        fit = rows_of_bits.moved(fit, patterns[pattern])
+        return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)
     own_mean = num_own * turned.prior_mean[-1]
     given_own = {"extra": num_own * turned.strength, "noise_variance": noise_variance, **moves}
     fit = rows_of_bits.shifted(fit, own_mean)
@@ -304,5 +301,6 @@ def draw_row(
             proposals,
         )
     fit = rows_of_bits.shifted(fit, -own_mean)
-    log_weights, cut_off = rows_of_bits.new_feature_log_weights(fit, turned, **candidates)
-    return fit, feature_rows.draw_index(draws.number, log_weights), cut_off
+    log_weights, beyond = rows_of_bits.new_feature_log_weights(fit, turned, **candidates)
+    num_new = feature_rows.draw_index(draws.number, log_weights)
+    return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)

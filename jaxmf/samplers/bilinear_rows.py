@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, log_density, reach_of
+from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
 from jaxmf.samplers import feature_rows
 from jaxmf.types import Array
 
@@ -128,12 +128,17 @@ def flip_log_odds(
 
 def log_likelihood(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
     """log p(observed cells | bits, own features) of the row as it is, up to a constant."""
-    return log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
+    return _log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
+
+
+def _log_density(gap, squares, inflation, gram, noise_variance):
+    """() float; arguments as in `density_terms`."""
+    return -0.5 * sum(density_terms(gap, squares, inflation, gram, noise_variance))
 
 
 def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
     gap, squares, inflation = flipped(fit, k)
-    density = log_density(gap, squares, inflation + extra, fit.gram, noise_variance)
+    density = _log_density(gap, squares, inflation + extra, fit.gram, noise_variance)
     on = jax.lax.dynamic_index_in_dim(fit.z, k, keepdims=False)
     prior = jax.lax.dynamic_index_in_dim(prior_log_odds, k, keepdims=False)
     return jnp.where(on, -prior, prior) + density - left, density, gap, squares, inflation
@@ -208,13 +213,18 @@ def scan_bits(
     return fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
 
 
+def _shift(gap, squares, gram, change):
+    """Gap and squares with the mean of the row's turned cells changed by `change` (L,)."""
+    if gram is None:
+        return gap - change, squares
+    step = change @ gram
+    return gap - step, squares - 2 * change @ gap + change @ step
+
+
 def shifted(fit: RowFit, change: Array) -> RowFit:
     """The fit with the mean of the row's turned cells changed by `change` (L,)."""
-    step = change if fit.gram is None else change @ fit.gram
-    squares = fit.squares
-    if fit.gram is not None:
-        squares = squares - 2 * change @ fit.gap + change @ step
-    return fit._replace(gap=fit.gap - step, squares=squares)
+    gap, squares = _shift(fit.gap, fit.squares, fit.gram, change)
+    return fit._replace(gap=gap, squares=squares)
 
 
 def moved(fit: RowFit, z: Array) -> RowFit:
@@ -229,48 +239,82 @@ def moved(fit: RowFit, z: Array) -> RowFit:
 
 
 def new_feature_log_weights(
-    fit: RowFit,
-    turned: Turned,
-    *,
-    rate: Array,
-    noise_variance: Array,
-    num_candidates: int,
+    fit: RowFit, turned: Turned, *, rate: Array, noise_variance: Array
 ) -> tuple[Array, Array]:
-    """Unnormalised log probabilities of j = 0, 1, ... new features of a row.
+    """Unnormalised log probabilities of j = 0, 1, ..., K new features of a row.
 
     Each adds q_l to the variance and the prior mean of its weights to the mean of turned column l;
-    the weight of j is its Poisson term times the density of the row.
+    the weight of j is its Poisson term times the density of the row. The sum goes on until what
+    lies beyond is rounding beside it. With Q_j the squares of the density, which are convex in j,
+    the weights from j on fall at least by rate / (j + 1) exp((Q_{j-1} - Q_j) / 2) each; and their
+    densities are at most that of an exact fit.
 
     Args:
       fit: of the row without own features.
       turned: the turned columns; new features have the prior mean of the last slot.
       rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
       noise_variance: () float.
-      num_candidates: j runs over 0 ... num_candidates - 1.
 
     Returns:
-      (num_candidates,) log weights, and () bool: whether what lies beyond the last candidate is
-      more than rounding beside the whole.
+      (K + 1,) log weights, -inf for what is negligible, and () float: the log of a bound on what
+      lies beyond.
     """
-    log_weights, beyond = _number_log_weights(fit, turned, rate, noise_variance, num_candidates)
-    return log_weights, feature_rows.cut_off(beyond, logsumexp(log_weights), rate, num_candidates)
-
-
-def _number_log_weights(fit, turned, rate, noise_variance, num_candidates):
-    """The log weights, and the log of a bound on what lies beyond the last candidate."""
-    log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
-    number = jnp.arange(num_candidates + 1, dtype=fit.gap.dtype)
-    fits = jax.vmap(lambda j: shifted(fit, j * turned.prior_mean[-1]))(number)
-    # the last stands for what lies beyond: there the likelihood is at most its determinant
-    inside = number < num_candidates
-    log_densities = log_density(
-        jnp.where(inside[:, None], fits.gap, 0),
-        jnp.where(inside, fits.squares, 0),
-        fit.inflation + number[:, None] * turned.strength,
-        fit.gram,
+    return _number_log_weights_fused(
+        jnp.arange(fit.z.shape[0] + 1),
+        # an argument that is not used must not be passed to a fused function
+        (fit.gap, None if fit.gram is None else fit.squares, fit.inflation, fit.gram),
+        turned.prior_mean[-1],
+        turned.strength,
+        rate,
         noise_variance,
     )
-    return log_poisson + log_densities[:-1], log_tail + log_densities[-1]
+
+
+def is_cut_off(log_weights: Array, log_beyond: Array) -> Array:
+    """() bool, whether the bound on what lies beyond is more than rounding beside the weights."""
+    return log_beyond - logsumexp(log_weights) > jnp.log(jnp.finfo(log_weights.dtype).eps)
+
+
+def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
+    gap, squares, inflation, gram = fit
+    dtype = gap.dtype
+    log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
+    infinite = jnp.asarray(jnp.inf, dtype)
+
+    def geometric(log_ratio):
+        """Log of the sum of ratio^1, ratio^2, ...; infinite where that does not fall."""
+        falls = log_ratio < -0.01
+        log_ratio = jnp.where(falls, log_ratio, -1)
+        return jnp.where(falls, log_ratio - jnp.log1p(-jnp.exp(log_ratio)), infinite)
+
+    def evaluate(carry):
+        number, log_poisson, log_weights, before, _ = carry
+        j = number.astype(dtype)
+        log_determinant, exponent = density_terms(
+            *_shift(gap, squares, gram, j * new_mean),
+            inflation + j * strength,
+            gram,
+            noise_variance,
+        )
+        log_weight = log_poisson - 0.5 * (log_determinant + exponent)
+        log_step = log_rate - jnp.log(j + 1)
+        by_ratio = log_weight + geometric(log_step + 0.5 * jnp.maximum(before - exponent, 0))
+        by_fit = log_poisson - 0.5 * log_determinant + geometric(log_step)
+        beyond = jnp.where(rate > 0, jnp.minimum(by_ratio, by_fit), -infinite)
+        log_weights = jnp.where(slots == number, log_weight, log_weights)
+        return number + 1, log_poisson + log_step, log_weights, exponent, beyond
+
+    def goes_on(carry):
+        number, _, log_weights, _, beyond = carry
+        return (number < slots.shape[0]) & is_cut_off(log_weights, beyond)
+
+    nothing = jnp.full(slots.shape, -infinite)
+    start = (jnp.zeros((), jnp.int32), jnp.zeros((), dtype), nothing, infinite, infinite)
+    _, _, log_weights, _, beyond = jax.lax.while_loop(goes_on, evaluate, evaluate(start))
+    return log_weights, beyond
+
+
+_number_log_weights_fused = fused_on_cpu(_number_log_weights)
 
 
 class ProposalDraws(NamedTuple):
@@ -324,19 +368,18 @@ def whole_row_log_weights(
     noise_variance: Array,
     prior_log_odds: Array,
     free_to_move: Array,
-    num_candidates: int,
 ) -> tuple[Array, Array, Array]:
     """Log weights of all settings of a row: its bits and the number of its new features.
 
     Args:
       fit: of the row without own features; slots not `free_to_move` as they shall stay.
-      turned, rate, noise_variance, num_candidates: as in `new_feature_log_weights`.
+      turned, rate, noise_variance: as in `new_feature_log_weights`.
       prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
 
     Returns:
-      patterns (2^K, K) bool; log weights (2^K, num_candidates), with the factor prod_k P(bit_k = 0)
-      left out; () bool, whether mass beyond the last candidate was left out.
+      patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
+      out; () float, the log of a bound on what lies beyond.
     """
     patterns = feature_rows.all_patterns(fit.z.shape[0])
     allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
@@ -344,13 +387,11 @@ def whole_row_log_weights(
 
     log_prior = jnp.where(allowed, log_prior, -jnp.inf)
     log_weights, beyond = jax.vmap(
-        lambda pattern: _number_log_weights(
-            moved(fit, pattern), turned, rate, noise_variance, num_candidates
+        lambda pattern: new_feature_log_weights(
+            moved(fit, pattern), turned, rate=rate, noise_variance=noise_variance
         )
     )(patterns)
-    log_weights = log_weights + log_prior[:, None]
-    log_total, log_beyond = logsumexp(log_weights), logsumexp(beyond + log_prior)
-    return patterns, log_weights, feature_rows.cut_off(log_beyond, log_total, rate, num_candidates)
+    return patterns, log_weights + log_prior[:, None], logsumexp(beyond + log_prior)
 
 
 class CellDraws(NamedTuple):
