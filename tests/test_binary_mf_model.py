@@ -1,0 +1,264 @@
+"""Binary matrix factorisation from the outside: settings, errors, queries, saving, pictures."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from jaxmf import registry, settings
+from jaxmf.likelihoods import gaussian
+from jaxmf.models.binary_mf.model import State
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.plot.bilinear import order_by_features, runs
+
+RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 2, "progress": False}
+FINITE = {
+    "row_prior": mf.BetaBernoulli(1.0, 1.0, 3),
+    "column_prior": mf.BetaBernoulli(1.0, 1.0, 2),
+}
+
+
+def gaussian_data(rng=None, *, missing=True):
+    rng = rng or np.random.default_rng(0)
+    u, v = rng.random((14, 2)) < 0.5, rng.random((6, 2)) < 0.6
+    x = u @ rng.normal(size=(2, 2)) @ v.T + 0.3 * rng.normal(size=(14, 6))
+    if missing:
+        x[0, 3:] = np.nan
+    return x
+
+
+# --- settings ------------------------------------------------------------------------------------
+
+
+def test_a_number_is_the_alpha_of_a_process():
+    model = mf.BinaryMF(row_prior=2.0, column_prior=dist.Gamma(1.0, 2.0))
+    assert isinstance(model.row_prior, mf.IndianBuffet)
+    assert (model.row_alpha, model.row_concentration) == (2.0, 1.0)
+    assert isinstance(model.column_prior.alpha, dist.Gamma)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"likelihood": "categorical"}, ValueError, ("categorical", "left out", "logistic")),
+        ({"likelihood": "student"}, ValueError, ("gaussian, logistic, poisson", "'student'")),
+        ({"row_prior": -1.0}, ValueError, ("row_prior", "positive")),
+        ({"row_prior": "many"}, TypeError, ("row_prior", "'many'")),
+        ({"row_prior": mf.IndianBuffet(1.0, 0.0)}, ValueError, ("row_prior.concentration",)),
+        ({"row_prior": mf.BetaBernoulli(1.0, 1.0, 0)}, ValueError, ("num_features", "0")),
+        ({"noise_scale": 0.0}, ValueError, ("noise_scale", "positive")),
+        ({"likelihood": "logistic", "noise_scale": 1.0}, ValueError, ("noise_scale", "none")),
+        ({"likelihood": "poisson", "weight_scale": 1.0}, ValueError, ("weight_shape",)),
+        ({"weight_mean": float("nan")}, ValueError, ("weight_mean", "finite")),
+        ({"base_rate": 0.0}, ValueError, ("base_rate", "positive")),
+        ({"base_rate": dist.Gamma(1.0, 1.0)}, TypeError, ("base_rate", "number")),
+        ({"diagonal": True}, ValueError, ("diagonal", "BetaBernoulli")),
+        ({"diagonal": True, **FINITE}, ValueError, ("as many", "3 and 2")),
+        ({"row_bias": 1}, TypeError, ("row_bias",)),
+        ({"fixed_row_features": [0, 1]}, ValueError, ("fixed_row_features", "matrix")),
+        ({"fixed_row_features": [[0.5]]}, ValueError, ("fixed_row_features", "0.5 at (0, 0)")),
+    ],
+)
+def test_bad_settings_are_refused_in_words(options, error, words):
+    with pytest.raises(error) as caught:
+        mf.BinaryMF(**options)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    ("model", "x", "words"),
+    [
+        (
+            mf.BinaryMF(likelihood="logistic"),
+            [[0.0, 1.0], [2.0, 1.0]],
+            ("2 at row 1, column 0", "0 or 1"),
+        ),
+        (
+            mf.BinaryMF(likelihood="poisson"),
+            [[0.0, 1.0], [2.0, -1.0]],
+            ("-1 at row 1, column 1", "counts"),
+        ),
+        (mf.BinaryMF(likelihood="poisson"), [[0.5, 1.0]], ("0.5 at row 0, column 0", "counts")),
+        (mf.BinaryMF(), [[1.0, np.nan], [0.0, np.nan]], ("column 1", "no observed cell")),
+        (
+            mf.BinaryMF(fixed_row_features=np.ones((3, 1))),
+            [[1.0, 2.0], [0.0, 1.0]],
+            ("fixed_row_features has 3 rows", "data has 2"),
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:data. 1 columns have no observed cell")
+def test_bad_data_is_refused_in_words(model, x, words):
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        mf.sample(model, np.array(x), **RUN)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (mf.BinaryMF(), {"weights": "none"}, ("collapsed", "explicit", "'none'")),
+        (mf.BinaryMF(likelihood="logistic"), {"weights": "collapsed"}, ("logistic",)),
+        (mf.BinaryMF(likelihood="logistic"), {"anneal": True}, ("anneal", "collapsed")),
+        (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
+    ],
+)
+def test_bad_options_are_refused_in_words(model, options, words):
+    with pytest.raises(ValueError, match=words[0]) as caught:
+        model.sampler(**options)
+    assert all(word in str(caught.value) for word in words), caught.value
+
+
+def test_priors_as_text_and_as_json():
+    prior = settings.parse("BetaBernoulli(Gamma(1, 2), num_features=3)")
+    assert settings.describe(prior) == (
+        "BetaBernoulli(alpha=Gamma(concentration=1, rate=2), concentration=1, num_features=3)"
+    )
+    model = mf.BinaryMF(
+        row_prior=prior, column_prior=2.0, fixed_row_features=np.array([[True], [False]])
+    )
+    again = registry.decode_model(registry.encode_model(model))
+    assert settings.describe(again.row_prior) == settings.describe(prior)
+    np.testing.assert_array_equal(again.fixed_row_features, model.fixed_row_features)
+    with pytest.raises(ValueError, match="does not take these arguments"):
+        settings.parse("IndianBuffet(1, 2, 3)")
+
+
+# --- queries -------------------------------------------------------------------------------------
+
+
+def identity_case():
+    """A draw of BMF with V = I, and the same draw of the linear-Gaussian model."""
+    rng = np.random.default_rng(2)
+    z, x = rng.random((9, 3)) < 0.5, rng.normal(size=(9, 4))
+    numbers = {"noise_scale": jnp.asarray(0.5), "weight_scale": jnp.asarray(0.8)}
+    one = jnp.ones(())
+    draw = {
+        "z": jnp.asarray(z),
+        "v": jnp.eye(4, dtype=bool),
+        "row_alpha": one,
+        "row_concentration": one,
+        **numbers,
+    }
+    linear = {
+        "z": draw["z"],
+        "alpha": one,
+        "concentration": one,
+        "noise_scale": numbers["noise_scale"],
+        "feature_scale": numbers["weight_scale"],
+    }
+    return draw, linear, x
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
+    draw, linear, x = identity_case()
+    if missing:
+        x[[0, 3, 3], [1, 0, 2]] = np.nan
+    data = mf.Dense.from_array(x)
+    ours = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8)
+    theirs = LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=0.8)
+    for left, right in zip(ours.features(draw, data), theirs.features(linear, data), strict=True):
+        np.testing.assert_allclose(left, right, rtol=2e-4, atol=1e-5)
+    cells = jnp.array([0, 3, 5]), jnp.array([1, 2, 3])
+    for left, right in zip(
+        ours.predict_cells(draw, data, *cells), theirs.predict_cells(linear, data, *cells),
+        strict=True,
+    ):  # fmt: skip
+        np.testing.assert_allclose(left, right, rtol=2e-4, atol=1e-5)
+    if missing:
+        return
+    one = jnp.ones(())
+    scales = draw["noise_scale"], draw["weight_scale"]
+    state = State(draw["z"], draw["v"], None, None, one, one, one, one, *scales)
+    expected = gaussian.log_marginal(gaussian.spectrum(draw["z"], data.values), *scales)
+    np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
+
+
+def test_the_law_of_the_weights_is_the_same_both_ways():
+    """By the two Gram matrices where nothing is missing, and from the cells one by one."""
+    draw, _, x = identity_case()
+    draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)
+    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=0.7)
+    whole = mf.Dense(jnp.asarray(x, float))
+    masked = mf.Dense.tree_unflatten(None, (whole.values, jnp.ones(x.shape, bool)))
+    cells = jnp.arange(4), jnp.arange(4)
+    for query in (
+        lambda data: model.features(draw, data),
+        lambda data: model.predict_cells(draw, data, *cells),
+        lambda data: model.expected_weights(draw, data),
+    ):
+        for left, right in zip(
+            jax.tree.leaves(query(whole)), jax.tree.leaves(query(masked)), strict=True
+        ):
+            np.testing.assert_allclose(left, right, rtol=2e-4, atol=1e-4)
+
+
+def test_new_rows_have_the_features_of_their_like():
+    """Rows made of one feature or none, much signal: the features of new ones are certain."""
+    rng = np.random.default_rng(0)
+    u = np.repeat([[True, False], [False, True], [False, False]], 6, axis=0)
+    v = np.eye(2, dtype=bool)[[0, 0, 0, 1, 1]]
+    weights = np.array([[3.0, 0.0], [0.0, -3.0]])
+    x = u @ weights @ v.T + 0.1 * rng.normal(size=(18, 5))
+    draw = {
+        "z": jnp.asarray(u),
+        "v": jnp.asarray(v),
+        "row_alpha": jnp.asarray(1.0),
+        "row_concentration": jnp.asarray(1.0),
+        "noise_scale": jnp.asarray(0.1),
+        "weight_scale": jnp.asarray(2.0),
+    }
+    model = mf.BinaryMF(row_prior=1.0, noise_scale=0.1, weight_scale=2.0)
+    data = mf.Dense(jnp.asarray(x))
+    new = mf.Dense.from_array(
+        np.array([[3.0, np.nan, np.nan, 0.0, 0.1], [np.nan, 0.1, np.nan, -3.0, np.nan]])
+    )
+    key = jax.random.key(0)
+    probabilities = jax.jit(model.transform_rows)(key, draw, data, new)
+    np.testing.assert_allclose(probabilities, np.eye(2), atol=0.02)
+    mean, variance = jax.jit(model.predict_rows)(key, draw, data, new)
+    np.testing.assert_allclose(mean, [[3, 3, 3, 0, 0], [0, 0, 0, -3, -3]], atol=0.3)
+    assert variance.shape == (2, 5)
+    assert jnp.all(variance > 0)
+
+
+@pytest.mark.parametrize("likelihood", ["logistic", "poisson"])
+def test_a_posterior_answers(likelihood, tmp_path):
+    rng = np.random.default_rng(1)
+    x = rng.poisson(1.0, (12, 6)).astype(float)
+    x = np.minimum(x, 1) if likelihood == "logistic" else x
+    truth = x.copy()
+    x[0, 3:] = np.nan
+    post = mf.fit(mf.BinaryMF(likelihood=likelihood, row_bias=True, **FINITE), x, **RUN)
+    prediction = post.predict()
+    assert ((prediction.mean >= 0) & np.isfinite(prediction.sd)).all()
+    assert (prediction.draws == np.round(prediction.draws)).all()
+    assert np.isfinite(post.held_out_log_likelihood(truth).mean)
+    assert post.cooccurrence().shape == (12, 12)
+    assert post.transform(truth[:2]).shape == (2, post.features().counts.size)
+    assert np.isfinite(post.predict(new_rows=x[:2]).mean).all()
+    again = mf.load(post.save(tmp_path / "run"))
+    np.testing.assert_array_equal(again.draws["v"], post.draws["v"])
+    for figure in (
+        post.plot.column_features(),
+        post.plot.average_images(image_shape=(2, 3)),
+        post.plot.completed(image_shape=(2, 3), truth=truth),
+        post.plot.blocks(),
+        post.plot.blocks(expected=True),
+    ):
+        assert figure.axes
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+def test_rows_with_equal_features_lie_together():
+    bits = np.random.default_rng(3).random((40, 3)) < 0.5
+    ordered = bits[order_by_features(bits)]
+    assert len(runs(ordered[:, 0])) == 1
+    patterns = [tuple(row) for row in ordered.tolist()]
+    changes = sum(a != b for a, b in zip(patterns, patterns[1:], strict=False))
+    assert changes == len(set(patterns)) - 1
