@@ -209,6 +209,42 @@ def modes(num_sets: int, *, smc: bool = True) -> dict[str, Any]:
     return found
 
 
+def split_merge(quick: bool) -> list[Row]:
+    """Share of chains at the mode with and without split-merge moves, plain and annealed."""
+    num_sets, num_chains, numbers = (2, 1, (0, 3)) if quick else (NUM_SETS, 4, (0, 3))
+    below: dict[tuple[bool, int], list[float]] = {}
+    seconds_each: dict[tuple[bool, int], list[float]] = {}
+    for seed in range(num_sets):
+        data, z = images(seed)
+        level = from_truth(z, data, seed, DRAWS).draws["log_joint"].mean()
+        for anneal in (False, True):
+            for proposals in numbers:
+                run = engine.run(
+                    MODEL.sampler(anneal=anneal, split_merge=proposals), data, seed=seed,
+                    num_warmup=WARM_UP, num_samples=DRAWS, num_chains=num_chains, progress=False,
+                )  # fmt: skip
+                final = run.draws["log_joint"][:, -1]
+                below.setdefault((anneal, proposals), []).extend(level - final)
+                each = run.seconds / num_chains
+                seconds_each.setdefault((anneal, proposals), []).append(each)
+    rows = []
+    for (anneal, proposals), gaps in below.items():
+        inside, without = (
+            float(np.mean(np.asarray(found) <= NATS)) for found in (gaps, below[anneal, 0])
+        )
+        beside: dict[str, Any] = {}
+        if proposals:
+            beside = {"peer": "without split-merge", "theirs": without}
+        case = f"ibp/split-merge/{'annealed' if anneal else 'plain'}/{proposals}-proposals"
+        note = f"{round(inside * len(gaps))} of {len(gaps)} chains of {WARM_UP + DRAWS} sweeps end "
+        rows.append(
+            row(f"{case}/in-mode", "quality", "share", inside, more_is_better=True, **beside,
+                note=note + f"within {NATS:g} nats of a chain from the truth")
+        )  # fmt: skip
+        rows.append(row(f"{case}/seconds", "time", "s a chain", seconds_each[anneal, proposals]))
+    return rows
+
+
 def _smc_point(data: Any, z: np.ndarray, seed: int, level: float) -> tuple[float, float, float]:
     options = dict(SMC)
     run, weights = run_filter(data, options.pop("num_particles"), seed, **options)

@@ -1,5 +1,6 @@
 """Split-merge moves: exact transition matrices, joint-distribution tests, broken twins."""
 
+import dataclasses
 import itertools
 from functools import partial
 from typing import NamedTuple
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from jaxmf.engine import Info, run
-from jaxmf.likelihoods import gaussian
+from jaxmf.likelihoods import bilinear
 from jaxmf.models.linear_gaussian.model import (
     LinearGaussianIBP,
     update_by_split_merge,
@@ -18,7 +19,11 @@ from jaxmf.models.linear_gaussian.model import (
 )
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import split_merge as moves
-from jaxmf.samplers.split_merge_gaussian import GaussianColumns, linear_gaussian_columns
+from jaxmf.samplers.split_merge_gaussian import (
+    GaussianColumns,
+    bilinear_columns,
+    linear_gaussian_columns,
+)
 from jaxmf.testing import check_kernel, check_means, enumerate_features
 from tests.oracles import all_matrices, posterior_of_classes, posterior_of_matrices
 from tests.test_linear_gaussian_enumeration import FINITE, PROCESS, chain_averages, starts
@@ -253,20 +258,26 @@ def test_one_proposal_leaves_the_posterior_of_the_finite_model_invariant():
 # --- statistics of the pair ----------------------------------------------------------------------
 
 
-def random_problem(seed, num_rows=7, num_slots=5, num_groups=3, num_columns=2):
+def random_problem(seed, num_slots=5):
+    """Z (7, 5), groups of columns of which the last has no signal, and prior means."""
     rng = np.random.default_rng(seed)
-    z = rng.random((num_rows, num_slots)) < 0.5
+    z = rng.random((7, num_slots)) < 0.5
     z[:, 3] = False
-    x = rng.normal(size=(num_rows, num_groups, num_columns))
-    return z, jnp.asarray(x), jnp.asarray([0.7, 2.5, 0.0]), jnp.asarray(0.3)
+    mean = np.repeat(rng.normal(size=(1, 3, 2)), num_slots, axis=0)
+    mean[:, 2] = 0
+    likelihood = GaussianColumns(
+        jnp.asarray(rng.normal(size=(7, 3, 2))), jnp.asarray([0.7, 2.5, 0.0]), jnp.asarray(0.3)
+    )
+    return jnp.asarray(z & (np.arange(num_slots) > 1)), likelihood, jnp.asarray(mean)
 
 
 @pytest.mark.usefixtures("double_precision")
-def test_statistics_kept_up_row_by_row_are_those_from_nothing():
-    z, x, gain, noise_variance = random_problem(0)
-    likelihood = GaussianColumns(x, gain, noise_variance)
+@pytest.mark.parametrize("has_mean", [pytest.param(False, marks=pytest.mark.slow), True])
+def test_statistics_kept_up_row_by_row_are_those_from_nothing(has_mean):
+    rest, likelihood, mean = random_problem(0)
+    if has_mean:
+        likelihood = dataclasses.replace(likelihood, mean=mean)
     rng = np.random.default_rng(1)
-    rest = jnp.asarray(z & (np.arange(5) > 1))
 
     @jax.jit
     def visit_all(rows, settings):
@@ -293,28 +304,66 @@ def test_statistics_kept_up_row_by_row_are_those_from_nothing():
         np.testing.assert_allclose(left, right, rtol=0, atol=1e-10)
 
 
+def log_normal_columns(x, z, mean, gain, noise_variance):
+    """log p(X | Z) with loadings summed out, group by group, from whole covariances."""
+    total = 0.0
+    for group in range(x.shape[1]):
+        covariance = noise_variance * (np.eye(len(x)) + gain[group] * z @ z.T)
+        error = x[:, group] - z @ mean[: z.shape[1], group]
+        total -= 0.5 * np.sum(error * np.linalg.solve(covariance, error))
+        total -= 0.5 * error.shape[1] * np.linalg.slogdet(2 * np.pi * covariance)[1]
+    return total
+
+
 @pytest.mark.usefixtures("double_precision")
-def test_the_likelihood_of_a_pair_is_that_of_the_model():
+@pytest.mark.parametrize("has_mean", [False, True])
+def test_the_likelihood_of_a_pair_is_that_of_the_model(has_mean):
     """Differences between settings of the pair, against the whole collapsed likelihood."""
-    z, x, gain, noise_variance = random_problem(2)
-    likelihood = GaussianColumns(x, gain, noise_variance)
-    rng = np.random.default_rng(3)
-    rest = z & (np.arange(5) > 1)
-    fixed = likelihood.start(jnp.asarray(rest))
-    pairs = (rng.random((4, 7, 2)) < 0.5) * 1.0
+    rest, likelihood, mean = random_problem(2)
+    if has_mean:
+        likelihood = dataclasses.replace(likelihood, mean=mean)
+    else:
+        mean = 0 * mean
+    pairs = (np.random.default_rng(3).random((4, 7, 2)) < 0.5) * 1.0
     pairs[0, :, 1] = 0
-    found, exact = [], []
-    for pair in pairs:
-        statistics = likelihood.at(fixed, jnp.asarray(pair))
-        found.append(float(likelihood.log_likelihood(fixed, statistics)))
-        whole = np.concatenate([pair > 0, rest[:, 2:]], axis=1)
-        total = 0.0
-        for group in range(2):  # the third has no signal and adds a constant
-            spectrum = gaussian.spectrum(jnp.asarray(whole), x[:, group])
-            noise = jnp.sqrt(noise_variance)
-            total += float(gaussian.log_marginal(spectrum, noise, noise * jnp.sqrt(gain[group])))
-        exact.append(total)
+
+    @jax.jit
+    def log_likelihood(pair):
+        fixed = likelihood.start(rest)
+        return likelihood.log_likelihood(fixed, likelihood.at(fixed, pair))
+
+    found = [float(log_likelihood(pair)) for pair in pairs]
+    exact = [
+        log_normal_columns(
+            np.asarray(likelihood.x), np.concatenate([pair, rest[:, 2:]], axis=1),
+            np.asarray(mean), np.asarray(likelihood.gain), 0.3,
+        )
+        for pair in pairs
+    ]  # fmt: skip
     np.testing.assert_allclose(np.diff(found), np.diff(exact), rtol=1e-9)
+
+
+@pytest.mark.usefixtures("double_precision")
+def test_the_collapsed_bilinear_likelihood_is_a_pair_likelihood():
+    rng = np.random.default_rng(4)
+    rest, _, _ = random_problem(5)
+    v, x = jnp.asarray(rng.random((6, 4)) < 0.5), jnp.asarray(rng.normal(size=(7, 6)))
+    v = v.at[:, 3].set(v[:, 0])  # a turned column without strength
+    settings = {"noise_scale": jnp.asarray(0.6), "weight_scale": jnp.asarray(0.9)}
+    pairs = (rng.random((3, 7, 2)) < 0.5) * 1.0
+    for weight_mean in (0.0, 0.7):
+
+        @jax.jit
+        def both(pair, weight_mean=weight_mean):
+            likelihood = bilinear_columns(v, x, weight_mean=weight_mean, num_slots=5, **settings)
+            fixed = likelihood.start(rest)
+            u = jnp.concatenate([pair > 0, rest[:, 2:]], axis=1)
+            return likelihood.log_likelihood(
+                fixed, likelihood.at(fixed, pair)
+            ), bilinear.log_marginal(u, v, x, weight_mean=weight_mean, **settings)
+
+        found, exact = np.array([both(pair) for pair in pairs]).T
+        np.testing.assert_allclose(np.diff(found), np.diff(exact), rtol=1e-9)
 
 
 # --- the compiled kernel -------------------------------------------------------------------------
@@ -354,13 +403,10 @@ def prior_statistics(z, data):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prior", "num_scans"),
-    [
-        pytest.param(IndianBuffet(1.5, 1.0), 0, marks=pytest.mark.slow),
-        (IndianBuffet(1.0, 2.5), 2),
-        pytest.param(BetaBernoulli(1.5, 1.4, 5), 1, marks=pytest.mark.slow),
-    ],
+    [(IndianBuffet(1.5, 1.0), 0), (IndianBuffet(1.0, 2.5), 2), (BetaBernoulli(1.5, 1.4, 5), 1)],
     ids=["process", "two-parameter process, with scans", "finite"],
 )
 def test_the_prior_comes_back_with_the_likelihood_off(prior, num_scans):
@@ -431,7 +477,8 @@ def test_the_whole_step_with_the_move():
     )
 
 
-@pytest.mark.parametrize("twin", ["no q", pytest.param("no picks", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("twin", ["no q", "no picks"])
 def test_a_forgotten_factor_is_caught(twin, monkeypatch):
     if twin == "no picks":
         monkeypatch.setattr(moves, "log_pick_probability", lambda total: 0.0 * total)
@@ -520,20 +567,7 @@ def propose_often(z, prior, *, num_fixed=0):
     )  # fmt: skip
 
 
-def test_a_split_without_a_slot_overflows():
-    z = np.zeros((4, 2), bool)
-    z[:, 0] = True
-    z[2, 1] = True
-    _, overflow, accepted = propose_often(z, IndianBuffet(3.0))
-    assert overflow
-    assert accepted > 0
-    after, overflow, accepted = propose_often(np.zeros((4, 2), bool), IndianBuffet(3.0))
-    assert not after.any()
-    assert not overflow
-    assert accepted == 0
-
-
-def test_given_features_are_never_touched():
+def test_given_features_are_never_touched_and_slots_run_out():
     z = np.zeros((5, 12), bool)
     z[:, 0] = True
     z[1:4, 1] = True
@@ -544,6 +578,18 @@ def test_given_features_are_never_touched():
     assert not overflow
     rows = np.any(np.asarray(after)[:, 2:], axis=1)
     np.testing.assert_array_equal(rows, z[:, 2])
+
+    full = np.random.default_rng(0).random((5, 12)) < 0.7
+    assert full.any(axis=0).all()
+    _, overflow, accepted = propose_often(full, IndianBuffet(50.0), num_fixed=2)
+    assert overflow
+    assert accepted > 0
+
+    nothing = np.zeros((5, 12), bool)
+    after, overflow, accepted = propose_often(nothing, IndianBuffet(3.0), num_fixed=2)
+    assert not after.any()
+    assert not overflow
+    assert accepted == 0
 
 
 @pytest.mark.slow
@@ -559,13 +605,14 @@ def test_a_pair_is_picked_uniformly_whatever_the_capacity():
     rng = np.random.default_rng(0)
     z = jnp.asarray(rng.random((5, 4)) < 0.4)
     keys = jax.random.split(jax.random.key(0), 4_000)
-    rows, columns, total = jax.vmap(lambda key: moves.pick_ones(key, z))(keys)
+    pick = jax.jit(jax.vmap(moves.pick_ones, in_axes=(0, None)))
+    rows, columns, total = pick(keys, z)
     assert z[rows, columns].all()
     counts = np.unique(np.asarray(rows) * 4 + np.asarray(columns), return_counts=True)[1]
     assert len(counts) == int(total[0]) == int(z.sum())
     assert (np.abs(counts - 8_000 / len(counts)) < 5 * np.sqrt(8_000 / len(counts))).all()
     wider = jnp.pad(z, ((0, 0), (0, 9)))
-    again = jax.vmap(lambda key: moves.pick_ones(key, wider))(keys)
+    again = pick(keys, wider)
     np.testing.assert_array_equal(again[1], columns)
 
 

@@ -19,6 +19,13 @@ and when row i of A changes by d, with w = (P A)_i and v = c (P X)_i,
 R, P X and the diagonal of P stay, (P A)_i = a_i - (R M)_i (R'A), so a visit of a row costs
 O(groups K + columns) and no matrix is factorised: the N rows of a proposal together cost about as
 much as computing P X. An empty column adds nothing, so the merged state is A = (c, 0).
+
+Where loadings have a prior mean w (columns,), one for all features that come and go, X stands for
+X less the mean of R's features, and with g = G 1, c~ = c - g w' is to be put for c and
+
+    (2 (c w)' 1 - |w|^2 1'g) / (2 s^2)
+
+to be added.
 """
 
 from dataclasses import dataclass
@@ -29,6 +36,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxmf.likelihoods import bilinear_rows
 from jaxmf.types import Array
 
 
@@ -42,6 +50,8 @@ class Fixed(NamedTuple):
       residual: (N, G, C) float, P X.
       squares: (N, G) float, |(P X)_i|^2.
       weight: (G,) float, gain / (2 s^2).
+      mean: (G, C) float, w, or None for zero.
+      tilt: (N, G) float, (P X)_i w; None as well.
     """
 
     features: Array
@@ -50,6 +60,8 @@ class Fixed(NamedTuple):
     residual: Array
     squares: Array
     weight: Array
+    mean: Array | None
+    tilt: Array | None
 
 
 class PairStatistics(NamedTuple):
@@ -68,8 +80,18 @@ class PairStatistics(NamedTuple):
     product: Array
 
 
+class _Quantities(NamedTuple):
+    """What the density needs, with any leading axes: G, c c' (..., G, 2, 2) and c w (..., G, 2)."""
+
+    gram: Array
+    product: Array
+    along: Array | None
+
+
 @partial(
-    jax.tree_util.register_dataclass, data_fields=["x", "gain", "noise_variance"], meta_fields=[]
+    jax.tree_util.register_dataclass,
+    data_fields=["x", "gain", "noise_variance", "mean"],
+    meta_fields=[],
 )
 @dataclass(frozen=True)
 class GaussianColumns:
@@ -79,11 +101,14 @@ class GaussianColumns:
       x: (N, G, C) float, the columns by group, missing cells imputed.
       gain: (G,) float, loading variance over noise variance; 0 for a group without signal.
       noise_variance: () float, s^2.
+      mean: (K, G, C) float, prior means of the loadings of the feature of every slot; the slots of
+        features that come and go have one and the same, which is read off the last. None for zero.
     """
 
     x: Array
     gain: Array
     noise_variance: Array
+    mean: Array | None = None
 
     def start(self, rest: Array) -> Fixed:
         """See `PairLikelihood`; rest is (N, K) bool."""
@@ -96,7 +121,10 @@ class GaussianColumns:
             reach = gain * cho_solve((factor, True), features.T).T
             return reach, x - reach @ (features.T @ x)
 
-        reach, residual = jax.vmap(of_group, in_axes=(0, 1), out_axes=1)(self.gain, self.x)
+        x, mean = self.x, None
+        if self.mean is not None:
+            x, mean = x - jnp.einsum("nk,kgc->ngc", features, self.mean), self.mean[-1]
+        reach, residual = jax.vmap(of_group, in_axes=(0, 1), out_axes=1)(self.gain, x)
         return Fixed(
             features=features,
             reach=reach,
@@ -104,6 +132,8 @@ class GaussianColumns:
             residual=residual,
             squares=jnp.sum(residual**2, axis=2),
             weight=0.5 * self.gain / self.noise_variance,
+            mean=mean,
+            tilt=None if mean is None else jnp.sum(residual * mean, axis=2),
         )
 
     def at(self, fixed: Fixed, pair: Array) -> PairStatistics:
@@ -120,7 +150,8 @@ class GaussianColumns:
 
     def log_likelihood(self, fixed: Fixed, statistics: PairStatistics) -> Array:
         """See `PairLikelihood`."""
-        return self._log_density(fixed, statistics.gram, statistics.product)
+        along = None if fixed.mean is None else _along(fixed.mean, statistics)
+        return self._log_density(fixed, _Quantities(statistics.gram, statistics.product, along))
 
     def log_likelihoods(
         self,
@@ -132,54 +163,36 @@ class GaussianColumns:
     ) -> Array:
         """See `PairLikelihood`."""
         changes = (candidates - setting)[:, None, :]
-        gram, product = self._changed(fixed, statistics, row, setting, changes)
-        return self._log_density(fixed, gram, product)
+        return self._log_density(fixed, _changed(fixed, statistics, row, setting, changes))
 
     def change(
         self, fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, new: Array
     ) -> PairStatistics:
         """See `PairLikelihood`."""
         change = new - setting
-        gram, product = self._changed(fixed, statistics, row, setting, change)
+        after = _changed(fixed, statistics, row, setting, change)
         features, residual = (_row(leaf, row) for leaf in (fixed.features, fixed.residual))
         return PairStatistics(
             through=statistics.through + features[:, None] * change,
-            gram=gram,
+            gram=after.gram,
             cross=statistics.cross + change[:, None] * residual[:, None, :],
-            product=product,
+            product=after.product,
         )
 
-    def _changed(
-        self,
-        fixed: Fixed,
-        statistics: PairStatistics,
-        row: Array,
-        setting: Array,
-        changes: Array,
-    ) -> tuple[Array, Array]:
-        """A'PA and A'PX X'PA, (..., G, 2, 2), after changes (..., 1, 2) of a row's setting."""
-        reach, leverage, residual, squares = (
-            _row(leaf, row) for leaf in (fixed.reach, fixed.leverage, fixed.residual, fixed.squares)
-        )
-        projected = setting - jnp.sum(reach[:, :, None] * statistics.through, axis=1)
-        along = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
-
-        def moved(matrix, vector, own):
-            outer = changes[..., :, None] * vector[:, None, :]
-            square = changes[..., :, None] * changes[..., None, :]
-            return matrix + outer + jnp.swapaxes(outer, -1, -2) + own[:, None, None] * square
-
-        return (
-            moved(statistics.gram, projected, leverage),
-            moved(statistics.product, along, squares),
-        )
-
-    def _log_density(self, fixed: Fixed, gram: Array, product: Array) -> Array:
-        """The formula of the module for (..., G, 2, 2), summed over groups."""
-        gain = self.gain
-        first = 1 + gain * gram[..., 0, 0]
-        second = 1 + gain * gram[..., 1, 1]
-        between = gain * gram[..., 0, 1]
+    def _log_density(self, fixed: Fixed, quantities: _Quantities) -> Array:
+        """The formulas of the module, summed over groups."""
+        gram, product, along = quantities
+        added: Array | float = 0.0
+        if fixed.mean is not None and along is not None:
+            size = jnp.sum(fixed.mean**2, axis=1)
+            total = jnp.sum(gram, axis=-1)
+            outer = along[..., :, None] * total[..., None, :]
+            square = total[..., :, None] * total[..., None, :]
+            product = product - outer - jnp.swapaxes(outer, -1, -2) + size[:, None, None] * square
+            added = jnp.sum(along - 0.5 * size[:, None] * total, axis=-1) / self.noise_variance
+        first = 1 + self.gain * gram[..., 0, 0]
+        second = 1 + self.gain * gram[..., 1, 1]
+        between = self.gain * gram[..., 0, 1]
         determinant = first * second - between**2
         explained = (
             second * product[..., 0, 0]
@@ -188,7 +201,37 @@ class GaussianColumns:
         ) / determinant
         num_columns = self.x.shape[2]
         log_density = fixed.weight * explained - 0.5 * num_columns * jnp.log(determinant)
-        return jnp.sum(log_density, axis=-1)
+        return jnp.sum(log_density + added, axis=-1)
+
+
+def _changed(
+    fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, changes: Array
+) -> _Quantities:
+    """What the density needs after changes (..., 1, 2) of a row's setting."""
+    reach, leverage, residual, squares = (
+        _row(leaf, row) for leaf in (fixed.reach, fixed.leverage, fixed.residual, fixed.squares)
+    )
+    projected = setting - jnp.sum(reach[:, :, None] * statistics.through, axis=1)
+    explained = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
+
+    def moved(matrix, vector, own):
+        outer = changes[..., :, None] * vector[:, None, :]
+        square = changes[..., :, None] * changes[..., None, :]
+        return matrix + outer + jnp.swapaxes(outer, -1, -2) + own[:, None, None] * square
+
+    along = None
+    if fixed.mean is not None and fixed.tilt is not None:
+        along = _along(fixed.mean, statistics) + changes * _row(fixed.tilt, row)[:, None]
+    return _Quantities(
+        gram=moved(statistics.gram, projected, leverage),
+        product=moved(statistics.product, explained, squares),
+        along=along,
+    )
+
+
+def _along(mean: Array, statistics: PairStatistics) -> Array:
+    """c w, (G, 2)."""
+    return jnp.sum(statistics.cross * mean[:, None, :], axis=2)
 
 
 def linear_gaussian_columns(
@@ -200,6 +243,40 @@ def linear_gaussian_columns(
         x=x[:, None, :],
         gain=(feature_scale**2 / noise_variance)[None],
         noise_variance=noise_variance,
+    )
+
+
+def bilinear_columns(
+    v: Array,
+    x: Array,
+    *,
+    noise_scale: Array,
+    weight_scale: Array,
+    weight_mean: Array | float,
+    num_slots: int,
+) -> GaussianColumns:
+    """The collapsed binary matrix factorisation given V, as a function of U: L turned columns.
+
+    Args:
+      v: (J, L) bool.
+      x: (I, J) float, missing cells imputed.
+      noise_scale, weight_scale: () float.
+      weight_mean: w0, broadcasts to (K, L); one row for all slots of U whose features come and go.
+      num_slots: K, slots of U.
+    """
+    turned = bilinear_rows.turn(
+        v,
+        noise_scale=noise_scale,
+        weight_scale=weight_scale,
+        weight_mean=weight_mean,
+        num_slots=num_slots,
+    )
+    no_mean = isinstance(weight_mean, (int, float)) and weight_mean == 0
+    return GaussianColumns(
+        x=(x @ turned.basis)[:, :, None],
+        gain=turned.strength,
+        noise_variance=jnp.asarray(noise_scale, x.dtype) ** 2,
+        mean=None if no_mean else turned.prior_mean[:, :, None],
     )
 
 
