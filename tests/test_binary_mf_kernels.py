@@ -24,8 +24,8 @@ OBSERVED = jnp.array(
 PROCESS = {"row_prior": IndianBuffet(0.6, 1.4), "column_prior": IndianBuffet(0.7, 1.2)}
 FINITE = {"row_prior": BetaBernoulli(1.2, 1.4, 2), "column_prior": BetaBernoulli(1.0, 1.2, 2)}
 FREE = {
-    "row_prior": IndianBuffet(dist.Gamma(8.0, 14.0), dist.Gamma(8.0, 6.0)),
-    "column_prior": IndianBuffet(dist.Gamma(8.0, 12.0), 1.2),
+    "row_prior": IndianBuffet(dist.Gamma(20.0, 50.0), dist.Gamma(8.0, 6.0)),
+    "column_prior": IndianBuffet(dist.Gamma(20.0, 45.0), 1.2),
 }
 FIXED = {
     "gaussian": {"noise_scale": 0.6, "weight_scale": 1.0, "weight_mean": 0.4},
@@ -198,6 +198,15 @@ def test_the_update_of_weights_alone(model):
 def test_the_update_of_hyperparameters_alone(collapsed):
     model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
     Setup(model, False, collapsed).check(partial(sampling.update_hyperparameters, model))
+
+
+@pytest.mark.slow
+def test_splits_and_merges_alone():
+    """On both sides, weights summed out; a bias and a given feature stay as they are."""
+    numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2}}
+    model = make("gaussian", numbers=numbers, **KNOWN)
+    kernel = partial(sampling.split_or_merge, model, num_proposals=2)
+    Setup(model, collapsed=True).check(kernel)
 
 
 @pytest.mark.slow

@@ -159,6 +159,22 @@ def weights_option(model: Any, weights: Any) -> str:
     return weights
 
 
+def split_merge_option(model: Any, number: Any, weights: str) -> None:
+    """Refuses split-merge proposals where there are none.
+
+    Raises:
+      ValueError: not a number of proposals, or a model or way of sampling without them.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(
+            f"split_merge is a number of proposals a sweep, 0 for none, got {number!r}"
+        )
+    if number and weights == "explicit":
+        raise ValueError("split_merge needs weights='collapsed'")
+    if number and not hyper.is_placeholder(model.weight_mean) and float(model.weight_mean) != 0:
+        raise ValueError(f"split_merge needs weight_mean=0, got {float(model.weight_mean):g}")
+
+
 def data(model: Any, data: Any, name: str) -> None:
     """See `BinaryMF.check_data`."""
     if isinstance(data.values, jax.core.Tracer):

@@ -353,6 +353,7 @@ class BinaryMF:
         weights: str | None = None,
         anneal: bool = False,
         several: bool = True,
+        split_merge: int = 0,
         capacity: int | None = None,
     ) -> Algorithm:
         """Markov chain Monte Carlo over U, V, W, missing cells and hyperparameters.
@@ -364,6 +365,8 @@ class BinaryMF:
             that rises geometrically from a fifth of its value, which is held meanwhile; with
             "collapsed" only.
           several: also propose several features of a row at once.
+          split_merge: proposals to split a feature or merge two, on either side and after every
+            sweep; with "collapsed" and weight_mean=0 only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
@@ -377,12 +380,14 @@ class BinaryMF:
         chosen = checks.weights_option(self, weights)
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
+        checks.split_merge_option(self, split_merge, chosen)
         plan = sampling.SamplerPlan(
             row_slots=self.num_slots(capacity, "rows"),
             column_slots=self.num_slots(capacity, "columns"),
             collapsed=chosen == "collapsed",
             anneal=bool(anneal),
             several=bool(several),
+            split_merge=split_merge,
         )
         return algorithm(
             init=Partial(sampling.init, plan, self),

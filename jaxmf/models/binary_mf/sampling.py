@@ -16,13 +16,14 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods import bilinear, bilinear_rows
 from jaxmf.priors import hyper
-from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers import bilinear_weights
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers import bilinear_weights, split_merge
 from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear_explicit import Side, explicit_sweep
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.split_merge_gaussian import GaussianColumns
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ if TYPE_CHECKING:
 
 _ANNEAL_START = 0.2
 _ANNEAL_SHARE = 0.75
+_NUM_SCANS = 2
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["row_slots", "column_slots", "collapsed", "anneal", "several"],
+    meta_fields=["row_slots", "column_slots", "collapsed", "anneal", "several", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -46,6 +48,7 @@ class SamplerPlan:
     collapsed: bool
     anneal: bool
     several: bool
+    split_merge: int = 0
 
 
 def update_rows(
@@ -132,6 +135,71 @@ def update_columns(
         )
         state = state._replace(v=v, weights=weights.T)
     return state, Info(overflow={"column_features": overflow})
+
+
+def split_or_merge(
+    model: BinaryMF, key: Key, state: State, data: Dense, *, num_proposals: int
+) -> tuple[State, Info]:
+    """Kernel: some proposals to split or merge features of rows, then of columns, W summed out."""
+    x = _complete(state, data)
+    u, rows_overflow = _split_or_merge(
+        jax.random.fold_in(key, 0),
+        state.u,
+        state.v,
+        x,
+        state,
+        prior=model.row_law(state),
+        num_proposals=num_proposals,
+        num_fixed=model.num_fixed_rows(),
+    )
+    v, columns_overflow = _split_or_merge(
+        jax.random.fold_in(key, 1),
+        state.v,
+        u,
+        x.T,
+        state,
+        prior=model.column_law(state),
+        num_proposals=num_proposals,
+        num_fixed=model.num_fixed_columns(),
+    )
+    overflow = {"row_features": rows_overflow, "column_features": columns_overflow}
+    return state._replace(u=u, v=v), Info(overflow=overflow)
+
+
+def _split_or_merge(
+    key: Key,
+    u: Array,
+    v: Array,
+    x: Array,
+    state: State,
+    *,
+    prior: IndianBuffet | BetaBernoulli,
+    num_proposals: int,
+    num_fixed: int,
+) -> tuple[Array, Array]:
+    """Of the columns of U given V: X turns into independent columns, a group each."""
+    turned = bilinear_rows.turn(
+        v,
+        noise_scale=state.noise_scale,
+        weight_scale=state.weight_scale,
+        weight_mean=0.0,
+        num_slots=u.shape[1],
+    )
+    likelihood = GaussianColumns(
+        x=(x @ turned.basis)[:, :, None],
+        gain=turned.strength,
+        noise_variance=state.noise_scale**2,
+    )
+    u, overflow, _ = split_merge.split_merge(
+        key,
+        u,
+        prior=prior,
+        likelihood=likelihood,
+        num_proposals=num_proposals,
+        num_scans=_NUM_SCANS,
+        num_fixed=num_fixed,
+    )
+    return u, overflow
 
 
 def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tuple[State, Info]:
@@ -291,7 +359,7 @@ def annealed_factor(progress: Array) -> Array:
 def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
-    """W where it is kept, U, V, hyperparameters."""
+    """W where it is kept, U, V, splits and merges, hyperparameters."""
     options = {
         "several": plan.several,
         "scale_factor": annealed_factor(progress) if plan.anneal else 1.0,
@@ -299,12 +367,18 @@ def step(
     state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
     state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
     state, columns = update_columns(model, jax.random.fold_in(key, 2), state, data, **options)
+    overflow = rows.overflow | columns.overflow
+    if plan.split_merge:
+        state, info = split_or_merge(
+            model, jax.random.fold_in(key, 4), state, data, num_proposals=plan.split_merge
+        )
+        overflow = {axis: flag | info.overflow[axis] for axis, flag in overflow.items()}
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
         # a weight scale that followed the features found so far would shrink with them
         held = progress < _ANNEAL_SHARE
         new = new._replace(weight_scale=jnp.where(held, state.weight_scale, new.weight_scale))
-    return new, Info(overflow=rows.overflow | columns.overflow)
+    return new, Info(overflow=overflow)
 
 
 def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Array]:
