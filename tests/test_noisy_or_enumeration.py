@@ -181,17 +181,14 @@ def test_the_whole_step_quickly():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("case", "kind", "num_steps"),
+    ("case", "kind", "num_steps", "standard_error"),
     [
-        (PROCESS, "sequential", 400),
-        (MISSING, "sequential", 400),
-        (PROCESS, "parallel", 500),
-        (MISSING, "parallel", 500),
-        (FINITE, "sequential", 500),
-        (FINITE, "parallel", 500),
-        (MISSING, "step", 300),
+        (MISSING, "step", 340, STANDARD_ERROR),
+        (PROCESS, "parallel", 150, 2 * STANDARD_ERROR),
+        (FINITE, "sequential", 150, 2 * STANDARD_ERROR),
+        (FINITE, "parallel", 150, 2 * STANDARD_ERROR),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_sweeps(case, kind, num_steps):
-    check_case(case, kind, num_steps=num_steps)
+def test_sweeps(case, kind, num_steps, standard_error):
+    check_case(case, kind, num_steps=num_steps, max_standard_error=standard_error)

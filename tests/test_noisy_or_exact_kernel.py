@@ -19,7 +19,7 @@ from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import noisy_or_moves as moves
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.samplers.noisy_or_sweep import flip_log_odds, new_cause_log_weights
+from jaxmf.samplers.noisy_or_sweep import flip_log_odds, new_cause_log_weights, number_table
 
 NUM_ROWS, NUM_COLUMNS, NUM_SLOTS = 2, 2, 3
 ALPHA, CONCENTRATION = 1.3, 0.7
@@ -99,10 +99,9 @@ def tables():
     def flips(z_row, y, ones, zeros, num_own, log_odds):
         """Log odds of flipping each bit of a row."""
         eta = noisy_or.num_active(z_row, y, X.dtype)
-        sign = 1 - 2 * z_row.astype(float)
-        flipped = eta + sign[:, None] * y
-        gain = noisy_or.log_one(flipped, values, num_own) - noisy_or.log_one(eta, values, num_own)
-        return flip_log_odds(sign, log_odds, gain @ ones, values.log_fail * (y @ zeros))
+        off = (eta - z_row[:, None] * y).astype(int)
+        gain = y * noisy_or.gain_table(NUM_SLOTS + 1, values, num_own)[off]
+        return flip_log_odds(z_row, log_odds, gain @ ones + values.log_fail * (y @ zeros))
 
     def of_row(z, y, row):
         counts = jnp.sum(z, axis=0, dtype=float) - z[row]
@@ -117,7 +116,8 @@ def tables():
             odds = flips(
                 bits, y, row_cells.ones * 1.0, row_cells.zeros * 1.0, num_own, conditional.log_odds
             )
-            return odds, new_cause_log_weights(tally, conditional.rate, values)[0], eta
+            table = number_table(NUM_SLOTS, values)
+            return odds, new_cause_log_weights(tally, conditional.rate, table)[0], eta
 
         return {
             "movable": conditional.movable,
@@ -131,11 +131,10 @@ def tables():
         def of_setting(active):
             ones, zeros = cells.ones[:, column] * 1.0, cells.zeros[:, column] * 1.0
             eta = noisy_or.num_active(z, active[:, None], float)[:, 0]
-            sign = 1 - 2 * active.astype(float)
-            flipped = eta[:, None] + sign * z
-            gain = noisy_or.log_one(flipped, values) - noisy_or.log_one(eta, values)[:, None]
+            off = (eta[:, None] - active * z).astype(int)
+            gain = z * noisy_or.gain_table(NUM_SLOTS + 1, values)[off]
             in_zeros = values.log_fail * (zeros @ z.astype(float))
-            return flip_log_odds(sign, values.log_odds, ones @ gain, in_zeros)
+            return flip_log_odds(active, values.log_odds, ones @ gain + in_zeros)
 
         return jax.vmap(of_setting)(PATTERNS)
 

@@ -119,8 +119,23 @@ def num_active(z: Array, y: Array, dtype: jnp.dtype) -> Array:
     return z.astype(dtype) @ y.astype(dtype)
 
 
+def gain_table(size: int, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+    """What one more active cause adds to log P(x = 1), for 0 ... size - 1 of them: (size,) float.
+
+    Numbers of active causes are few, so sweeps look this up instead of taking logs of every cell.
+    """
+    eta = jnp.arange(size, dtype=parameters.leak.dtype)
+    return log_one(eta + 1, parameters, unseen) - log_one(eta, parameters, unseen)
+
+
+def look_up(table: Array, index: Array) -> Array:
+    """Entries of a table at whole numbers that lie inside it."""
+    return table.at[index].get(mode="promise_in_bounds")
+
+
 def tally_of(eta: Array, cells: Cells, size: int) -> Tally:
     """The tally of some cells, eta of their shape, with H = `size` entries."""
+    dtype = jnp.result_type(float)
 
     def count(number: Array) -> tuple[Array, Array]:
         here = eta == number
@@ -129,7 +144,7 @@ def tally_of(eta: Array, cells: Cells, size: int) -> Tally:
         )
 
     ones, zeros = jax.vmap(count)(jnp.arange(size, dtype=eta.dtype))
-    return Tally(ones.astype(eta.dtype), zeros.astype(eta.dtype))
+    return Tally(ones.astype(dtype), zeros.astype(dtype))
 
 
 def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
@@ -162,23 +177,26 @@ def log_likelihood(counts: Tally, parameters: Parameters) -> Array:
     return counts.ones @ log_one(eta, parameters) + counts.zeros @ log_zero(eta, parameters)
 
 
-def log_likelihood_of_numbers(counts: Tally, parameters: Parameters, num_candidates: int) -> Array:
-    """log p(x) of a row with j = 0 ... num_candidates - 1 causes of its own, summed out.
+def number_table(num_slots: int, num_candidates: int, parameters: Parameters) -> Tally:
+    """Log probabilities of a one and of a zero: (J, H) float each, H = `num_slots` + 1.
+
+    Entry [j, eta] is for eta active causes and j = 0 ... `num_candidates` - 1 causes of the row's
+    own, summed out (equation 11). The same for all rows, so a sweep computes it once.
+    """
+    dtype = parameters.leak.dtype
+    number = jnp.arange(num_candidates, dtype=dtype)[:, None]
+    eta = jnp.arange(num_slots + 1, dtype=dtype)
+    return Tally(log_one(eta, parameters, number), log_zero(eta, parameters, number))
+
+
+def log_likelihood_of_numbers(counts: Tally, table: Tally) -> Array:
+    """log p(x) of a row with 0 ... J - 1 causes of its own, summed out: (J,) float.
 
     Args:
       counts: of the row, with the causes that it shares.
-      parameters: of the model.
-      num_candidates: J.
-
-    Returns:
-      (J,) float, equation 11 multiplied over the observed columns.
+      table: of `number_table`.
     """
-    dtype = counts.ones.dtype
-    number = jnp.arange(num_candidates, dtype=dtype)[:, None]
-    eta = jnp.arange(counts.ones.shape[0], dtype=dtype)
-    return log_one(eta, parameters, number) @ counts.ones + (
-        log_zero(eta, parameters, number) @ counts.zeros
-    )
+    return table.ones @ counts.ones + table.zeros @ counts.zeros
 
 
 def unseen_log_odds(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:

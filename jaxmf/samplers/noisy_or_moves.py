@@ -133,7 +133,7 @@ def split_or_merge(
     """One proposal of a split or a merge; arguments and results as `repeat_moves`."""
     dtype = x.dtype
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
-    kinds = jax.random.randint(jax.random.fold_in(key, 1), (z.shape[0],), 0, 3)
+    kinds = jnp.floor(3 * jax.random.uniform(jax.random.fold_in(key, 1), (z.shape[0],), dtype))
     used = jnp.any(z, axis=0)
     number = jnp.sum(used, dtype=jnp.int32)
     is_split = choices[0] < 0.5
@@ -226,14 +226,15 @@ def activity_log_weights(
             pair.first & pair.second,
         )
     )
+    table = noisy_or.gain_table(z.shape[1] + 2, parameters)
     more = jnp.stack([whole, *(column.astype(dtype) for column in (pair.first, pair.second))])
 
     def of_columns(at: Callable[[Array], Array]) -> Activity:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
         ones = cells.ones.astype(dtype)
-        eta = noisy_or.num_active(z, at(y), dtype)
-        fitted = [noisy_or.log_one(eta + number, parameters) for number in (0, 1, 2)]
-        by_one, by_two = ones * (fitted[1] - fitted[0]), ones * (fitted[2] - fitted[0])
+        eta = noisy_or.num_active(z, at(y), dtype).astype(jnp.int32)
+        by_one = ones * noisy_or.look_up(table, eta)
+        by_two = by_one + ones * noisy_or.look_up(table, eta + 1)
         in_zeros = parameters.log_fail * (more @ cells.zeros.astype(dtype))
         gain = one @ by_one  # a alone, b alone, and both where only one of them is
         odds = parameters.log_odds

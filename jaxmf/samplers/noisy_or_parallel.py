@@ -17,7 +17,12 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
-from jaxmf.samplers.noisy_or_sweep import draw_activity, flip_log_odds, new_cause_log_weights
+from jaxmf.samplers.noisy_or_sweep import (
+    draw_activity,
+    flip_log_odds,
+    new_cause_log_weights,
+    number_table,
+)
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
@@ -85,16 +90,17 @@ def draw_all_bits(
     threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     rows = jnp.arange(z.shape[0])
+    table = noisy_or.gain_table(z.shape[1] + 1, parameters)
 
-    def visit(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        z, eta, fitted, counts = carry
+    def visit(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        z, eta, counts = carry
         k = order[:, step]
-        sign = jnp.where(z[rows, k], -1, 1).astype(dtype)
-        eta_flipped = eta + sign[:, None] * y[k]
-        fitted_flipped = noisy_or.log_one(eta_flipped, parameters)
-        gain = jnp.sum(jnp.where(cells.ones, fitted_flipped - fitted, 0), axis=1)
-        odds = flip_log_odds(sign, log_odds[k], gain, gain_of_zeros[rows, k])
+        on, active = z[rows, k], y[k]
+        without = jnp.maximum(eta - on[:, None], 0)  # right where the cause is active
+        gain = jnp.sum(jnp.where(active & cells.ones, noisy_or.look_up(table, without), 0), axis=1)
+        odds = flip_log_odds(on, log_odds[k], gain + gain_of_zeros[rows, k])
         flip = threshold[rows, k] < odds
+        sign = jnp.where(on, -1, 1)
         here = jnp.arange(z.shape[1]) == k[:, None]
         changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
         after = row_prior(prior, counts + changes, num_rows, num_fixed=0).movable
@@ -102,13 +108,12 @@ def draw_all_bits(
         flip = (flip & ~refused[k])[:, None]
         return (
             z ^ (here & flip),
-            jnp.where(flip, eta_flipped, eta),
-            jnp.where(flip, fitted_flipped, fitted),
+            eta + jnp.where(active & flip, sign[:, None], 0),
             counts + jnp.where(refused, 0, changes),
         )
 
-    eta = noisy_or.num_active(z, y, dtype)
-    start = (z, eta, noisy_or.log_one(eta, parameters), counts)
+    eta = noisy_or.num_active(z, y, dtype).astype(jnp.int32)
+    start = (z, eta, counts)
     return jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)[0]
 
 
@@ -138,10 +143,11 @@ def draw_own_causes(
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=0)
     shared = z & ~conditional.free
     eta = noisy_or.num_active(shared, y, dtype)
+    table = number_table(num_slots, parameters)
 
     def draw_number(uniform: Array, eta: Array, cells: Cells) -> tuple[Array, Array]:
         log_weights, cut_off = new_cause_log_weights(
-            noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+            noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
         )
         return feature_rows.draw_index(uniform, log_weights), cut_off
 

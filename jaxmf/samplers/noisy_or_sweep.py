@@ -97,6 +97,7 @@ def sweep_rows(
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
     present = jnp.asarray(z.shape[0] if num_rows is None else num_rows, jnp.int32)
+    table = number_table(z.shape[1], parameters)
 
     def update(row: Array, carry: _Carry) -> _Carry:
         at = jax.lax.dynamic_index_in_dim
@@ -112,6 +113,7 @@ def sweep_rows(
             counts=carry.counts - at(carry.z, row, keepdims=False),
             prior=prior,
             parameters=parameters,
+            table=table,
             num_rows=present.astype(x.dtype),
         )
         old = at(carry.z, row, keepdims=False).astype(x.dtype)
@@ -137,6 +139,7 @@ def draw_row(
     counts: Array,
     prior: FeaturePrior,
     parameters: Parameters,
+    table: Tally,
     num_rows: Array,
 ) -> tuple[Array, Array, Array]:
     """One row of Z and the rows of Y of the causes that it alone has.
@@ -149,6 +152,7 @@ def draw_row(
       counts: (K,) float, ones of the other rows.
       prior: of Z.
       parameters: of the likelihood.
+      table: of `number_table`.
       num_rows: () float, rows that are there.
 
     Returns:
@@ -171,12 +175,18 @@ def draw_row(
         movable=conditional.movable,
     )
     log_weights, cut_off = new_cause_log_weights(
-        noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+        noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
     )
     num_new = feature_rows.draw_index(draws.number, log_weights)
     claim = slots.claim(~conditional.free, num_new)
     y = draw_new_causes(
-        jax.random.fold_in(key, _NEW_CAUSES), y, claim.claimed, num_new, eta, cells, parameters
+        jax.random.fold_in(key, _NEW_CAUSES),
+        y,
+        claim.claimed,
+        num_new,
+        eta.astype(y.dtype),
+        cells,
+        parameters,
     )
     return bits | claim.claimed, y, claim.overflow | cut_off
 
@@ -189,8 +199,7 @@ def _scan_bits(
     ones: Array,
     gain_of_zeros: Array,
     eta: Array,
-    parameters: Parameters,
-    num_own: Array,
+    table: Array,
     prior_log_odds: Array,
     movable: Array,
 ) -> tuple[Array, Array]:
@@ -198,48 +207,40 @@ def _scan_bits(
     at = jax.lax.dynamic_index_in_dim
 
     def visit(_: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        waiting, z, eta, fitted = carry
+        waiting, z, eta = carry
         k = jnp.argmin(waiting)
         on = at(z, k, keepdims=False)
-        sign = jnp.where(on, -1, 1).astype(y.dtype)
-        eta_flipped = eta + sign * at(y, k, keepdims=False)
-        fitted_flipped = noisy_or.log_one(eta_flipped, parameters, num_own)
+        active = at(y, k, keepdims=False) > 0.5
+        without = jnp.maximum(eta - on, 0)  # right where the cause is active, and in the table
+        gain = jnp.sum(jnp.where(active & ones, noisy_or.look_up(table, without), 0))
         log_odds = flip_log_odds(
-            sign,
-            at(prior_log_odds, k, keepdims=False),
-            ones @ (fitted_flipped - fitted),
-            at(gain_of_zeros, k, keepdims=False),
+            on, at(prior_log_odds, k, keepdims=False), gain + at(gain_of_zeros, k, keepdims=False)
         )
         flip = at(threshold, k, keepdims=False) < log_odds
         here = slots_of == k
         return (
             jnp.where(here, jnp.inf, waiting),
             z ^ (here & flip),
-            jnp.where(flip, eta_flipped, eta),
-            jnp.where(flip, fitted_flipped, fitted),
+            eta + jnp.where(active & flip, jnp.where(on, -1, 1), 0),
         )
 
     waiting = jnp.where(movable, order, jnp.inf)
-    start = (waiting, z, eta, noisy_or.log_one(eta, parameters, num_own))
-    end = jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)
+    end = jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, (waiting, z, eta))
     return end[1], end[2]
 
 
 _scan_bits_fused = fused_on_cpu(_scan_bits)
 
 
-def flip_log_odds(
-    sign: Array, prior_log_odds: Array, gain_of_ones: Array, gain_of_zeros: Array
-) -> Array:
-    """Log odds of flipping one bit against leaving it.
+def flip_log_odds(on: Array, prior_log_odds: Array, gain: Array) -> Array:
+    """Log odds of flipping one bit, or many, against leaving it.
 
     Args:
-      sign: () float, 1 where the bit is off now, -1 where it is on.
-      prior_log_odds: () float, of the bit being on.
-      gain_of_ones: () float, what the flip adds to the log likelihood of the observed ones.
-      gain_of_zeros: () float, what the bit being on adds to that of the observed zeros.
+      on: bool, whether the bit is on now.
+      prior_log_odds: of the bit being on.
+      gain: what the bit being on adds to the log likelihood.
     """
-    return sign * (prior_log_odds + gain_of_zeros) + gain_of_ones
+    return jnp.where(on, -1, 1) * (prior_log_odds + gain)
 
 
 def scan_bits(
@@ -268,7 +269,7 @@ def scan_bits(
       movable: (K,) bool, the slots to visit.
 
     Returns:
-      The bits (K,) bool, and their number of active causes in each column, (D,) float.
+      The bits (K,) bool, and their number of active causes in each column, (D,) int32.
     """
     return _scan_bits_fused(
         order,
@@ -276,19 +277,21 @@ def scan_bits(
         jnp.log(uniforms) - jnp.log1p(-uniforms),
         z,
         y,
-        cells.ones.astype(y.dtype),
+        cells.ones,
         parameters.log_fail * (y @ cells.zeros.astype(y.dtype)),
-        noisy_or.num_active(z, y, y.dtype),
-        parameters,
-        num_own,
+        noisy_or.num_active(z, y, y.dtype).astype(jnp.int32),
+        noisy_or.gain_table(z.shape[0] + 1, parameters, num_own),
         prior_log_odds,
         movable,
     )
 
 
-def new_cause_log_weights(
-    counts: Tally, rate: Array, parameters: Parameters
-) -> tuple[Array, Array]:
+def number_table(num_slots: int, parameters: Parameters) -> Tally:
+    """The table that `new_cause_log_weights` needs, with one candidate more than it returns."""
+    return noisy_or.number_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
+
+
+def new_cause_log_weights(counts: Tally, rate: Array, table: Tally) -> tuple[Array, Array]:
     """Unnormalised log probabilities of j = 0, 1, ... new causes of a row.
 
     The weight of j is rate^j / j! times equation 11 over the observed columns.
@@ -296,19 +299,16 @@ def new_cause_log_weights(
     Args:
       counts: of the row, with the causes that it shares, H = K + 1.
       rate: () float, Poisson rate of new causes; 0 gives weight to j = 0 alone.
-      parameters: of the likelihood.
+      table: of `number_table`.
 
     Returns:
       (J,) log weights, and () bool: whether what lies beyond the last is more than rounding.
     """
-    num_candidates = counts.ones.shape[0] + _MORE_CANDIDATES
+    num_candidates = table.ones.shape[0] - 1
     log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
-    log_weights = log_poisson + noisy_or.log_likelihood_of_numbers(
-        counts, parameters, num_candidates
-    )
-    # beyond the last candidate a one has probability one at most, a zero that of the last
-    eta = jnp.arange(counts.zeros.shape[0], dtype=rate.dtype)
-    log_beyond = log_tail + counts.zeros @ noisy_or.log_zero(eta, parameters, num_candidates)
+    log_weights = log_poisson + noisy_or.log_likelihood_of_numbers(counts, table)[:-1]
+    # beyond the last candidate a one has probability one at most, a zero that of the next
+    log_beyond = log_tail + table.zeros[-1] @ counts.zeros
     return log_weights, feature_rows.cut_off(
         log_beyond, logsumexp(log_weights), rate, num_candidates
     )
@@ -405,26 +405,20 @@ def _scan_causes(
     cells: Cells,
     parameters: Parameters,
 ) -> Array:
-    """Y of a block of columns (K, B), cause by cause; z (N, K) and y (K, B) float."""
-    ones = cells.ones.astype(z.dtype)
+    """Y of a block of columns (K, B) bool, cause by cause; z (N, K) and y (K, B) float."""
+    table = noisy_or.gain_table(z.shape[1] + 1, parameters)
     gain_of_zeros = parameters.log_fail * (z.T @ cells.zeros.astype(z.dtype))
 
-    def visit(place: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        y, eta, fitted = carry
+    def visit(place: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        y, eta = carry
         k = order[place]
-        has = z[:, k]
-        sign = 1 - 2 * y[k]
-        eta_flipped = eta + has[:, None] * sign
-        fitted_flipped = noisy_or.log_one(eta_flipped, parameters)
-        gain = jnp.sum(ones * (fitted_flipped - fitted), axis=0)
-        log_odds = flip_log_odds(sign, parameters.log_odds, gain, gain_of_zeros[k])
+        has, active = z[:, k][:, None] > 0.5, y[k]
+        without = jnp.maximum(eta - active, 0)  # right where the row has the cause
+        gain = jnp.sum(jnp.where(has & cells.ones, noisy_or.look_up(table, without), 0), axis=0)
+        log_odds = flip_log_odds(active, parameters.log_odds, gain + gain_of_zeros[k])
         flip = threshold[k] < log_odds
-        return (
-            y.at[k].set(jnp.where(flip, 1 - y[k], y[k])),
-            jnp.where(flip, eta_flipped, eta),
-            jnp.where(flip, fitted_flipped, fitted),
-        )
+        eta = eta + jnp.where(has & flip, jnp.where(active, -1, 1), 0)
+        return y.at[k].set(active ^ flip), eta
 
-    eta = noisy_or.num_active(z, y, z.dtype)
-    start = (y, eta, noisy_or.log_one(eta, parameters))
-    return jax.lax.fori_loop(0, num_active, visit, start)[0] > 0.5
+    start = (y > 0.5, noisy_or.num_active(z, y, z.dtype).astype(jnp.int32))
+    return jax.lax.fori_loop(0, num_active, visit, start)[0]

@@ -43,7 +43,12 @@ from jaxmf.models.noisy_or.updates import update_noise
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior
-from jaxmf.samplers.noisy_or_sweep import draw_new_causes, new_cause_log_weights, noisy_or_sweep
+from jaxmf.samplers.noisy_or_sweep import (
+    draw_new_causes,
+    new_cause_log_weights,
+    noisy_or_sweep,
+    number_table,
+)
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.special import poisson
@@ -197,7 +202,9 @@ def propose_informed(
     bits, _, log_ratio = jax.lax.fori_loop(0, number, visit, start)
     eta = noisy_or.num_active(bits, y, dtype)
     log_weights, cut_off = new_cause_log_weights(
-        noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, parameters
+        noisy_or.tally_of(eta, cells, num_slots + 1),
+        conditional.rate,
+        number_table(num_slots, parameters),
     )
     num_new = draw_index(jax.random.uniform(number_key, (), dtype), log_weights)
     # the terms lack the normalising constant of the Poisson law
