@@ -245,7 +245,7 @@ images = demo.digits() or demo.generated_images(0)
 values = images.values.copy()
 values[::7, ::5] = float("nan")
 post = api.sample(
-    demo.model_for(images), values, num_warmup=1, num_samples=1, num_chains=2, progress=False
+    images.model, values, num_warmup=1, num_samples=1, num_chains=2, progress=False
 )
 post.summary()
 """

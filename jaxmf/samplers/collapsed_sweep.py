@@ -91,8 +91,10 @@ def collapsed_sweep(
     num_columns = None if observed is None else x.shape[1]
     draw_row = draw_whole_row if whole_rows else draw_bits
 
+    # Rows are read from the arrays as they came and written to others: a loop that did both on one
+    # array would copy all of it for every block.
     def sweep_block(block, carry):
-        z, x, gram, cross, overflow = carry
+        z_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, total_rows)
         rows = start + jnp.arange(size)
         here = (rows >= first) & (rows < present)
@@ -128,15 +130,23 @@ def collapsed_sweep(
         old, new = z_before.astype(x.dtype), after.z.astype(x.dtype)
         gram = gram + new.T @ new - old.T @ old
         cross = cross + new.T @ after.x - old.T @ x_before
-        z = jax.lax.dynamic_update_slice_in_dim(z, after.z, start, 0)
+        z_out = _write_rows(z_out, after.z, start, here)
         if observed is not None:
-            x = jax.lax.dynamic_update_slice_in_dim(x, after.x, start, 0)
-        return z, x, gram, cross, after.overflow
+            x_out = _write_rows(x_out, after.x, start, here)
+        return z_out, x_out, gram, cross, after.overflow
 
     num_blocks = -(-present // size)
-    start = (z, x, *gaussian.gram_statistics(z, x), jnp.zeros((), bool))
-    z, x, _, _, overflow = jax.lax.fori_loop(0, num_blocks, sweep_block, start)
-    return z, x, overflow
+    statistics = gaussian.gram_statistics(z, x)
+    carry = (z, None if observed is None else x, *statistics, jnp.zeros((), bool))
+    z_new, x_new, _, _, overflow = jax.lax.fori_loop(0, num_blocks, sweep_block, carry)
+    return z_new, x if observed is None else x_new, overflow
+
+
+def _write_rows(array: Array, rows: Array, start: Array, here: Array) -> Array:
+    """The array with the rows that are `here` written at `start`."""
+    present = jax.lax.dynamic_slice_in_dim(array, start, rows.shape[0])
+    rows = jnp.where(here[:, None], rows, present)
+    return jax.lax.dynamic_update_slice_in_dim(array, rows, start, 0)
 
 
 def _update_row(
