@@ -20,7 +20,7 @@ from jaxmf.testing import check_means, enumerate_features
 from tests import noisy_or_oracles as oracles
 from tests.oracles import log_prior_of_classes
 
-NUM_RUNS = 4_000
+NUM_RUNS = 3_000
 MOST_SHOWN = 4
 MAX_FEATURES = 7
 X = np.array([[1.0, 0.0, 1.0], [1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
@@ -117,10 +117,10 @@ def check(
     *,
     hyper=False,
     missing=False,
-    num_particles=64,
+    num_particles=100,
     num_runs=NUM_RUNS,
     capacity=10,
-    max_standard_error=0.01,
+    max_standard_error=0.02,
     **options,
 ):
     """Evidence ratio, and ratio times the mean of each statistic: unbiased, run by run."""
