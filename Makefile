@@ -3,6 +3,7 @@
 #   make demo        the main job on small images, ends with the path of a report
 #   make test        the default tests
 #   make slow        the slow tests
+#   make exhaustive  further settings of what the slow tests cover, before a release
 #   make lint        style, format, types, import directions
 #   make notebooks   every notebook executed, an error in a cell is an error here
 #   make wheel       the built wheel in an environment of its own, where the demo runs
@@ -18,13 +19,14 @@ PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiled programs outlive the process: a second run of the tests compiles little.
-test slow notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-test slow notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
-# One thread for each worker's programs: workers share the cores, and small programs only wait for
-# one another on more.
-test slow: export PJRT_NPROC ?= 1
+test slow exhaustive notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+test slow exhaustive notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+# One thread for each worker's programs and their linear algebra: workers share the cores, and small
+# programs only wait for one another on more.
+test slow exhaustive: export PJRT_NPROC ?= 1
+test slow exhaustive notebooks: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: all demo test slow compare lint format notebooks wheel env clean
+.PHONY: all demo test slow exhaustive compare lint format notebooks wheel env clean
 all: test lint slow notebooks wheel
 
 demo: $(VENV)/.stamp-demo
@@ -34,7 +36,10 @@ test: $(VENV)/.stamp-dev
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 slow: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m slow $(PYTEST_ARGS)
+	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
+
+exhaustive: $(VENV)/.stamp-dev
+	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m exhaustive $(PYTEST_ARGS)
 
 compare: $(VENV)/.stamp-dev
 	$(PY) -m pip install --quiet -e '.[bench]'

@@ -231,8 +231,6 @@ PARTICLES = {"prior": 24, "exact": 12, "optimal": 12}
     ("way", "hyper", "every", "missing"),
     [
         ("prior", True, 1, True),
-        ("prior", True, 0, False),
-        ("exact", False, 1, False),
         ("exact", True, 0, True),
         ("exact", True, 1, False),
         ("optimal", False, 1, True),
