@@ -22,7 +22,11 @@ from rich.console import Console
 from benchmarks import harness
 from jaxmf.engine.compilation_cache import enable_compilation_cache
 
-BENCHMARKS = {"ibp": "benchmarks.ibp", "noisy_or": "benchmarks.noisy_or"}
+BENCHMARKS = {
+    "ibp": "benchmarks.ibp",
+    "noisy_or": "benchmarks.noisy_or",
+    "binary_mf": "benchmarks.binary_mf",
+}
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
     "section-5-2": "benchmarks.section_5_2",

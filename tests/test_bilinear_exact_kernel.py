@@ -17,6 +17,7 @@ from jaxmf.likelihoods.bilinear_rows import turn, turned_posterior
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import bilinear_rows as rows_of_bits
 from jaxmf.samplers import feature_rows
+from jaxmf.samplers.bilinear_whole_rows import whole_row_log_weights
 from jaxmf.samplers.feature_layout import row_prior
 from tests.bilinear_oracle import finite_side, log_likelihood, process_side
 from tests.oracles import Posterior
@@ -72,16 +73,12 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
         posterior = bilinear_rows.remove_row(posterior, old[row], alone, turned_x[row], turned)
         posterior = bilinear_rows.reset_slots(posterior, counts < 0.5, turned)
         own = u[row] & conditional.free
-        cells = {}
+        partial = None
         if observed is not None:
             seen = jnp.asarray(observed)
-            cells = {
-                "cells": x[row],
-                "observed": seen[row],
-                "gram": bilinear_rows.observed_grams(seen, turned.basis)[row],
-                "basis": turned.basis,
-            }
-        fit = rows_of_bits.row_fit(posterior, u[row] & ~own, turned_x[row], **cells)
+            grams = bilinear_rows.observed_grams(seen, turned.basis)
+            partial = rows_of_bits.PartialRow(x[row], seen[row], grams[row])
+        fit = rows_of_bits.row_fit(posterior, u[row] & ~own, turned_x[row], turned, partial)
         num_own = 0 * jnp.sum(own) if forget_own else jnp.sum(own)
         extra = num_own * turned.strength
         given_own = rows_of_bits.shifted(fit, num_own * turned.prior_mean[-1])
@@ -91,7 +88,7 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
             )
         )(jnp.arange(NUM_SLOTS))
         candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
-        patterns, row_log_weights, _ = rows_of_bits.whole_row_log_weights(
+        patterns, row_log_weights, _ = whole_row_log_weights(
             fit,
             turned,
             prior_log_odds=conditional.log_odds,
@@ -150,7 +147,7 @@ def check_process(tables, *, whole_rows, rows=range(NUM_ROWS), **settings):
 @pytest.mark.parametrize(
     ("settings", "rows"),
     [
-        ({}, range(NUM_ROWS)),
+        pytest.param({}, range(NUM_ROWS), marks=pytest.mark.slow),
         ({"weight_mean": MEAN, "num_fixed": 1}, range(NUM_ROWS)),
         # the other rows' cells are as they were imputed: here they have none
         ({"weight_mean": MEAN, "observed": HIDDEN}, [0]),
@@ -185,6 +182,7 @@ def proposal_matrix(table, row):
     return matrix
 
 
+@pytest.mark.slow
 def test_proposals_of_several_bits_leave_the_posterior_invariant():
     """Also with features that the row alone has: they stay, and count in the likelihood."""
     table = conditionals(IndianBuffet(ALPHA), weight_mean=MEAN)[0]
@@ -195,6 +193,7 @@ def test_proposals_of_several_bits_leave_the_posterior_invariant():
         np.testing.assert_allclose(exact @ lumped, exact, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_sweeps_of_the_finite_model():
     """Labelled features, each with a prior mean of its own; any order will do."""
     tables = conditionals(BetaBernoulli(ALPHA, 1.3, NUM_SLOTS), weight_mean=MEANS)
@@ -208,6 +207,7 @@ def test_sweeps_of_the_finite_model():
                 np.testing.assert_allclose(exact @ matrix, exact, rtol=0, atol=TOLERANCE)
 
 
+@pytest.mark.slow
 def test_faults_are_seen():
     """Own features forgotten while the bits are drawn; bits scanned from left to right."""
     side, number = process_side(NUM_ROWS, NUM_SLOTS, alpha=ALPHA), class_numbers()

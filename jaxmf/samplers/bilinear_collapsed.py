@@ -17,7 +17,12 @@ from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import bilinear_rows as rows_of_bits
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear_rows import CellDraws, ProposalDraws, RowFit
+from jaxmf.samplers.bilinear_rows import CellDraws, PartialRow, RowFit
+from jaxmf.samplers.bilinear_whole_rows import (
+    ProposalDraws,
+    propose_bits,
+    whole_row_log_weights,
+)
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior, row_draws, row_prior
 from jaxmf.types import Array, Key
 
@@ -45,12 +50,11 @@ class _Draws(NamedTuple):
 
 
 class _Row(NamedTuple):
-    """What a row brings: its turned cells (L,), and what is needed where cells are missing."""
+    """What a row brings: its turned cells (L,), whether it is drawn, and its missing cells."""
 
     turned: Array
     here: Array
-    observed: Array | None
-    gram: Array | None
+    partial: PartialRow | None
 
 
 class _Block(NamedTuple):
@@ -127,13 +131,13 @@ def collapsed_bilinear_sweep(
         u_before, turned_before = (
             jax.lax.dynamic_slice_in_dim(array, start, size) for array in (u, turned_x)
         )
-        x_before, seen, grams = None, None, None
+        partial, x_before = None, None
         if observed is not None:
-            x_before, seen = (
-                jax.lax.dynamic_slice_in_dim(array, start, size) for array in (x, observed)
-            )
+            x_before = jax.lax.dynamic_slice_in_dim(x, start, size)
+            seen = jax.lax.dynamic_slice_in_dim(observed, start, size)
             grams = bilinear_rows.observed_grams(seen, turned.basis)
-        rows_before = _Row(turned_before, rows >= first, seen, grams)
+            partial = PartialRow(x_before, seen, grams)
+        rows_before = _Row(turned_before, rows >= first, partial)
 
         def update(index, block):
             drawn, row = jax.tree.map(
@@ -215,9 +219,6 @@ def _update_row(
     """The block with row `index` drawn anew; unchanged where the row is not `here`."""
     dtype, here = row.turned.dtype, row.here
     u_old = jax.lax.dynamic_index_in_dim(block.u, index, keepdims=False)
-    x_old = None
-    if block.x is not None:
-        x_old = jax.lax.dynamic_index_in_dim(block.x, index, keepdims=False)
     leaving = (u_old & here).astype(dtype)
     counts = block.counts - leaving
     conditional = row_prior(prior, counts, num_rows, num_fixed=plan.num_fixed)
@@ -228,15 +229,7 @@ def _update_row(
     )
     posterior = bilinear_rows.reset_slots(posterior, empty, turned)
     own = u_old & conditional.free
-    fit = rows_of_bits.row_fit(
-        posterior,
-        u_old & ~own & here,
-        row.turned,
-        cells=x_old,
-        observed=row.observed,
-        gram=row.gram,
-        basis=turned.basis,
-    )
+    fit = rows_of_bits.row_fit(posterior, u_old & ~own & here, row.turned, turned, row.partial)
     num_own = jnp.sum(own & here, dtype=dtype)
     fit, num_new, cut_off = draw_row(
         draws.row, draws.proposals, fit, conditional, turned,
@@ -246,12 +239,11 @@ def _update_row(
     claim = slots.claim(~conditional.free, num_new)
     u_new = jnp.where(here, fit.z | claim.claimed, u_old)
     x, turned_new, turned_block = block.x, row.turned, block.turned
-    if draws.cells is not None:
-        drawn = rows_of_bits.draw_cells(
-            draws.cells, fit, num_new, turned,
-            cells=x_old, observed=row.observed, noise_scale=noise_scale,
-        )  # fmt: skip
-        x_new = jnp.where(here, drawn, x_old)
+    if row.partial is not None and draws.cells is not None:
+        cells = rows_of_bits.draw_cells(
+            draws.cells, fit, num_new, turned, partial=row.partial, noise_scale=noise_scale
+        )
+        x_new = jnp.where(here, cells, row.partial.cells)
         turned_new = x_new @ turned.basis
         x = jax.lax.dynamic_update_index_in_dim(block.x, x_new, index, 0)
         turned_block = jax.lax.dynamic_update_index_in_dim(block.turned, turned_new, index, 0)
@@ -283,9 +275,7 @@ def draw_row(
     candidates = {"rate": conditional.rate, "noise_variance": noise_variance}
     moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
     if plan.whole_rows:
-        patterns, log_weights, beyond = rows_of_bits.whole_row_log_weights(
-            fit, turned, **candidates, **moves
-        )
+        patterns, log_weights, beyond = whole_row_log_weights(fit, turned, **candidates, **moves)
         pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
         num_new = feature_rows.draw_index(draws.number, log_weights[pattern])
         fit = rows_of_bits.moved(fit, patterns[pattern])
@@ -296,7 +286,7 @@ def draw_row(
     fit = rows_of_bits.scan_bits(draws.order, draws.bits, fit, **given_own)
     if proposals is not None:
         fit, _ = jax.lax.scan(
-            lambda fit, drawn: (rows_of_bits.propose_bits(drawn, fit, **given_own), None),
+            lambda fit, drawn: (propose_bits(drawn, fit, **given_own), None),
             fit,
             proposals,
         )

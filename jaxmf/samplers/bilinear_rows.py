@@ -6,10 +6,10 @@ columns that share one (M, mu).
 - `row_fit`: what the updates need of (mu, M) and the row.
 - `flip_log_odds`: the conditional of every single bit.
 - `scan_bits`: all bits of a row, one after another in a fresh random order.
-- `propose_bits`: several bits at once, by Metropolis-Hastings from their prior.
 - `new_feature_log_weights`: the number of new features, an exact truncated sum.
-- `whole_row_log_weights`: all 2^K settings of a row at once.
 - `draw_cells`: the missing cells of a row given its features.
+
+Several bits at once: `bilinear_whole_rows`.
 """
 
 from typing import NamedTuple
@@ -20,10 +20,7 @@ from jax.scipy.special import logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
-from jaxmf.samplers import feature_rows
 from jaxmf.types import Array
-
-_BITS_A_PROPOSAL = 3
 
 
 class RowFit(NamedTuple):
@@ -52,15 +49,16 @@ class RowFit(NamedTuple):
     gram: Array | None
 
 
+class PartialRow(NamedTuple):
+    """A row with missing cells: cells (J,) float, observed (J,) bool, gram (L, L) float B_o'B_o."""
+
+    cells: Array
+    observed: Array
+    gram: Array
+
+
 def row_fit(
-    posterior: TurnedPosterior,
-    z: Array,
-    x: Array,
-    *,
-    cells: Array | None = None,
-    observed: Array | None = None,
-    gram: Array | None = None,
-    basis: Array | None = None,
+    posterior: TurnedPosterior, z: Array, x: Array, turned: Turned, partial: PartialRow | None
 ) -> RowFit:
     """The fit of a row with features z (K,) bool.
 
@@ -68,18 +66,19 @@ def row_fit(
       posterior: of the other rows.
       z: (K,) bool.
       x: (L,) float, turned cells; not looked at where cells are missing.
-      cells: (J,) float, observed: (J,) bool, gram: (L, L) float B_o'B_o, basis: (J, L) float B;
-        only where cells are missing.
+      turned: the turned columns.
+      partial: the row where cells are missing, else None.
     """
     spread, mean = posterior
     z_float = z.astype(mean.dtype)
     reach = reach_of(spread, z_float)
     fitted = z_float @ mean
-    if gram is None:
-        gap, squares, steps = x - fitted, jnp.zeros((), mean.dtype), mean
+    if partial is None:
+        gap, squares, steps, gram = x - fitted, jnp.zeros((), mean.dtype), mean, None
     else:
-        error = jnp.where(observed, cells - basis @ fitted, 0)
-        gap, squares, steps = error @ basis, error @ error, mean @ gram
+        gram = partial.gram
+        error = jnp.where(partial.observed, partial.cells - turned.basis @ fitted, 0)
+        gap, squares, steps = error @ turned.basis, error @ error, mean @ gram
     return RowFit(
         z=z,
         gap=gap,
@@ -290,11 +289,9 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
     def evaluate(carry):
         number, log_poisson, log_weights, before, _ = carry
         j = number.astype(dtype)
+        gap_here, squares_here = _shift(gap, squares, gram, j * new_mean)
         log_determinant, exponent = density_terms(
-            *_shift(gap, squares, gram, j * new_mean),
-            inflation + j * strength,
-            gram,
-            noise_variance,
+            gap_here, squares_here, inflation + j * strength, gram, noise_variance
         )
         log_weight = log_poisson - 0.5 * (log_determinant + exponent)
         log_step = log_rate - jnp.log(j + 1)
@@ -317,83 +314,6 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
 _number_log_weights_fused = fused_on_cpu(_number_log_weights)
 
 
-class ProposalDraws(NamedTuple):
-    """The random numbers of a proposal, uniforms over slots (K,) or alone ()."""
-
-    choice: Array
-    bits: Array
-    accept: Array
-
-
-def propose_bits(
-    draws: ProposalDraws,
-    fit: RowFit,
-    *,
-    extra: Array,
-    noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
-) -> RowFit:
-    """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
-
-    Each slot that may move is chosen with the same probability, three slots on the average; the
-    chosen bits are proposed from their prior given the other rows, so the prior and the proposal
-    cancel and the ratio of likelihoods decides.
-
-    Args:
-      draws: random numbers.
-      fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
-    """
-    num_movable = jnp.sum(free_to_move, dtype=fit.gap.dtype)
-    chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
-    proposal = moved(fit, jnp.where(chosen, on, fit.z))
-    log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
-        fit, extra, noise_variance
-    )
-    accepted = jnp.log(draws.accept) < log_ratio
-    return fit._replace(
-        **{
-            name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))
-            for name in ("z", "gap", "squares", "reach", "inflation")
-        }
-    )
-
-
-def whole_row_log_weights(
-    fit: RowFit,
-    turned: Turned,
-    *,
-    rate: Array,
-    noise_variance: Array,
-    prior_log_odds: Array,
-    free_to_move: Array,
-) -> tuple[Array, Array, Array]:
-    """Log weights of all settings of a row: its bits and the number of its new features.
-
-    Args:
-      fit: of the row without own features; slots not `free_to_move` as they shall stay.
-      turned, rate, noise_variance: as in `new_feature_log_weights`.
-      prior_log_odds: (K,) float.
-      free_to_move: (K,) bool; settings that differ elsewhere have weight 0.
-
-    Returns:
-      patterns (2^K, K) bool; log weights (2^K, K + 1), with the factor prod_k P(bit_k = 0) left
-      out; () float, the log of a bound on what lies beyond.
-    """
-    patterns = feature_rows.all_patterns(fit.z.shape[0])
-    allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
-    log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)
-
-    log_prior = jnp.where(allowed, log_prior, -jnp.inf)
-    log_weights, beyond = jax.vmap(
-        lambda pattern: new_feature_log_weights(
-            moved(fit, pattern), turned, rate=rate, noise_variance=noise_variance
-        )
-    )(patterns)
-    return patterns, log_weights + log_prior[:, None], logsumexp(beyond + log_prior)
-
-
 class CellDraws(NamedTuple):
     """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
 
@@ -407,8 +327,7 @@ def draw_cells(
     num_new: Array,
     turned: Turned,
     *,
-    cells: Array,
-    observed: Array,
+    partial: PartialRow,
     noise_scale: Array,
 ) -> Array:
     """The cells of a row, the missing ones drawn given its features and its observed cells.
@@ -422,7 +341,7 @@ def draw_cells(
       fit: of the row without own features.
       num_new: () int, its own features.
       turned: the turned columns.
-      cells: (J,) float, observed: (J,) bool.
+      partial: the row.
       noise_scale: () float.
 
     Returns:
@@ -433,9 +352,13 @@ def draw_cells(
     half = jnp.sqrt(jnp.maximum(fit.inflation + num_new * turned.strength, 0))
     effect = noise_scale * draws.effect @ turned.vectors
     noise = noise_scale * draws.noise
-    left = fit.gap - fit.gram @ (half * effect) - jnp.where(observed, noise, 0) @ turned.basis
-    middle = jnp.eye(half.shape[0], dtype=half.dtype) + half[:, None] * fit.gram * half
+    left = (
+        fit.gap
+        - partial.gram @ (half * effect)
+        - jnp.where(partial.observed, noise, 0) @ turned.basis
+    )
+    middle = jnp.eye(half.shape[0], dtype=half.dtype) + half[:, None] * partial.gram * half
     factor = jnp.linalg.cholesky(middle)
     effect = effect + jax.scipy.linalg.cho_solve((factor, True), half * left)
     turned_row = fit.z.astype(half.dtype) @ fit.mean + own_mean + half * effect
-    return jnp.where(observed, cells, turned.basis @ turned_row + noise)
+    return jnp.where(partial.observed, partial.cells, turned.basis @ turned_row + noise)

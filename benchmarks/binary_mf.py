@@ -1,0 +1,129 @@
+"""Binary matrix factorisation: time and memory a cell, compilation; weights summed out or kept."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import jaxmf as mf
+from benchmarks.harness import Row, in_turn, row, seconds
+from jaxmf.engine.executables import num_bytes
+
+NUM_FEATURES = 16
+LAYOUTS = ("collapsed", "explicit")
+FINITE = mf.BetaBernoulli(8.0, 1.0, NUM_FEATURES)
+MODEL = mf.BinaryMF(row_prior=FINITE, column_prior=FINITE, noise_scale=0.5, weight_scale=1.0)
+
+
+def made(num_rows: int, *, share_missing: float = 0.0, seed: int = 0) -> tuple[Any, Any, Any]:
+    """U, V (n, 16) bool with odds of one to two and X = U W V' + noise of 0.5, square."""
+    generator = np.random.default_rng(seed)
+    shape = (num_rows, NUM_FEATURES)
+    u, v = (generator.random(shape, dtype=np.float32) < 1 / 3 for _ in range(2))
+    weights = generator.standard_normal((NUM_FEATURES, NUM_FEATURES), dtype=np.float32)
+    x = u.astype(np.float32) @ weights @ v.T.astype(np.float32)
+    x += 0.5 * generator.standard_normal(x.shape, dtype=np.float32)
+    if share_missing:
+        x[generator.random(x.shape, dtype=np.float32) < share_missing] = np.nan
+    return u, v, mf.Dense.from_array(x)
+
+
+@partial(jax.jit, static_argnames="num_steps")
+def steps(algorithm: Any, key: Any, state: Any, data: Any, *, num_steps: int) -> Any:
+    """So many steps of a sampler in one program."""
+
+    def step(index: Any, state: Any) -> Any:
+        return algorithm.step(jax.random.fold_in(key, index), state, data, jnp.ones(()))[0]
+
+    return jax.lax.fori_loop(0, num_steps, step, state)
+
+
+def compiled(
+    weights: str, num_rows: int, *, num_steps: int = 1, share_missing: float = 0.0
+) -> tuple[Callable[[], Any], Any, int, float]:
+    """A run of so many steps from the true U and V, its program, bytes of data, seconds to make."""
+    u, v, data = made(num_rows, share_missing=share_missing)
+    algorithm = MODEL.sampler(weights=weights)
+    state = jax.jit(algorithm.init)(jax.random.key(0), data)
+    state = state._replace(u=jnp.asarray(u), v=jnp.asarray(v))
+    began = time.perf_counter()
+    arguments = (algorithm, jax.random.key(1), state, data)
+    program = steps.lower(*arguments, num_steps=num_steps).compile()
+    took = time.perf_counter() - began
+    return partial(program, *arguments), program, num_bytes(data), took
+
+
+def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
+    """Time of a cell in a step over ever more cells; ratio to the time at the smallest size."""
+    sizes = [100, 316] if quick else [100, 316, 1_000, 3_162]
+    if share_missing:
+        sizes = sizes[:-1] if not quick else sizes
+    name = "missing" if share_missing else "complete"
+    rows = []
+    for weights in LAYOUTS:
+        measures = []
+        for num_rows in sizes:
+            num_steps = max(1, 100_000 // num_rows**2)
+            run, *_ = compiled(weights, num_rows, num_steps=num_steps, share_missing=share_missing)
+            run()
+            cells = num_rows**2 * (1 - share_missing) * num_steps
+            measures.append(lambda run=run, cells=cells: seconds(run) / cells)
+        figures = in_turn(*measures, repeats=3) * 1e9
+        rows += [
+            row(
+                f"binary_mf/step/{weights}/{name}/n{num_rows**2}",
+                "time",
+                "ns an observed cell",
+                figures[index],
+                peer=f"jaxmf at {sizes[0]} x {sizes[0]}" if index else None,
+                theirs=figures[0] if index else None,
+                note=f"{num_rows} x {num_rows}, K = L = {NUM_FEATURES}"
+                + (f", {share_missing:.0%} missing" if share_missing else ""),
+            )
+            for index, num_rows in enumerate(sizes)
+        ]
+    return rows
+
+
+def memory(quick: bool) -> list[Row]:
+    """Bytes a cell beyond the data, as the compiled step plans them, and seconds to compile it."""
+    num_rows = 316 if quick else 1_000
+    rows = []
+    for weights in LAYOUTS:
+        for share_missing, name in ((0.0, "complete"), (0.3, "missing")):
+            _, program, held, took = compiled(weights, num_rows, share_missing=share_missing)
+            sizes = program.memory_analysis()
+            # without donation the new state is a second copy of the old
+            planned = (
+                sizes.argument_size_in_bytes
+                + sizes.output_size_in_bytes
+                + sizes.temp_size_in_bytes
+                - sizes.alias_size_in_bytes
+            )
+            case = f"{weights}/{name}/n{num_rows**2}"
+            per_cell = (planned - held) / num_rows**2
+            rows.append(row(f"binary_mf/memory/{case}", "memory", "bytes a cell", per_cell))
+            rows.append(
+                row(
+                    f"binary_mf/compile/{case}",
+                    "compile",
+                    "s",
+                    took,
+                    note="tracing and compilation of one step; less where the cache has it",
+                )
+            )
+    return rows
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    "binary_mf/step/complete": cells_flat,
+    "binary_mf/step/missing": partial(cells_flat, share_missing=0.3),
+    "binary_mf/memory": memory,
+}
+QUICK = ("binary_mf/step/complete", "binary_mf/memory")
