@@ -438,7 +438,7 @@ def after_a_sweep(model):
     def kernel(key, state, data):
         first, second = jax.random.split(key)
         state, swept = update_features(model, first, state, data, sweep="collapsed")
-        state, moved = update_by_split_merge(model, second, state, data, num_proposals=4)
+        state, moved = update_by_split_merge(model, second, state, data, num_proposals=2)
         overflow = swept.overflow["features"] | moved.overflow["features"]
         return state, Info(overflow={"features": overflow})
 
@@ -502,7 +502,7 @@ def test_a_forgotten_factor_is_caught(twin, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "kernel", "num_steps"),
-    [(PROCESS, alone, 300), (PROCESS, after_a_sweep, 100), (FINITE, after_a_sweep, 200)],
+    [(PROCESS, alone, 100), (PROCESS, after_a_sweep, 130), (FINITE, after_a_sweep, 260)],
     ids=["process, alone", "process, with the sweep", "finite, with the sweep"],
 )
 def test_many_chains_against_enumeration(case, kernel, num_steps):
