@@ -206,7 +206,10 @@ class Posterior:
         return {name: x[kept] for name, x in flat.items()}, weights[kept]
 
     def reference(self) -> tuple[int, int]:
-        """(chain, draw) of the reference draw: the one with the highest log joint."""
+        """(chain, draw) of the reference draw: the one with the highest log joint.
+
+        Of a filter that keeps no log joint, the heaviest particle.
+        """
         score = self.draws.get("log_joint")
         if score is None:
             score = self.weights

@@ -84,7 +84,8 @@ def build_filter(
             settings and any number of new features; better weights, for few features.
         resample_fn: scheme of `jaxmf.samplers.resampling`. `optimal` needs the exact proposal: it
             chooses among all children of all particles.
-        ess_threshold: resample when the effective sample size is below this share of P.
+        ess_threshold: resample when the effective sample size is below this share of P; 1 for
+            every row, as Algorithm 2 does.
         rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
             every tempering step; 0 for none.
         anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
