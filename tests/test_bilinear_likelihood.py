@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.likelihoods import bilinear, gaussian
+from jaxmf.likelihoods import bilinear, bilinear_rows, gaussian
 from jaxmf.testing import check_means
 from tests.bilinear_oracle import cell_laws, log_likelihood
 
@@ -106,3 +106,40 @@ def test_the_oracle_agrees_with_itself():
     mean, covariance = cell_laws(U, V, weight_mean=0.4, **SCALES)
     np.testing.assert_allclose(mean, design @ np.full(design.shape[1], 0.4))
     np.testing.assert_allclose(covariance, 1.69 * design @ design.T + 0.36 * np.eye(X.size))
+
+
+def test_rows_that_come_and_go_keep_single_precision():
+    """Strengths of 1e4, features that one row has: what plain rank-one updates lose digits on."""
+    rng = np.random.default_rng(5)
+    u = rng.random((60, 6)) < 0.4
+    u[:, 4:] = False
+    u[7, 4] = u[11, 5] = True
+    v = rng.random((4_000, 3)) < 0.5
+    x = u @ rng.normal(size=(6, 3)) @ v.T + 0.5 * rng.normal(size=(60, 4_000))
+
+    def posteriors(dtype):
+        scales = {"noise_scale": jnp.asarray(0.5, dtype), "weight_scale": jnp.asarray(1.0, dtype)}
+        turned = bilinear_rows.turn(jnp.asarray(v), weight_mean=0.0, num_slots=6, **scales)
+        bits = jnp.asarray(u, dtype)
+        turned_x = jnp.asarray(x, dtype) @ turned.basis
+        gram = bits.T @ bits
+        start = bilinear_rows.turned_posterior(gram, bits.T @ turned_x, turned)
+
+        def visit(row, posterior):
+            empty = jnp.diagonal(gram) - bits[row] < 0.5
+            alone = jnp.where(empty, bits[row], 0)
+            posterior = bilinear_rows.remove_row(posterior, bits[row], alone, turned_x[row], turned)
+            posterior = bilinear_rows.reset_slots(posterior, empty, turned)
+            return bilinear_rows.add_row(posterior, bits[row], alone, turned_x[row], turned)
+
+        after = jax.lax.fori_loop(0, 120, lambda step, found: visit(step % 60, found), start)
+        return turned, start, after
+
+    turned, exact, kept = jax.jit(lambda: posteriors(jnp.float64))()
+    _, _, single = jax.jit(lambda: posteriors(jnp.float32))()
+    assert turned.strength.min() > 1e3
+    np.testing.assert_allclose(kept.spread, exact.spread, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(kept.mean, exact.mean, rtol=0, atol=1e-9)
+    order = np.sign(np.sum(exact.mean * single.mean, axis=0))  # eigenvectors have either sign
+    np.testing.assert_allclose(single.spread, exact.spread, rtol=0, atol=2e-5)
+    np.testing.assert_allclose(single.mean * order, exact.mean, rtol=0, atol=2e-3)
