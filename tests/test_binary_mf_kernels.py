@@ -160,7 +160,10 @@ def move(model, name):
             )
             return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
         function = {"bits": bilinear_explicit.draw_bits, "several": bilinear_explicit.draw_several}
-        return state._replace(u=function[name](key, side, **settings)), Info(overflow={})
+        odds_key, move_key = jax.random.split(key)
+        log_odds = bilinear_explicit.feature_log_odds(odds_key, state.u, settings["prior"])
+        u = function[name](move_key, side, log_odds, **settings)
+        return state._replace(u=u), Info(overflow={})
 
     return kernel
 

@@ -96,9 +96,11 @@ def explicit_sweep(
       u, weights, and () bool: whether more slots were needed.
     """
     settings = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
-    side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, **settings))
+    log_odds = feature_log_odds(jax.random.fold_in(key, 3), side.u, prior)
+    side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, log_odds, **settings))
     if several:
-        side = side._replace(u=draw_several(jax.random.fold_in(key, 1), side, **settings))
+        several_key = jax.random.fold_in(key, 1)
+        side = side._replace(u=draw_several(several_key, side, log_odds, **settings))
     if not grows:
         return side.u, side.weights, jnp.zeros((), bool)
     return draw_own(
@@ -110,16 +112,31 @@ def explicit_sweep(
     )
 
 
+def feature_log_odds(key: Key, u: Array, prior: FeaturePrior) -> Array:
+    """Log odds (K,) of the probabilities of the features, drawn given U (I, K)."""
+    dtype = jnp.result_type(float)
+    counts = jnp.sum(u, axis=0, dtype=dtype)
+    return draw_log_odds(key, prior, counts, jnp.asarray(u.shape[0], dtype))
+
+
 def draw_bits(
-    key: Key, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int = 0
+    key: Key,
+    side: Side,
+    log_odds: Array,
+    *,
+    prior: FeaturePrior,
+    cells: Cells,
+    num_fixed: int = 0,
 ) -> Array:
-    """U (I, K) with every bit drawn, each row in its own random order, no column left empty."""
+    """U (I, K) with every bit drawn, each row in its own random order, no column left empty.
+
+    `log_odds` (K,) are those of the probabilities of the features.
+    """
     u, _, _, x, observed = side
-    draws = _row_draws(jax.random.fold_in(key, 0), u, x.dtype)
-    odds_key = jax.random.fold_in(key, 1)
+    draws = _row_draws(key, u, x.dtype)
     if cells.likelihood == "gaussian":
         return draw_all_bits(
-            odds_key,
+            log_odds,
             draws,
             u,
             x,
@@ -129,7 +146,7 @@ def draw_bits(
             scales=Scales(noise=cells.noise_scale, feature=cells.noise_scale),
             num_fixed=num_fixed,
         )
-    return _draw_bits_by_cells(odds_key, draws, side, prior=prior, cells=cells, num_fixed=num_fixed)
+    return _draw_bits_by_cells(log_odds, draws, side, prior=prior, cells=cells, num_fixed=num_fixed)
 
 
 def _row_draws(key: Key, u: Array, dtype) -> RowDraws:
@@ -139,7 +156,13 @@ def _row_draws(key: Key, u: Array, dtype) -> RowDraws:
 
 
 def _draw_bits_by_cells(
-    key: Key, draws: RowDraws, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int
+    log_odds: Array,
+    draws: RowDraws,
+    side: Side,
+    *,
+    prior: FeaturePrior,
+    cells: Cells,
+    num_fixed: int,
 ) -> Array:
     """The bits where the likelihood is a sum over cells: O(I J) a visit, K visits."""
     u, _, _, x, observed = side
@@ -147,7 +170,6 @@ def _draw_bits_by_cells(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    log_odds = draw_log_odds(key, prior, counts, num_rows)
     threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     eta = u.astype(x.dtype) @ basis
@@ -179,7 +201,13 @@ def _draw_bits_by_cells(
 
 
 def draw_several(
-    key: Key, side: Side, *, prior: FeaturePrior, cells: Cells, num_fixed: int = 0
+    key: Key,
+    side: Side,
+    log_odds: Array,
+    *,
+    prior: FeaturePrior,
+    cells: Cells,
+    num_fixed: int = 0,
 ) -> Array:
     """U (I, K) after a proposal to every row to change several of its bits together.
 
@@ -191,8 +219,7 @@ def draw_several(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    log_odds = draw_log_odds(jax.random.fold_in(key, 0), prior, counts, num_rows)
-    draws = _row_draws(jax.random.fold_in(key, 1), u, x.dtype)
+    draws = _row_draws(key, u, x.dtype)
     share = _MEAN_SEVERAL / jnp.maximum(jnp.sum(movable, dtype=x.dtype), 1)
     chosen = movable & (draws.order < share)
     proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)

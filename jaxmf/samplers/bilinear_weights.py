@@ -3,7 +3,8 @@
 - Gaussian cells, nothing missing: the eigendecompositions of `likelihoods/bilinear.py`.
 - Gaussian with missing cells, logistic, diagonal W: the normal law of the weights given normal
   terms exp(linear eta - precision eta^2 / 2) of the observed cells, from the matrix A'OmegaA over
-  pairs of features; Omega destroys the Kronecker form. For the logistic law the precisions are
+  pairs of features; Omega destroys the Kronecker form. Where the pairs are many, the rows of W are
+  drawn one at a time. For the logistic law the precisions are
   Polya-Gamma variables (Polson, Scott & Windle 2013).
 - Poisson: every count is split among the base rate and the pairs (k, l) by a multinomial draw; then
   W_kl ~ Gamma(shape + counts of the pair, rate + observed cells of the pair).
@@ -24,6 +25,7 @@ from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
 _ROWS_A_PIECE = 2048
+MOST_PAIRS = 400  # beyond so many pairs of features the rows of W are drawn one at a time
 
 
 def draw_weights(
@@ -70,8 +72,12 @@ def draw_weights(
         )
     else:
         terms = normal_terms(jax.random.fold_in(key, 0), u, v, weights, x, observed, cells=cells)
-        law = weight_law(u, v, terms, weight_prior=weight_prior)
-        drawn = sample_weights(jax.random.fold_in(key, 1), law)
+        weights_key = jax.random.fold_in(key, 1)
+        if weights.size > MOST_PAIRS and not weight_prior.diagonal:
+            drawn = _draw_by_rows(weights_key, u, v, weights, terms, weight_prior)
+        else:
+            law = weight_law(u, v, terms, weight_prior=weight_prior)
+            drawn = sample_weights(weights_key, law)
     return jnp.where(there, drawn, 0)
 
 
@@ -163,6 +169,35 @@ def sample_weights(key: Key, law: WeightLaw) -> Array:
     if law.factor.shape[0] < law.mean.size:  # diagonal
         return law.mean + jnp.diag(solve(law.factor, jnp.diagonal(noise), lower=True, trans=1))
     return law.mean + solve(law.factor, noise.ravel(), lower=True, trans=1).reshape(noise.shape)
+
+
+def _draw_by_rows(
+    key: Key, u: Array, v: Array, weights: Array, terms: NormalTerms, weight_prior: WeightPrior
+) -> Array:
+    """The rows of W one after another, in a fresh random order: O(I J K + K (J L^2 + L^3))."""
+    dtype = terms.linear.dtype
+    u_float, v_float = u.astype(dtype), v.astype(dtype)
+    num_slots, num_columns = weights.shape
+    phi = weight_prior.scale**-2
+    noise = normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
+    order = jnp.argsort(jax.random.uniform(jax.random.fold_in(key, 1), (num_slots,), dtype))
+    seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
+
+    def visit(place, carry):
+        weights, residual = carry
+        k = order[place]
+        gram = (v_float * seen[k][:, None]).T @ v_float + phi * jnp.eye(num_columns, dtype=dtype)
+        factor = jnp.linalg.cholesky(gram)
+        own = v_float @ weights[k]
+        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + phi * weight_prior.mean
+        mean = cho_solve((factor, True), pull)
+        half = jax.scipy.linalg.solve_triangular(factor, noise[k], lower=True, trans=1)
+        new = mean + half
+        change = u_float[:, k, None] * (v_float @ (new - weights[k]))
+        return weights.at[k].set(new), residual - terms.precision * change
+
+    residual = terms.linear - terms.precision * (u_float @ weights @ v_float.T)
+    return jax.lax.fori_loop(0, num_slots, visit, (weights, residual))[0]
 
 
 def _draw_positive(

@@ -42,8 +42,12 @@ def parallel_sweep(
     draws = jax.vmap(
         lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
     )(jnp.arange(num_rows))
+    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    log_odds = draw_log_odds(
+        jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)
+    )
     z = draw_all_bits(
-        jax.random.fold_in(key, 2),
+        log_odds,
         draws,
         z,
         x,
@@ -72,13 +76,15 @@ def draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array)
     """Log odds (K,) of the probabilities of the features, given their columns."""
     first, second = prior.probability_parameters(counts, num_rows)
 
-    def one(slot, a, b):
-        slot_key = jax.random.fold_in(key, slot)
-        return jax.random.loggamma(jax.random.fold_in(slot_key, 0), a) - jax.random.loggamma(
-            jax.random.fold_in(slot_key, 1), b
+    def one(slot, shapes):
+        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
+            jax.random.fold_in(key, slot), jnp.arange(2)
         )
+        return jax.vmap(jax.random.loggamma)(keys, shapes)
 
-    return jax.vmap(one)(jnp.arange(counts.shape[0]), first, second).astype(counts.dtype)
+    # both in one call: a Gamma draw takes a second to compile
+    drawn = jax.vmap(one)(jnp.arange(counts.shape[0]), jnp.stack([first, second], axis=1))
+    return (drawn[:, 0] - drawn[:, 1]).astype(counts.dtype)
 
 
 def _slopes(z: Array, x: Array, observed: Array | None, y: Array) -> tuple[Array, Array]:
@@ -91,7 +97,7 @@ def _slopes(z: Array, x: Array, observed: Array | None, y: Array) -> tuple[Array
 
 
 def draw_all_bits(
-    key: Key,
+    log_odds: Array,
     draws: RowDraws,
     z: Array,
     x: Array,
@@ -102,11 +108,13 @@ def draw_all_bits(
     scales: Scales,
     num_fixed: int,
 ) -> Array:
-    """The bits of all rows given Y, each row in its own order, no column left empty."""
+    """The bits of all rows given Y, each row in its own order, no column left empty.
+
+    `log_odds` (K,) are those of the probabilities of the features, from `draw_log_odds`.
+    """
     num_rows = jnp.asarray(z.shape[0], x.dtype)
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    log_odds = draw_log_odds(key, prior, counts, num_rows)
     slope, curvature = _slopes(z, x, observed, y)
     threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)

@@ -324,7 +324,8 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     spread = jnp.where(spread > 0, spread, 1)
     guesses = {}
     if model.likelihood == "gaussian":
-        guesses = {"noise_scale": spread / 2, "weight_scale": spread}
+        # features that fit noise would fill the slots in the first steps
+        guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
     for name in HYPERPARAMETERS:
         prior = getattr(model, name)
