@@ -174,11 +174,6 @@ def test_the_likelihood_with_activity_summed_out():
     )
 
 
-def test_the_whole_step_quickly():
-    """Sweep and moves with missing cells, at a standard error that seconds allow."""
-    check_case(MISSING, "step", num_steps=25, max_standard_error=0.01)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "kind", "num_steps", "standard_error"),

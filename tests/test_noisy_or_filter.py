@@ -153,12 +153,13 @@ def check(
 # --- both proposals, with and without the rest --------------------------------------------------
 
 
+@pytest.mark.slow
 def test_prior_proposal():
     check(missing=True)
 
 
 def test_informed_proposal():
-    check(proposal="informed", num_particles=40)
+    check(proposal="informed", num_particles=40, missing=True)
 
 
 @pytest.mark.slow
