@@ -133,7 +133,10 @@ def test_both_sides_in_turn():
         (PROCESSES, {"columns": False}),
         (PROCESSES._replace(num_fixed=0), {"rows": False}),
         (PROCESSES._replace(missing=False), {"num_proposals": 3}),
-        (Setup(row_prior=IndianBuffet(0.3), capacity=7), {"columns": False, "whole_rows": True}),
+        (
+            Setup(row_prior=IndianBuffet(0.3), missing=False, capacity=7),
+            {"columns": False, "whole_rows": True},
+        ),
     ],
     ids=["rows", "columns", "both, proposals", "whole rows"],
 )
@@ -155,7 +158,7 @@ def test_the_prior_comes_back_with_the_likelihood_off():
         statistics=setup.statistics,
         key=jax.random.key(33),
         compiler_options=FAST_COMPILE,
-        num_steps=5,
+        num_steps=3,
     )
 
 
@@ -178,7 +181,7 @@ def test_forgetting_own_features_is_caught(monkeypatch):
 
     monkeypatch.setattr(collapsed, "draw_row", twin)
     setup = Setup(row_prior=IndianBuffet(1.0), missing=False, noise_scale=0.3, capacity=16)
-    must_fail(setup, 34, columns=False, num_steps=20)
+    must_fail(setup, 34, columns=False, num_steps=20, num_replicates=1_024)
 
 
 @pytest.mark.slow
