@@ -206,7 +206,7 @@ def test_the_update_of_hyperparameters_alone(collapsed):
 @pytest.mark.slow
 def test_splits_and_merges_alone():
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
-    numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2}}
+    numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
     model = make("gaussian", numbers=numbers, **KNOWN)
     kernel = partial(sampling.split_or_merge, model, num_proposals=2)
     Setup(model, collapsed=True).check(kernel)

@@ -104,7 +104,6 @@ def test_bad_data_is_refused_in_words(model, x, words):
         (mf.BinaryMF(likelihood="logistic"), {"anneal": True}, ("anneal", "collapsed")),
         (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
-        (mf.BinaryMF(weight_mean=1.0), {"split_merge": 1}, ("split_merge", "weight_mean=0")),
         (mf.BinaryMF(), {"split_merge": 1, "weights": "explicit"}, ("split_merge", "collapsed")),
     ],
 )

@@ -159,11 +159,11 @@ def weights_option(model: Any, weights: Any) -> str:
     return weights
 
 
-def split_merge_option(model: Any, number: Any, weights: str) -> None:
+def split_merge_option(number: Any, weights: str) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
-      ValueError: not a number of proposals, or a model or way of sampling without them.
+      ValueError: not a number of proposals, or a way of sampling without them.
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(
@@ -171,8 +171,6 @@ def split_merge_option(model: Any, number: Any, weights: str) -> None:
         )
     if number and weights == "explicit":
         raise ValueError("split_merge needs weights='collapsed'")
-    if number and not hyper.is_placeholder(model.weight_mean) and float(model.weight_mean) != 0:
-        raise ValueError(f"split_merge needs weight_mean=0, got {float(model.weight_mean):g}")
 
 
 def data(model: Any, data: Any, name: str) -> None:

@@ -366,7 +366,7 @@ class BinaryMF:
             "collapsed" only.
           several: also propose several features of a row at once.
           split_merge: proposals to split a feature or merge two, on either side and after every
-            sweep; with "collapsed" and weight_mean=0 only. See `samplers/split_merge.py`.
+            sweep; with "collapsed" only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
@@ -380,7 +380,7 @@ class BinaryMF:
         chosen = checks.weights_option(self, weights)
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
-        checks.split_merge_option(self, split_merge, chosen)
+        checks.split_merge_option(split_merge, chosen)
         plan = sampling.SamplerPlan(
             row_slots=self.num_slots(capacity, "rows"),
             column_slots=self.num_slots(capacity, "columns"),

@@ -16,14 +16,14 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.likelihoods import bilinear, bilinear_rows
+from jaxmf.likelihoods import bilinear
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import bilinear_weights, split_merge
 from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear_explicit import Side, explicit_sweep
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
-from jaxmf.samplers.split_merge_gaussian import GaussianColumns
+from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -143,6 +143,7 @@ def split_or_merge(
     """Kernel: some proposals to split or merge features of rows, then of columns, W summed out."""
     x = _complete(state, data)
     u, rows_overflow = _split_or_merge(
+        model,
         jax.random.fold_in(key, 0),
         state.u,
         state.v,
@@ -153,6 +154,7 @@ def split_or_merge(
         num_fixed=model.num_fixed_rows(),
     )
     v, columns_overflow = _split_or_merge(
+        model,
         jax.random.fold_in(key, 1),
         state.v,
         u,
@@ -167,6 +169,7 @@ def split_or_merge(
 
 
 def _split_or_merge(
+    model: BinaryMF,
     key: Key,
     u: Array,
     v: Array,
@@ -178,17 +181,13 @@ def _split_or_merge(
     num_fixed: int,
 ) -> tuple[Array, Array]:
     """Of the columns of U given V: X turns into independent columns, a group each."""
-    turned = bilinear_rows.turn(
+    likelihood = bilinear_columns(
         v,
+        x,
         noise_scale=state.noise_scale,
         weight_scale=state.weight_scale,
-        weight_mean=0.0,
+        weight_mean=model.weight_mean,
         num_slots=u.shape[1],
-    )
-    likelihood = GaussianColumns(
-        x=(x @ turned.basis)[:, :, None],
-        gain=turned.strength,
-        noise_variance=state.noise_scale**2,
     )
     u, overflow, _ = split_merge.split_merge(
         key,
