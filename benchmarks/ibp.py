@@ -332,5 +332,6 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "ibp/run-loop": run_loop,
     "ibp/demo/first-result": first_result,
     "ibp/section-4-2": section_4_2.quality,
+    "ibp/split-merge": section_4_2.split_merge,
 }
 QUICK = ("ibp/gibbs/sweep", "ibp/filter/particles", "ibp/run-loop")
