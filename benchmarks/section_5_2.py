@@ -31,7 +31,12 @@ NUM_SETS = 10
 FIGURE_4 = (500, 10_000)
 WARM_UP, DRAWS = 300, 100
 NATS = 12.0
-NUM_MOVES = {"Gibbs": 0, "Gibbs with moves": 6}
+KINDS = {
+    "Gibbs": {"num_moves": 0, "anneal": False},
+    "Gibbs with moves": {"num_moves": 6, "anneal": False},
+    "annealed Gibbs": {"num_moves": 0, "anneal": True},
+    "annealed Gibbs with moves": {"num_moves": 6, "anneal": True},
+}
 
 
 def causes(seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -62,17 +67,17 @@ def filter_point(data: Any, z: np.ndarray, size: int, seed: int, proposal: str) 
     return cloud["seconds"], error(diagnostics.shared_features(cloud["z"], cloud["weights"]), z)
 
 
-def run_chain(data: Any, num_draws: int, seed: int, num_moves: int, **options: Any) -> Any:
+def run_chain(data: Any, num_draws: int, seed: int, kind: str, **options: Any) -> Any:
     """A chain started without causes."""
-    sampler = MODEL.sampler(num_moves=num_moves, capacity=16)
+    sampler = MODEL.sampler(capacity=16, **KINDS[kind])
     return engine.run(sampler, data, seed=seed, num_samples=num_draws, progress=False, **options)
 
 
 def gibbs_points(
-    data: Any, z: np.ndarray, sizes: Sequence[int], seed: int, num_moves: int
+    data: Any, z: np.ndarray, sizes: Sequence[int], seed: int, kind: str
 ) -> list[tuple[float, float]]:
     """Seconds and error after so many sweeps, the first 10 % left out; one chain for all."""
-    run = run_chain(data, max(sizes), seed, num_moves)
+    run = run_chain(data, max(sizes), seed, kind)
     draws = run.draws["z"][0]
     return [
         (run.seconds * size / max(sizes), chain_error(draws[size // 10 : size], z))
@@ -126,8 +131,9 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
     for _, proposal, numbers in filters:  # compile first
         for size in numbers:
             run_filter(data, size, 0, proposal)
-    for num_moves in NUM_MOVES.values():
-        gibbs_points(data, z, (1,), 0, num_moves)
+    plain = ("Gibbs", "Gibbs with moves")  # annealing is a matter of the warm-up, see `modes`
+    for kind in plain:
+        gibbs_points(data, z, (1,), 0, kind)
     say("Figure 5: compiled")
     for seed in range(num_sets):
         data, z, _ = causes(seed)
@@ -135,8 +141,8 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
             for size in numbers:
                 point = filter_point(data, z, size, seed, proposal)
                 found.setdefault((name, size), []).append(point)
-        for name, num_moves in NUM_MOVES.items():
-            points = gibbs_points(data, z, sizes, seed, num_moves)
+        for name in plain:
+            points = gibbs_points(data, z, sizes, seed, name)
             for size, point in zip(sizes, points, strict=True):
                 found.setdefault((name, size), []).append(point)
         say(f"Figure 5: data set {seed + 1} of {num_sets}")
@@ -152,13 +158,13 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
 
 
 def modes(num_sets: int, num_chains: int) -> dict[str, Any]:
-    """How far below a chain from the truth chains end, and their errors, without and with moves."""
-    found: dict[str, Any] = {name: {"seconds": [], "errors": [], "below": []} for name in NUM_MOVES}
+    """How far below a chain from the truth chains end, and their errors, by kind of sampler."""
+    found: dict[str, Any] = {name: {"seconds": [], "errors": [], "below": []} for name in KINDS}
     for seed in range(num_sets):
         data, z, y = causes(seed)
         level = from_truth(data, z, y, seed)
-        for name, num_moves in NUM_MOVES.items():
-            run = run_chain(data, DRAWS, seed, num_moves, num_warmup=WARM_UP, num_chains=num_chains)
+        for name in KINDS:
+            run = run_chain(data, DRAWS, seed, name, num_warmup=WARM_UP, num_chains=num_chains)
             found[name]["seconds"].append(run.seconds / num_chains)
             for chain in range(num_chains):
                 found[name]["errors"].append(chain_error(run.draws["z"][chain], z))
