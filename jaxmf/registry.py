@@ -83,12 +83,15 @@ def _noisy_or_example() -> tuple[Any, Any]:
 def _binary_mf_example() -> tuple[Any, Any]:
     import numpy as np
 
+    from jaxmf.priors.features import IndianBuffet
+
     generator = np.random.default_rng(1)
     rows, columns = generator.random((12, 2)) < 0.5, generator.random((6, 2)) < 0.5
     weights = generator.normal(size=(2, 2))
     values = rows @ weights @ columns.T + 0.3 * generator.normal(size=(12, 6))
     values[[1, 4, 7], [0, 2, 4]] = np.nan
-    model = BinaryMF(row_prior=1.0, column_prior=1.0, noise_scale=0.3, weight_scale=1.0)
+    prior = IndianBuffet(1.0)
+    model = BinaryMF(row_prior=prior, column_prior=prior, noise_scale=0.3, weight_scale=1.0)
     return model, Dense.from_array(values)
 
 

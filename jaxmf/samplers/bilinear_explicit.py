@@ -15,7 +15,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1 to 3.3; Gaussian f
 from the exact sum over their number, in place of equation 8.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -95,7 +95,7 @@ def explicit_sweep(
     Returns:
       u, weights, and () bool: whether more slots were needed.
     """
-    settings = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
+    settings: dict[str, Any] = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
     log_odds = feature_log_odds(jax.random.fold_in(key, 3), side.u, prior)
     side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, log_odds, **settings))
     if several:
@@ -373,22 +373,25 @@ def _draw_own_exactly(
     shared = u & ~free
     fit = _own_fit(side, shared)
     by_row = None if side.observed is None else 0
-    axes = _OwnFit(cross=0, values=by_row, vectors=by_row, squares=0, num_observed=0)
+    axes: Any = (0, by_row, by_row, 0, 0)
     mean = jnp.where(column_exists, weight_prior.mean, 0).astype(dtype)
     draws = _row_draws(jax.random.fold_in(key, 0), u, dtype)
     scales = Scales(noise=cells.noise_scale, feature=weight_prior.scale)
     log_weights, cut_off = jax.vmap(
         lambda fit: _own_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
-        in_axes=(axes,),
+        in_axes=(_OwnFit(*axes),),
     )(fit)
     number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
     bits, claim = _hand_out(~free, number)
 
-    row_normals = normals(jax.random.fold_in(key, 1), *fit.cross.shape, dtype)
-    sums = jax.vmap(lambda *row: _draw_sum(*row, mean, scales), in_axes=(axes, 0, 0))(
-        fit, number.astype(dtype), row_normals
+    row_normals = normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
+    sums = jax.vmap(
+        lambda fit, count, normal: _draw_sum(fit, count, normal, mean, scales),
+        in_axes=(_OwnFit(*axes), 0, 0),
+    )(fit, number.astype(dtype), row_normals)
+    slot_normals = weight_prior.scale * normals(
+        jax.random.fold_in(key, 2), u.shape[1], weights.shape[1], dtype
     )
-    slot_normals = weight_prior.scale * normals(jax.random.fold_in(key, 2), *weights.shape, dtype)
     bits_float = bits.astype(dtype)
     share = (sums - bits_float @ slot_normals) / jnp.maximum(number, 1)[:, None]
     drawn = slot_normals + bits_float.T @ share

@@ -267,8 +267,8 @@ def _split_counts(
         drawn = jax.vmap(_binomial)(keys, left, jnp.clip(share, 0, 1))
         return left - drawn, counts.at[:, place].set(drawn.sum(1))
 
-    start = (totals, jnp.zeros_like(weights))
-    return jax.lax.fori_loop(0, v.shape[1], split_columns, start)[1]
+    nothing = jnp.zeros_like(weights)
+    return jax.lax.fori_loop(0, v.shape[1], split_columns, (totals, nothing))[1]
 
 
 def _binomial(key: Key, number: Array, share: Array) -> Array:

@@ -87,16 +87,16 @@ def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
         squares = (v @ law.column_vectors) ** 2
         variance = draw["noise_scale"] ** 2 * law.row_vectors**2 @ spread @ squares.T
         return law.mean @ v.T, jnp.sqrt(variance)
-    law = _observed_law(model, draw, data)
-    num_rows, num_columns = law.mean.shape
-    identity = jnp.eye(law.factor.shape[0], dtype=v.dtype)
-    covariance = jax.scipy.linalg.cho_solve((law.factor, True), identity)
+    mean, factor = _observed_law(model, draw, data)
+    num_rows, num_columns = mean.shape
+    identity = jnp.eye(factor.shape[0], dtype=v.dtype)
+    covariance = jax.scipy.linalg.cho_solve((factor, True), identity)
     if model.diagonal:
-        return law.mean @ v.T, jnp.sqrt(jnp.diagonal(covariance)[:, None]) * v.T
+        return mean @ v.T, jnp.sqrt(jnp.diagonal(covariance)[:, None]) * v.T
     blocks = covariance.reshape(num_rows, num_columns, num_rows, num_columns)
     own = jnp.diagonal(blocks, axis1=0, axis2=2)  # (L, L, K)
     variance = jnp.einsum("jl,lmk,jm->kj", v, own, v)
-    return law.mean @ v.T, jnp.sqrt(jnp.maximum(variance, 0))
+    return mean @ v.T, jnp.sqrt(jnp.maximum(variance, 0))
 
 
 def cell_moments(
@@ -130,8 +130,7 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
     if _is_whole(model, data):
         law = _eigen_law(model, draw, data)
         return bilinear.sample_weights(key, law, draw["noise_scale"])
-    law = _observed_law(model, draw, data)
-    drawn = bilinear_weights.sample_weights(key, law)
+    drawn = bilinear_weights.sample_weights(key, _observed_law(model, draw, data))
     return jnp.diag(jnp.diagonal(drawn)) if model.diagonal else drawn
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -337,7 +337,7 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     state = model.draw_from_prior(
         jax.random.fold_in(key, 0),
         State(u=empty, v=empty, weights=None, x=None, **numbers),
-        values.shape,
+        (values.shape[0], values.shape[1]),
         (plan.row_slots, plan.column_slots),
     )
     if not plan.collapsed:
@@ -360,7 +360,7 @@ def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
-    options = {
+    options: dict[str, Any] = {
         "several": plan.several,
         "scale_factor": annealed_factor(progress) if plan.anneal else 1.0,
     }
