@@ -198,6 +198,7 @@ def test_the_law_of_the_weights_is_the_same_both_ways():
             np.testing.assert_allclose(left, right, rtol=2e-4, atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:data. 1 columns have no observed cell")
 def test_new_rows_have_the_features_of_their_like():
     """Rows made of one feature or none, much signal: the features of new ones are certain."""
     rng = np.random.default_rng(0)
