@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 
 import jaxmf as mf
 from benchmarks.harness import Row, in_turn, row, seconds
@@ -17,6 +19,7 @@ from jaxmf.engine.executables import num_bytes
 
 NUM_FEATURES = 16
 LAYOUTS = ("collapsed", "explicit")
+KINDS = {"complete": 0.0, "missing": 0.3}
 FINITE = mf.BetaBernoulli(8.0, 1.0, NUM_FEATURES)
 MODEL = mf.BinaryMF(row_prior=FINITE, column_prior=FINITE, noise_scale=0.5, weight_scale=1.0)
 
@@ -44,33 +47,38 @@ def steps(algorithm: Any, key: Any, state: Any, data: Any, *, num_steps: int) ->
     return jax.lax.fori_loop(0, num_steps, step, state)
 
 
-def compiled(
-    weights: str, num_rows: int, *, num_steps: int = 1, share_missing: float = 0.0
-) -> tuple[Callable[[], Any], Any, int, float]:
-    """A run of so many steps from the true U and V, its program, bytes of data, seconds to make."""
+def started(weights: str, num_rows: int, *, share_missing: float = 0.0) -> tuple[Any, Any, Any]:
+    """Sampler, state at the true U and V, data."""
     u, v, data = made(num_rows, share_missing=share_missing)
     algorithm = MODEL.sampler(weights=weights)
     state = jax.jit(algorithm.init)(jax.random.key(0), data)
-    state = state._replace(u=jnp.asarray(u), v=jnp.asarray(v))
-    began = time.perf_counter()
+    return algorithm, state._replace(u=jnp.asarray(u), v=jnp.asarray(v)), data
+
+
+def program_of(
+    weights: str, num_rows: int, *, num_steps: int = 1, share_missing: float = 0.0
+) -> tuple[Callable[[], Any], Any, Any]:
+    """A run of so many steps, its program, and the data."""
+    algorithm, state, data = started(weights, num_rows, share_missing=share_missing)
     arguments = (algorithm, jax.random.key(1), state, data)
     program = steps.lower(*arguments, num_steps=num_steps).compile()
-    took = time.perf_counter() - began
-    return partial(program, *arguments), program, num_bytes(data), took
+    return partial(program, *arguments), program, data
 
 
 def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
     """Time of a cell in a step over ever more cells; ratio to the time at the smallest size."""
     sizes = [100, 316] if quick else [100, 316, 1_000, 3_162]
-    if share_missing:
-        sizes = sizes[:-1] if not quick else sizes
+    if share_missing and not quick:
+        sizes = sizes[:-1]
     name = "missing" if share_missing else "complete"
     rows = []
     for weights in LAYOUTS:
         measures = []
         for num_rows in sizes:
             num_steps = max(1, 100_000 // num_rows**2)
-            run, *_ = compiled(weights, num_rows, num_steps=num_steps, share_missing=share_missing)
+            run, *_ = program_of(
+                weights, num_rows, num_steps=num_steps, share_missing=share_missing
+            )
             run()
             cells = num_rows**2 * (1 - share_missing) * num_steps
             measures.append(lambda run=run, cells=cells: seconds(run) / cells)
@@ -92,32 +100,43 @@ def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
 
 
 def memory(quick: bool) -> list[Row]:
-    """Bytes a cell beyond the data, as the compiled step plans them, and seconds to compile it."""
+    """Bytes a cell beyond the data, as the compiled step plans them."""
     num_rows = 316 if quick else 1_000
     rows = []
-    for weights in LAYOUTS:
-        for share_missing, name in ((0.0, "complete"), (0.3, "missing")):
-            _, program, held, took = compiled(weights, num_rows, share_missing=share_missing)
-            sizes = program.memory_analysis()
-            # without donation the new state is a second copy of the old
-            planned = (
-                sizes.argument_size_in_bytes
-                + sizes.output_size_in_bytes
-                + sizes.temp_size_in_bytes
-                - sizes.alias_size_in_bytes
-            )
-            case = f"{weights}/{name}/n{num_rows**2}"
-            per_cell = (planned - held) / num_rows**2
-            rows.append(row(f"binary_mf/memory/{case}", "memory", "bytes a cell", per_cell))
-            rows.append(
-                row(
-                    f"binary_mf/compile/{case}",
-                    "compile",
-                    "s",
-                    took,
-                    note="tracing and compilation of one step; less where the cache has it",
-                )
-            )
+    for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
+        _, program, data = program_of(weights, num_rows, share_missing=share_missing)
+        sizes = program.memory_analysis()
+        # without donation the new state is a second copy of the old
+        planned = (
+            sizes.argument_size_in_bytes
+            + sizes.output_size_in_bytes
+            + sizes.temp_size_in_bytes
+            - sizes.alias_size_in_bytes
+        )
+        per_cell = (planned - num_bytes(data)) / num_rows**2
+        case = f"binary_mf/memory/{weights}/{kind}/n{num_rows**2}"
+        rows.append(row(case, "memory", "bytes a cell", per_cell))
+    return rows
+
+
+def compile_time(quick: bool) -> list[Row]:
+    """Seconds to lower and compile one step, nothing cached."""
+    del quick
+    rows = []
+    cache = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # else JAX goes by what it found at the first compilation
+    try:
+        for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
+            # a shape that no other case has
+            algorithm, state, data = started(weights, 53, share_missing=share_missing)
+            began = time.perf_counter()
+            steps.lower(algorithm, jax.random.key(1), state, data, num_steps=1).compile()
+            took = time.perf_counter() - began
+            rows.append(row(f"binary_mf/compile/{weights}/{kind}", "compile", "s", took))
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cache)
+        compilation_cache.reset_cache()
     return rows
 
 
@@ -125,5 +144,6 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "binary_mf/step/complete": cells_flat,
     "binary_mf/step/missing": partial(cells_flat, share_missing=0.3),
     "binary_mf/memory": memory,
+    "binary_mf/compile": compile_time,
 }
-QUICK = ("binary_mf/step/complete", "binary_mf/memory")
+QUICK = ("binary_mf/step/complete", "binary_mf/memory", "binary_mf/compile")

@@ -138,7 +138,11 @@ PROCESS = Case(num_features=None, alpha=0.1, missing=True, weight_mean=0.5, capa
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "num_steps"),
-    [(Case(num_proposals=2), 400), (Case(missing=True, weight_mean=0.5), 400), (PROCESS, 240)],
+    [
+        (Case(alpha=0.5, num_proposals=2), 300),
+        (Case(alpha=0.5, missing=True, weight_mean=0.5), 300),
+        (PROCESS, 250),
+    ],
     ids=["finite, proposals", "finite, missing", "process, missing"],
 )
 def test_sweeps(case, num_steps):
