@@ -8,6 +8,7 @@ with the diagonal, as in section 4.2.
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 
 import numpy as np
 from jax.tree_util import Partial
+from scipy.special import betaln
 
 import jaxmf as mf
 from benchmarks import harness
@@ -30,7 +32,7 @@ INFORMED_SIZES = (10, 100, 1000)
 NUM_SETS = 10
 FIGURE_4 = (500, 10_000)
 WARM_UP, DRAWS = 300, 100
-NATS = 12.0
+NATS = 6.0
 KINDS = {
     "Gibbs": {"num_moves": 0, "anneal": False},
     "Gibbs with moves": {"num_moves": 6, "anneal": False},
@@ -91,13 +93,35 @@ def chain_error(draws: np.ndarray, z: np.ndarray) -> float:
 
 
 def from_truth(data: Any, z: np.ndarray, y: np.ndarray, seed: int) -> float:
-    """Mean log joint of a chain started at the true Z and Y."""
+    """log p(X, Z) of the last Z of a chain started at the true Z and Y."""
     sampler = MODEL.sampler(capacity=16)
     start = np.zeros((len(z), 16), bool), np.zeros((16, y.shape[1]), bool)
     start[0][:, : z.shape[1]], start[1][: len(y)] = z, y
     sampler = sampler._replace(init=Partial(_start_at, sampler.init, *start))
-    run = engine.run(sampler, data, seed=seed, num_warmup=DRAWS, num_samples=DRAWS, progress=False)
-    return float(run.draws["log_joint"].mean())
+    run = engine.run(sampler, data, seed=seed, num_samples=DRAWS, progress=False)
+    return log_collapsed(run.draws["z"][0, -1], data)
+
+
+def log_collapsed(z: np.ndarray, data: Any) -> float:
+    """log p(X, Z) of complete data with Y summed out exactly, at cost 2^N; Z labelled.
+
+    Modes are compared by it: the joint density with Y in it favours few causes, whatever their Y.
+    """
+    z = z[:, z.any(axis=0)]
+    counts, num_rows = z.sum(axis=0), len(z)
+    total = len(counts) * np.log(MODEL.alpha)
+    total += betaln(counts, num_rows - counts + MODEL.concentration).sum()
+    patterns, number = np.unique(np.asarray(data.values).T, axis=0, return_counts=True)
+    for x, times in zip(patterns, number, strict=True):
+        chance = 0.0
+        ones = np.flatnonzero(x)
+        for some in itertools.product([False, True], repeat=len(ones)):
+            rows = np.concatenate([np.flatnonzero(x == 0), ones[list(some)]]).astype(int)
+            fail = (1 - MODEL.efficacy) ** z[rows].sum(axis=0)
+            p = MODEL.cause_probability
+            chance += (-1) ** sum(some) * (1 - MODEL.leak) ** len(rows) * (1 - p + p * fail).prod()
+        total += times * np.log(chance)
+    return float(total)
 
 
 def _start_at(init: Any, z: Any, y: Any, key: Any, data: Any) -> Any:
@@ -168,8 +192,8 @@ def modes(num_sets: int, num_chains: int) -> dict[str, Any]:
             found[name]["seconds"].append(run.seconds / num_chains)
             for chain in range(num_chains):
                 found[name]["errors"].append(chain_error(run.draws["z"][chain], z))
-                ends = run.draws["log_joint"][chain].mean()
-                found[name]["below"].append(float(level - ends))
+                ends = log_collapsed(run.draws["z"][chain, -1], data)
+                found[name]["below"].append(level - ends)
     return found
 
 
@@ -181,8 +205,8 @@ def quality(quick: bool) -> list[Row]:
         case = f"noisy-or/section-5-2/{name.lower().replace(' ', '-')}"
         wrong = np.asarray(figures["below"]) > NATS
         note = (
-            f"{wrong.sum()} of {wrong.size} chains end more than {NATS:g} nats below a chain from "
-            f"the truth, after {WARM_UP} + {DRAWS} sweeps from no causes"
+            f"{wrong.sum()} of {wrong.size} chains end more than {NATS:g} nats of log p(X, Z), Y "
+            f"summed out, below a chain from the truth; {WARM_UP} + {DRAWS} sweeps from no causes"
         )
         rows.append(row(f"{case}/wrong-mode", "quality", "share", float(wrong.mean()), note=note))
         rows.append(
