@@ -403,10 +403,13 @@ def prior_statistics(z, data):
     }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("prior", "num_scans"),
-    [(IndianBuffet(1.5, 1.0), 0), (IndianBuffet(1.0, 2.5), 2), (BetaBernoulli(1.5, 1.4, 5), 1)],
+    [
+        pytest.param(IndianBuffet(1.5, 1.0), 0, marks=pytest.mark.exhaustive),
+        pytest.param(IndianBuffet(1.0, 2.5), 2, marks=pytest.mark.slow),
+        pytest.param(BetaBernoulli(1.5, 1.4, 5), 1, marks=pytest.mark.slow),
+    ],
     ids=["process", "two-parameter process, with scans", "finite"],
 )
 def test_the_prior_comes_back_with_the_likelihood_off(prior, num_scans):
@@ -461,7 +464,7 @@ def test_the_move_alone(settings):
     Setup(model, True, 26).check(alone(model), key=jax.random.key(32), num_steps=4)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_the_move_with_the_sweep():
     model = LinearGaussianIBP(**FIXED, bias=True)
     Setup(model).check(after_a_sweep(model), key=jax.random.key(33))
@@ -477,8 +480,13 @@ def test_the_whole_step_with_the_move():
     )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("twin", ["no q", "no picks"])
+@pytest.mark.parametrize(
+    "twin",
+    [
+        pytest.param("no q", marks=pytest.mark.slow),
+        pytest.param("no picks", marks=pytest.mark.exhaustive),
+    ],
+)
 def test_a_forgotten_factor_is_caught(twin, monkeypatch):
     if twin == "no picks":
         monkeypatch.setattr(moves, "log_pick_probability", lambda total: 0.0 * total)
@@ -499,11 +507,13 @@ def test_a_forgotten_factor_is_caught(twin, monkeypatch):
     print(caught.value)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "kernel", "num_steps"),
-    [(PROCESS, alone, 100), (PROCESS, after_a_sweep, 130), (FINITE, after_a_sweep, 260)],
-    ids=["process, alone", "process, with the sweep", "finite, with the sweep"],
+    [
+        pytest.param(PROCESS, alone, 100, marks=pytest.mark.exhaustive, id="process, alone"),
+        pytest.param(PROCESS, after_a_sweep, 130, marks=pytest.mark.slow, id="process"),
+        pytest.param(FINITE, after_a_sweep, 260, marks=pytest.mark.exhaustive, id="finite"),
+    ],
 )
 def test_many_chains_against_enumeration(case, kernel, num_steps):
     posterior = case.posterior()

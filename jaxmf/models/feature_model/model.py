@@ -70,7 +70,8 @@ class FeatureModel:
             number a cell; missing cells need the latter. A JAX function. Where z_k is False, y_k
             must not matter: slots without a feature hold something. Numbers it depends on are best
             bound as `jax.tree_util.Partial(function, number)`; a function made anew is compiled
-            anew.
+            anew. It is tried on the first rows before a run; where it gives NaN later on, the run
+            stops and says that log_evidence is not finite.
         feature_prior: numpyro distribution of a row of Y; its event shape is that of the row.
         prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)` or an object with
             the methods of `RowByRowPrior`.
