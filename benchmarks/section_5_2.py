@@ -34,10 +34,8 @@ FIGURE_4 = (500, 10_000)
 WARM_UP, DRAWS = 300, 100
 NATS = 6.0
 KINDS = {
-    "Gibbs": {"num_moves": 0, "anneal": False},
-    "Gibbs with moves": {"num_moves": 6, "anneal": False},
-    "annealed Gibbs": {"num_moves": 0, "anneal": True},
-    "annealed Gibbs with moves": {"num_moves": 6, "anneal": True},
+    "Gibbs": {"num_moves": 0},
+    "Gibbs with moves": {"num_moves": 6},
 }
 
 
@@ -155,8 +153,7 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
     for _, proposal, numbers in filters:  # compile first
         for size in numbers:
             run_filter(data, size, 0, proposal)
-    plain = ("Gibbs", "Gibbs with moves")  # annealing is a matter of the warm-up, see `modes`
-    for kind in plain:
+    for kind in KINDS:
         gibbs_points(data, z, (1,), 0, kind)
     say("Figure 5: compiled")
     for seed in range(num_sets):
@@ -165,7 +162,7 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
             for size in numbers:
                 point = filter_point(data, z, size, seed, proposal)
                 found.setdefault((name, size), []).append(point)
-        for name in plain:
+        for name in KINDS:
             points = gibbs_points(data, z, sizes, seed, name)
             for size, point in zip(sizes, points, strict=True):
                 found.setdefault((name, size), []).append(point)

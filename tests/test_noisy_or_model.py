@@ -10,7 +10,6 @@ import jaxmf as mf
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Parameters
-from jaxmf.models.noisy_or.model import annealed_leak
 from jaxmf.models.noisy_or.state import State, parameters_of
 from jaxmf.posterior.cell_laws import CELL_LAWS
 from jaxmf.samplers import noisy_or_sweep
@@ -90,15 +89,6 @@ def test_limits_that_are_allowed_are_finite():
         expected = 1 - (1 - leak) * (1 - efficacy) ** np.arange(4.0)
         np.testing.assert_allclose(noisy_or.probability(eta, parameters), expected, atol=1e-6)
     assert noisy_or.log_one(jnp.zeros(()), parameters) < -70
-
-
-def test_the_annealed_leak():
-    """It falls to the value itself, and is never lowered."""
-    leak = jnp.asarray(0.01)
-    found = [float(annealed_leak(leak, jnp.asarray(share))) for share in (0.0, 0.375, 0.75, 1.0)]
-    np.testing.assert_allclose(found, [0.2, np.sqrt(0.2 * 0.01), 0.01, 0.01], rtol=1e-5)
-    assert float(annealed_leak(jnp.asarray(0.5), jnp.asarray(0.0))) == 0.5
-    assert float(annealed_leak(jnp.asarray(0.0), jnp.asarray(0.8))) == 0.0
 
 
 @pytest.fixture(scope="module")

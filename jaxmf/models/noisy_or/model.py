@@ -40,14 +40,12 @@ from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("sequential", "parallel")
-_ANNEAL_LEAK = 0.2
-_ANNEAL_SHARE = 0.75
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["num_slots", "sweep", "num_moves", "anneal"],
+    meta_fields=["num_slots", "sweep", "num_moves"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -56,7 +54,6 @@ class SamplerPlan:
     num_slots: int
     sweep: str
     num_moves: int
-    anneal: bool
 
 
 def _default_priors() -> dict[str, Any]:
@@ -249,12 +246,7 @@ class NoisyOrIBP:
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
     def sampler(
-        self,
-        *,
-        sweep: str = "sequential",
-        num_moves: int = 6,
-        anneal: bool = True,
-        capacity: int | None = None,
+        self, *, sweep: str = "sequential", num_moves: int = 6, capacity: int | None = None
     ) -> Algorithm:
         """Gibbs sampling of Z, Y and hyperparameters, with moves of whole causes.
 
@@ -262,11 +254,9 @@ class NoisyOrIBP:
           sweep: "sequential": rows one after another, the default. "parallel": all rows at once,
             for accelerators.
           num_moves: proposals a step of splitting a cause or merging two, each with one of a birth
-            or death of a row's own cause. The finite model has none.
-          anneal: during the first three quarters of the warm-up let the sweeps see a leak that
-            falls geometrically from 0.2 (where it is lower) to its value; efficacy and leak are
-            held meanwhile. Causes are then made by what many cells say, and not to explain single
-            ones: without it, and without moves, about a third of the chains ends in a poor mode.
+            or death of a row's own cause. Without them a good share of chains stays in a poor
+            mode; a start with an annealed leak was tried and does not mend that. The finite model
+            has none.
           capacity: slots to begin with; they double when a step needs more.
 
         Returns:
@@ -279,12 +269,7 @@ class NoisyOrIBP:
             raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
         if isinstance(num_moves, bool) or not isinstance(num_moves, int) or num_moves < 0:
             raise ValueError(f"num_moves must be a whole number from 0 on, got {num_moves!r}")
-        plan = SamplerPlan(
-            num_slots=self.num_slots(capacity),
-            sweep=sweep,
-            num_moves=num_moves,
-            anneal=bool(anneal),
-        )
+        plan = SamplerPlan(num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves)
         return algorithm(
             init=Partial(_init, plan, self),
             step=Partial(_step, plan, self),
@@ -397,35 +382,17 @@ def _init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
     )
 
 
-def annealed_leak(leak: Array, progress: Array) -> Array:
-    """The leak that sweeps see at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1).astype(leak.dtype)
-    lowest = jnp.maximum(leak, 1e-4)
-    raised = jnp.exp((1 - share) * jnp.log(_ANNEAL_LEAK) + share * jnp.log(lowest))
-    return jnp.where(share < 1, jnp.maximum(leak, raised), leak)
-
-
 def _step(
     plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
-    seen = state
-    if plan.anneal:
-        seen = state._replace(leak=annealed_leak(state.leak, progress))
-    seen, sweep = update_features(model, jax.random.fold_in(key, 0), seen, data, sweep=plan.sweep)
-    seen, moves = move_features(
-        model, jax.random.fold_in(key, 1), seen, data, num_moves=plan.num_moves
+    del progress
+    state, sweep = update_features(model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep)
+    state, moves = move_features(
+        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
     )
-    state = seen._replace(leak=state.leak)
-    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
-    if plan.anneal:
-        # an efficacy and a leak that followed the causes found so far would undo the annealing
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(
-            efficacy=jnp.where(held, state.efficacy, new.efficacy),
-            leak=jnp.where(held, state.leak, new.leak),
-        )
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
     overflow = sweep.overflow["features"] | moves.overflow["features"]
-    return new, Info(overflow={"features": overflow})
+    return state, Info(overflow={"features": overflow})
 
 
 def _record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
