@@ -139,8 +139,8 @@ PROCESS = Case(num_features=None, alpha=0.1, missing=True, weight_mean=0.5, capa
 @pytest.mark.parametrize(
     ("case", "num_steps"),
     [
-        (Case(alpha=0.5, num_proposals=2), 300),
-        (Case(alpha=0.5, missing=True, weight_mean=0.5), 300),
+        (Case(alpha=0.5, num_proposals=2), 520),
+        (Case(alpha=0.5, missing=True, weight_mean=0.5), 520),
         (PROCESS, 250),
     ],
     ids=["finite, proposals", "finite, missing", "process, missing"],
