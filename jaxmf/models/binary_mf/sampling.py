@@ -18,7 +18,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear
 from jaxmf.priors import hyper
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import bilinear_weights, split_merge
 from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear_explicit import Side, explicit_sweep
@@ -142,63 +142,31 @@ def split_or_merge(
 ) -> tuple[State, Info]:
     """Kernel: some proposals to split or merge features of rows, then of columns, W summed out."""
     x = _complete(state, data)
-    u, rows_overflow = _split_or_merge(
-        model,
+    settings: dict[str, Any] = {
+        "noise_scale": state.noise_scale,
+        "weight_scale": state.weight_scale,
+        "weight_mean": model.weight_mean,
+    }
+    u, rows_overflow, _ = split_merge.split_merge(
         jax.random.fold_in(key, 0),
         state.u,
-        state.v,
-        x,
-        state,
         prior=model.row_law(state),
+        likelihood=bilinear_columns(state.v, x, num_slots=state.u.shape[1], **settings),
         num_proposals=num_proposals,
+        num_scans=_NUM_SCANS,
         num_fixed=model.num_fixed_rows(),
     )
-    v, columns_overflow = _split_or_merge(
-        model,
+    v, columns_overflow, _ = split_merge.split_merge(
         jax.random.fold_in(key, 1),
         state.v,
-        u,
-        x.T,
-        state,
         prior=model.column_law(state),
+        likelihood=bilinear_columns(u, x.T, num_slots=state.v.shape[1], **settings),
         num_proposals=num_proposals,
+        num_scans=_NUM_SCANS,
         num_fixed=model.num_fixed_columns(),
     )
     overflow = {"row_features": rows_overflow, "column_features": columns_overflow}
     return state._replace(u=u, v=v), Info(overflow=overflow)
-
-
-def _split_or_merge(
-    model: BinaryMF,
-    key: Key,
-    u: Array,
-    v: Array,
-    x: Array,
-    state: State,
-    *,
-    prior: IndianBuffet | BetaBernoulli,
-    num_proposals: int,
-    num_fixed: int,
-) -> tuple[Array, Array]:
-    """Of the columns of U given V: X turns into independent columns, a group each."""
-    likelihood = bilinear_columns(
-        v,
-        x,
-        noise_scale=state.noise_scale,
-        weight_scale=state.weight_scale,
-        weight_mean=model.weight_mean,
-        num_slots=u.shape[1],
-    )
-    u, overflow, _ = split_merge.split_merge(
-        key,
-        u,
-        prior=prior,
-        likelihood=likelihood,
-        num_proposals=num_proposals,
-        num_scans=_NUM_SCANS,
-        num_fixed=num_fixed,
-    )
-    return u, overflow
 
 
 def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tuple[State, Info]:
