@@ -451,12 +451,10 @@ def after_a_sweep(model):
 ALONE = {"alpha": 1.5, "noise_scale": 0.6, "feature_scale": 1.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
-    [
-        {"concentration": 1.4, "bias": True},
-        pytest.param({"num_features": 4, "concentration": 1.4}, marks=pytest.mark.slow),
-    ],
+    [{"concentration": 1.4, "bias": True}, {"num_features": 4, "concentration": 1.4}],
     ids=["two-parameter process with a bias", "finite"],
 )
 def test_the_move_alone(settings):
