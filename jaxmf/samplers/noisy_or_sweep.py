@@ -29,6 +29,8 @@ from jaxmf.types import Array, Key
 
 # Numbers of new causes that are summed over, beyond the number of slots.
 _MORE_CANDIDATES = 12
+# Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
+_MOST_FUSED_COLUMNS = 2_048
 # Streams of a row's key beyond those of `row_draws`.
 _NEW_CAUSES = 4
 
@@ -271,7 +273,8 @@ def scan_bits(
     Returns:
       The bits (K,) bool, and their number of active causes in each column, (D,) int32.
     """
-    return _scan_bits_fused(
+    scan = _scan_bits_fused if y.shape[1] <= _MOST_FUSED_COLUMNS else _scan_bits
+    return scan(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
         jnp.log(uniforms) - jnp.log1p(-uniforms),
