@@ -230,3 +230,11 @@ def test_priors_on_everything_find_the_truth(truth):
     assert abs(table["leak", "mean"] - 0.05) < 0.05
     assert found.num_features().mode == z.shape[1]
     assert parameters_of(found.reference_draw()).leak < 0.2
+
+
+@pytest.mark.slow
+def test_wide_data_compile():
+    """Beyond some columns the fused scan cannot be compiled; the plain one takes over."""
+    x = (np.random.default_rng(0).random((3, 5_000)) < 0.2).astype(float)
+    found = mf.sample(model(), x, num_warmup=1, num_samples=1, num_chains=1, progress=False)
+    assert np.isfinite(found.draws["log_joint"]).all()
