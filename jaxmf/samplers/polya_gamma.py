@@ -75,9 +75,7 @@ def _attempt(key: Key, half: Array) -> tuple[Array, Array]:
     levy = _CUT / (1 + _CUT * first) ** 2
     # half a squared normal by the method of Box and Muller
     half_square = first * jnp.cos(2 * math.pi * uniform[2]) ** 2
-    inverse_gaussian = _inverse_gaussian(
-        uniform[3], half_square, 1 / jnp.where(is_wide, 1, half)
-    )
+    inverse_gaussian = _inverse_gaussian(uniform[3], half_square, 1 / jnp.where(is_wide, 1, half))
     left = jnp.where(is_wide, levy, inverse_gaussian)
     # Levy's law is tilted by rejection; the inverse Gaussian is tilted but may be too large
     levy_kept = (first**2 <= 2 * second / _CUT) & (uniform[3] < jnp.exp(-(half**2) * levy / 2))
