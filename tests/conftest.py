@@ -44,3 +44,21 @@ def data_dir() -> Path:
     if not path.is_dir():
         pytest.skip(f"needs real data: JAXMF_DATA={name} is not a folder")
     return path
+
+
+def pytest_collection_modifyitems(config, items):
+    """Marks the tests named in exhaustive.txt."""
+    names = {
+        line
+        for line in (Path(__file__).parent / "exhaustive.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    for item in items:
+        if item.nodeid in names:
+            item.add_marker(pytest.mark.exhaustive)
+    collected = {item.nodeid.split("::")[0] for item in items if "::" in item.nodeid}
+    found = {item.nodeid for item in items}
+    whole = not any("::" in argument for argument in config.args)
+    lost = [name for name in names - found if whole and name.split("::")[0] in collected]
+    if lost:
+        raise pytest.UsageError(f"tests/exhaustive.txt names no test: {sorted(lost)[0]}")
