@@ -43,7 +43,8 @@ def log_likelihood(z, x, observed, **parameters):
     columns = [
         column_probability(z, x[:, d], observed[:, d], **parameters) for d in range(x.shape[1])
     ]
-    return np.log(columns).sum(axis=0)
+    with np.errstate(divide="ignore"):  # without a leak some matrices are impossible
+        return np.log(np.maximum(columns, 0)).sum(axis=0)
 
 
 def posterior_of_classes(x, observed, *, max_features, alpha, concentration=1.0, **parameters):

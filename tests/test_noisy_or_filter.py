@@ -183,6 +183,21 @@ def test_all_ways(proposal, hyper, every, missing, resample_fn):
     )
 
 
+def test_no_leak_in_the_finite_model():
+    # then a one without a cause is impossible, and the last undecided bit decides alone
+    settings = {"alpha": 1.0, "cause_probability": 0.5, "efficacy": 0.8, "leak": 0.0}
+    exact = oracles.posterior_of_matrices(X, np.ones(X.shape, bool), num_features=3, **settings)
+    model = NoisyOrIBP(**settings, num_features=3)
+    algorithm = build_filter(model, num_particles=40, proposal="informed")
+
+    def one(key):
+        cloud, _ = run_filter(algorithm, data_of(False), key)
+        return {"evidence": jnp.exp(cloud.log_evidence - exact.log_evidence)}
+
+    keys = jax.random.split(jax.random.key(8), 2_000)
+    print(check_means(jax.jit(jax.vmap(one))(keys), {"evidence": 1.0}, max_standard_error=0.05))
+
+
 def must_fail(**options):
     with pytest.raises(AssertionError, match="evidence"):
         check(num_runs=2_000, max_standard_error=None, **options)

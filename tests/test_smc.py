@@ -98,10 +98,10 @@ def hmm_model(*, enumerate_children=False, rejuvenates=True, twice=False):
     def propose(key, particle, data, row):
         log_prior, log_likelihood = prior_of(particle, row), emitted(data, row)
         if enumerate_children:
-            return jnp.arange(3, dtype=jnp.int32), log_prior + log_likelihood
+            return jnp.arange(3, dtype=jnp.int32), log_prior + log_likelihood, {}
         child = jax.random.categorical(key, log_prior).astype(jnp.int32)
         weight = log_likelihood[child] * (2 if twice else 1)
-        return child[None], weight[None]
+        return child[None], weight[None], {}
 
     def extend(key, particle, choice, data, row):
         return Walker(particle.state, choice), {}
@@ -221,7 +221,7 @@ def gaussian_model():
 
     def propose(key, particle, data, row):
         child = DRIFT * particle.position + MOVE_SCALE * jax.random.normal(key)
-        return child[None], log_normal(data.values[row], child, NOISE_SCALE)[None]
+        return child[None], log_normal(data.values[row], child, NOISE_SCALE)[None], {}
 
     def extend(key, particle, choice, data, row):
         return Point(particle.position, choice), {}
@@ -280,7 +280,7 @@ def tempered_model(num_tempering):
 
     def propose(key, particle, data, row):
         weight = particle.power * log_likelihood(particle.position, data.values[row])
-        return jnp.zeros((1,)), weight[None]
+        return jnp.zeros((1,)), weight[None], {}
 
     def extend(key, particle, choice, data, row):
         return particle, {}
@@ -401,7 +401,7 @@ def test_all_weights_zero_is_said():
     model = hmm_model(rejuvenates=False)
 
     def propose(key, particle, data, row):
-        return jnp.zeros((1,), jnp.int32), jnp.full((1,), -jnp.inf)
+        return jnp.zeros((1,), jnp.int32), jnp.full((1,), -jnp.inf), {}
 
     algorithm = particle_filter(model._replace(propose=Partial(propose)), num_particles=5)
     cloud, _ = run_filter(algorithm, HMM_DATA, jax.random.key(0))
@@ -412,7 +412,7 @@ def test_all_weights_zero_is_said():
 def test_growth_keeps_the_cloud():
     model = particle_model(
         init=lambda key, data: {"slots": jnp.zeros(2)},
-        propose=lambda key, particle, data, row: (jnp.zeros(1), jnp.zeros(1)),
+        propose=lambda key, particle, data, row: (jnp.zeros(1), jnp.zeros(1), {}),
         extend=lambda key, particle, choice, data, row: (
             {"slots": particle["slots"] + 1},
             {"features": row >= 3},
@@ -492,3 +492,23 @@ def test_optimal_needs_children():
     algorithm = particle_filter(hmm_model(), num_particles=4, resample_fn=optimal)
     with pytest.raises(ValueError, match="enumerate"):
         run_filter(algorithm, HMM_DATA, jax.random.key(0))
+
+
+def test_a_child_that_could_not_be_weighed_is_said_even_if_it_is_not_chosen():
+    model = particle_model(
+        init=lambda key, data: {"slots": jnp.zeros(2)},
+        propose=lambda key, particle, data, row: (
+            jnp.arange(2.0),
+            jnp.array([0.0, -jnp.inf]),
+            {"features": row == 1},
+        ),
+        extend=lambda key, particle, choice, data, row: (particle, {"features": choice > 0}),
+    )
+    algorithm = particle_filter(model, num_particles=3, resample_fn=optimal)
+    cloud = algorithm.init(jax.random.key(0), HMM_DATA)
+    said = []
+    for step in range(3):
+        key = jax.random.key(step)
+        cloud, info = algorithm.step(key, cloud, HMM_DATA, jnp.ones(()))
+        said.append(bool(info.overflow["features"]))
+    assert said == [False, True, False]

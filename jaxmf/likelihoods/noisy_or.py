@@ -55,7 +55,8 @@ class Parameters(NamedTuple):
     @property
     def log_fail_unseen(self) -> Array:
         """What a cause adds to log P(x = 0) when its activity is summed out."""
-        return jnp.log1p(-self.efficacy * self.cause_probability)
+        certain = jnp.log(_LEAST)
+        return jnp.maximum(jnp.log1p(-self.efficacy * self.cause_probability), certain)
 
     @property
     def log_odds(self) -> Array:

@@ -39,9 +39,10 @@ class ParticleModel(NamedTuple):
     """What one particle does; every field is a `Partial`, made by `particle_model`.
 
     ``init(key, data) -> particle``: before the first row.
-    ``propose(key, particle, data, row) -> (choices, log_weights)``: the children a particle may
-    have with this row, with a leading axis B (one, but for proposals that enumerate), and for each
-    the log of target over proposal, (B,).
+    ``propose(key, particle, data, row) -> (choices, log_weights, overflow)``: the children a
+    particle may have with this row, with a leading axis B (one, but for proposals that enumerate),
+    for each the log of target over proposal, (B,), and the axes on which a child that was weighed
+    needs more slots than there are, chosen or not.
     ``extend(key, particle, choice, data, row) -> (particle, overflow)``: the particle with one
     chosen child, and the axes on which it needs more slots than there are.
     ``keep(particle) -> dict``: what the history keeps of the row just taken in; None where the
@@ -287,7 +288,7 @@ def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dic
     def propose(particle_key, particle):
         return model.propose(jax.random.fold_in(particle_key, _PROPOSE), particle, data, row)
 
-    choices, log_weights = _map(propose, options, keys, cloud.particles)
+    choices, log_weights, unweighable = _map(propose, options, keys, cloud.particles)
     cloud, choices = _weigh(options, key, cloud, choices, log_weights)
 
     def extend(particle_key, particle, choice):
@@ -295,8 +296,13 @@ def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dic
         return model.extend(key, particle, choice, data, row)
 
     particles, overflow = _map(extend, options, keys, cloud.particles, choices)
-    overflow = {axis: jnp.any(needed) for axis, needed in overflow.items()}
-    return cloud._replace(particles=particles, row=row + 1), overflow
+    needed = {
+        axis: jnp.any(
+            jnp.stack([jnp.any(one[axis]) for one in (unweighable, overflow) if axis in one])
+        )
+        for axis in {**unweighable, **overflow}
+    }
+    return cloud._replace(particles=particles, row=row + 1), needed
 
 
 def _temper(options, model, key, keys, cloud: Cloud, data) -> Cloud:

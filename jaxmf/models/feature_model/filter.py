@@ -50,11 +50,10 @@ class Particle(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """A child: the row's bits (K,) bool, all rows of Y (K, ...), whether slots ran out () bool."""
+    """A child: the row's bits (K,) bool, and all rows of Y (K, ...)."""
 
     z: Array
     y: Array
-    overflow: Array
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_slots", "rejuvenates"])
@@ -122,7 +121,7 @@ def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
 
 def propose(
     model: Any, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Choice, Array]:
+) -> tuple[Choice, Array, dict[str, Array]]:
     """One child: Algorithm 1 for its bits, the prior for new rows of Y; the weight is eq 5."""
     num_slots = particle.counts.shape[0]
     dtype = particle.counts.dtype
@@ -136,8 +135,10 @@ def propose(
     z = bits | claim.claimed
     x, observed = row_of(data, row)
     log_weight = model.row_log_likelihood(x, observed, z, y)
-    choice = Choice(z=z, y=y, overflow=claim.overflow)
-    return jax.tree.map(lambda leaf: leaf[None], choice), log_weight[None]
+    choice = Choice(z=z, y=y)
+    # a row with fewer new features than were drawn has the wrong weight, resampled or not
+    overflow = {"features": claim.overflow}
+    return jax.tree.map(lambda leaf: leaf[None], choice), log_weight[None], overflow
 
 
 def extend(
@@ -151,7 +152,7 @@ def extend(
         row=None if particle.row is None else choice.z,
         z=None if particle.z is None else particle.z.at[row].set(choice.z),
     )
-    return particle, {"features": choice.overflow}
+    return particle, {}
 
 
 def keep(particle: Particle) -> dict[str, Array]:

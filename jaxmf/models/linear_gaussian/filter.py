@@ -158,8 +158,17 @@ def _check_plan(plan: Plan, model: Any) -> None:
 
 def propose(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Any, Array, dict[str, Array]]:
+    """The children of a particle with row `row`, and the log weight of each.
+
+    No weight needs slots for its new features: their rows of Y are summed out.
+    """
+    return *_weighed_children(plan, model, key, particle, data, row), {}
+
+
+def _weighed_children(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Any, Array]:
-    """The children of a particle with row `row`, and the log weight of each."""
     x, observed = _row_of(data, row)
     conditional = _conditional(model, particle, row)
     if plan.proposal == "prior":

@@ -60,15 +60,10 @@ _SHARE_OF_PRIOR = 0.05
 
 
 class Setting(NamedTuple):
-    """A child.
-
-    Bits of existing causes (K,) bool, the number of new ones, and whether the sum over that number
-    was cut off.
-    """
+    """A child: bits of existing causes (K,) bool, and the number of new ones."""
 
     bits: Array
     num_new: Array
-    cut_off: Array
 
 
 def build_filter(
@@ -137,20 +132,21 @@ def build_filter(
 
 def propose(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Setting, Array]:
-    """The child of a particle with row `row`, and its log weight."""
+) -> tuple[Setting, Array, dict[str, Array]]:
+    """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = _cells_of(data, row)
     conditional = _conditional(model, particle, row)
     propose_fn = propose_from_prior if plan.proposal == "prior" else propose_informed
-    child, log_weight = propose_fn(
+    child, log_weight, cut_off = propose_fn(
         key, particle.y, cells, conditional, parameters_of(particle), particle.counts.dtype
     )
-    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
+    overflow = {"features": cut_off}
+    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None], overflow
 
 
 def propose_from_prior(
     key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
-) -> tuple[Setting, Array]:
+) -> tuple[Setting, Array, Array]:
     """Algorithm 1; the weight is the probability of the observed cells (eq 11)."""
     bits_key, number_key = jax.random.split(key)
     uniforms = jax.random.uniform(bits_key, conditional.movable.shape, dtype)
@@ -158,12 +154,12 @@ def propose_from_prior(
     num_new = poisson(number_key, conditional.rate)
     eta = noisy_or.num_active(bits, y, dtype)
     log_weight = _log_probability(eta, cells, parameters, num_new.astype(dtype))
-    return Setting(bits, num_new, jnp.zeros((), bool)), log_weight
+    return Setting(bits, num_new), log_weight, jnp.zeros((), bool)
 
 
 def propose_informed(
     key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
-) -> tuple[Setting, Array]:
+) -> tuple[Setting, Array, Array]:
     """Bits one by one in a fresh random order, then the exact sum over the number of new causes.
 
     The weight is p(bits) sum_j p(j) P(x | bits, j) over the probability of having proposed the
@@ -178,11 +174,13 @@ def propose_informed(
     undecided = jnp.log1p(-parameters.efficacy * prior)
     zeros, y_float = cells.zeros.astype(dtype), y.astype(dtype)
     in_zeros = y_float @ zeros
+    background = parameters.log_absent + conditional.rate * parameters.log_fail_unseen
 
     def visit(place: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         bits, log_off, log_ratio = carry
         k = order[place]
-        log_off = log_off - y_float[k] * undecided[k]
+        # rounding must not carry the sum beyond what is left when every bit is decided
+        log_off = jnp.minimum(log_off - y_float[k] * undecided[k], background)
         log_on = log_off + y_float[k] * parameters.log_fail
         gain = jnp.log(-jnp.expm1(log_on)) - jnp.log(-jnp.expm1(log_off))
         log_odds = jnp.sum(jnp.where(cells.ones, gain, 0)) + in_zeros[k] * parameters.log_fail
@@ -192,7 +190,6 @@ def propose_informed(
         ratio = _weight_of_choice(on, prior[k], chance)
         return bits.at[k].set(on), jnp.where(on, log_on, log_off), log_ratio + jnp.log(ratio)
 
-    background = parameters.log_absent + conditional.rate * parameters.log_fail_unseen
     start = (
         jnp.zeros((num_slots,), bool),
         background + undecided @ y_float,
@@ -209,7 +206,7 @@ def propose_informed(
     num_new = draw_index(jax.random.uniform(number_key, (), dtype), log_weights)
     # the terms lack the normalising constant of the Poisson law
     log_weight = log_ratio + logsumexp(log_weights) - conditional.rate
-    return Setting(bits, num_new, cut_off), log_weight
+    return Setting(bits, num_new), log_weight, cut_off
 
 
 def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
@@ -236,7 +233,7 @@ def extend(
     )
     particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
     particle = refresh(model, jax.random.fold_in(key, 1), particle, row + 1)
-    return particle, {"features": claim.overflow | child.cut_off}
+    return particle, {"features": claim.overflow}
 
 
 def refresh(model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
