@@ -188,9 +188,10 @@ def test_a_move_alone(name, likelihood):
         make("gaussian"),
         make("gaussian", priors=FINITE, diagonal=True),
         make("logistic", priors=FINITE),
+        make("logistic"),
         make("poisson"),
     ],
-    ids=["gaussian", "diagonal", "logistic", "poisson"],
+    ids=["gaussian", "diagonal", "logistic", "logistic by rows", "poisson"],
 )
 def test_the_update_of_weights_alone(model):
     Setup(model).check(partial(sampling.update_weights, model))

@@ -23,7 +23,14 @@ from jaxmf.samplers.bilinear_whole_rows import (
     propose_bits,
     whole_row_log_weights,
 )
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, RowPrior, row_draws, row_prior
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowDraws,
+    RowPrior,
+    row_draws,
+    row_prior,
+    write_rows,
+)
 from jaxmf.types import Array, Key
 
 _ROWS_A_BLOCK = 128
@@ -121,8 +128,9 @@ def collapsed_bilinear_sweep(
         num_slots=num_slots,
     )
 
+    # rows are read from u and x and written to others: see `write_rows`
     def sweep_block(block, carry):
-        u, x, turned_x, gram, cross, overflow = carry
+        u_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
         draws = jax.vmap(lambda row: _draws(jax.random.fold_in(key, row), plan, u, v, x, observed))(
@@ -165,17 +173,17 @@ def collapsed_bilinear_sweep(
         old, new = u_before.astype(turned_x.dtype), after.u.astype(turned_x.dtype)
         gram = gram + new.T @ new - old.T @ old
         cross = cross + new.T @ after.turned - old.T @ turned_before
-        u = jax.lax.dynamic_update_slice_in_dim(u, after.u, start, 0)
+        u_out = write_rows(u_out, after.u, start, rows_before.here)
         if observed is not None:
-            x = jax.lax.dynamic_update_slice_in_dim(x, after.x, start, 0)
-            turned_x = jax.lax.dynamic_update_slice_in_dim(turned_x, after.turned, start, 0)
-        return u, x, turned_x, gram, cross, after.overflow
+            x_out = write_rows(x_out, after.x, start, rows_before.here)
+        return u_out, x_out, gram, cross, after.overflow
 
     turned_x = x @ turned.basis
     statistics = gaussian.gram_statistics(u, turned_x)
-    start = (u, x, turned_x, *statistics, jnp.zeros((), bool))
-    u, x, _, _, _, overflow = jax.lax.fori_loop(0, -(-num_rows // size), sweep_block, start)
-    return u, x, overflow
+    carry = (u, None if observed is None else x, *statistics, jnp.zeros((), bool))
+    num_blocks = -(-num_rows // size)
+    u_new, x_new, _, _, overflow = jax.lax.fori_loop(0, num_blocks, sweep_block, carry)
+    return u_new, x if observed is None else x_new, overflow
 
 
 def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:

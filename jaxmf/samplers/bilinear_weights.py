@@ -25,7 +25,7 @@ from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
 _ROWS_A_PIECE = 2048
-MOST_PAIRS = 400  # beyond so many pairs of features the rows of W are drawn one at a time
+MOST_PAIRS = 400  # up to so many pairs of features a draw of all of W is cheap
 
 
 def draw_weights(
@@ -40,6 +40,7 @@ def draw_weights(
     weight_prior: WeightPrior,
     row_exists: Array,
     column_exists: Array,
+    jointly: bool = False,
 ) -> Array:
     """W (K, L) given U, V and the observed cells of X.
 
@@ -53,6 +54,9 @@ def draw_weights(
       cells: the law of a cell.
       weight_prior: of W.
       row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
+      jointly: draw all of W at once rather than row by row, where it depends on normal terms of
+        the cells. It must not change when slots are added, or a step repeated with more of them
+        would make other choices.
 
     Returns:
       (K, L) float, zero where there is no weight.
@@ -73,11 +77,11 @@ def draw_weights(
     else:
         terms = normal_terms(jax.random.fold_in(key, 0), u, v, weights, x, observed, cells=cells)
         weights_key = jax.random.fold_in(key, 1)
-        if weights.size > MOST_PAIRS and not weight_prior.diagonal:
-            drawn = _draw_by_rows(weights_key, u, v, weights, terms, weight_prior)
-        else:
+        if jointly or weight_prior.diagonal:
             law = weight_law(u, v, terms, weight_prior=weight_prior)
             drawn = sample_weights(weights_key, law)
+        else:
+            drawn = _draw_by_rows(weights_key, u, v, weights, terms, weight_prior)
     return jnp.where(there, drawn, 0)
 
 

@@ -22,6 +22,7 @@ from jaxmf.samplers.feature_layout import (
     Scales,
     row_draws,
     row_prior,
+    write_rows,
 )
 from jaxmf.samplers.feature_rows import RowFit
 from jaxmf.types import Array, Key
@@ -91,8 +92,7 @@ def collapsed_sweep(
     num_columns = None if observed is None else x.shape[1]
     draw_row = draw_whole_row if whole_rows else draw_bits
 
-    # Rows are read from the arrays as they came and written to others: a loop that did both on one
-    # array would copy all of it for every block.
+    # rows are read from z and x and written to others: see `write_rows`
     def sweep_block(block, carry):
         z_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, total_rows)
@@ -130,9 +130,9 @@ def collapsed_sweep(
         old, new = z_before.astype(x.dtype), after.z.astype(x.dtype)
         gram = gram + new.T @ new - old.T @ old
         cross = cross + new.T @ after.x - old.T @ x_before
-        z_out = _write_rows(z_out, after.z, start, here)
+        z_out = write_rows(z_out, after.z, start, here)
         if observed is not None:
-            x_out = _write_rows(x_out, after.x, start, here)
+            x_out = write_rows(x_out, after.x, start, here)
         return z_out, x_out, gram, cross, after.overflow
 
     num_blocks = -(-present // size)
@@ -140,13 +140,6 @@ def collapsed_sweep(
     carry = (z, None if observed is None else x, *statistics, jnp.zeros((), bool))
     z_new, x_new, _, _, overflow = jax.lax.fori_loop(0, num_blocks, sweep_block, carry)
     return z_new, x if observed is None else x_new, overflow
-
-
-def _write_rows(array: Array, rows: Array, start: Array, here: Array) -> Array:
-    """The array with the rows that are `here` written at `start`."""
-    present = jax.lax.dynamic_slice_in_dim(array, start, rows.shape[0])
-    rows = jnp.where(here[:, None], rows, present)
-    return jax.lax.dynamic_update_slice_in_dim(array, rows, start, 0)
 
 
 def _update_row(

@@ -98,3 +98,14 @@ def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDr
         number=jax.random.uniform(stream(2), (), dtype),
         cells=None if num_columns is None else jax.random.normal(stream(3), (num_columns,), dtype),
     )
+
+
+def write_rows(array: Array, rows: Array, start: Array, here: Array) -> Array:
+    """The array with those of `rows` (M, ...) that are `here` (M,) written from row `start` on.
+
+    For a loop over blocks of rows: it reads them from the array as it came and writes them to
+    another; one that did both on one array would copy all of it for every block.
+    """
+    present = jax.lax.dynamic_slice_in_dim(array, start, rows.shape[0])
+    rows = jnp.where(here[:, None], rows, present)
+    return jax.lax.dynamic_update_slice_in_dim(array, rows, start, 0)

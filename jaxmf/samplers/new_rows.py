@@ -16,7 +16,9 @@ from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.samplers.feature_rows import all_patterns, draw_index
 from jaxmf.types import Array, Key
 
-MOST_NEW_FEATURES = 8
+# the sum over the number of new features of one further row: what is beyond has a chance below 1e-9
+# up to a rate of 14, and a row of N + 1 expects alpha concentration / (concentration + N)
+MOST_NEW_FEATURES = 48
 _MOST_ENUMERATED = 10
 _NUM_SWEEPS = 40
 

@@ -173,6 +173,7 @@ def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tupl
     """Kernel: W given U and V, where it is kept."""
     if state.weights is None:
         return state, Info(overflow={})
+    finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
     weights = bilinear_weights.draw_weights(
         key,
         state.u,
@@ -184,6 +185,7 @@ def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tupl
         weight_prior=model.weight_prior(state.weight_scale),
         row_exists=model.row_exists(state),
         column_exists=model.column_exists(state),
+        jointly=finite and state.weights.size <= bilinear_weights.MOST_PAIRS,
     )
     return state._replace(weights=weights), Info(overflow={})
 
