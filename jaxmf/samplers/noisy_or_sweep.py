@@ -103,26 +103,27 @@ def sweep_rows(
 
     def update(row: Array, carry: _Carry) -> _Carry:
         at = jax.lax.dynamic_index_in_dim
+        # read from z as it came, written to another: one array for both would be copied every row
+        z_row = at(z, row, keepdims=False)
         cells = noisy_or.cells_of(
             at(x, row, keepdims=False),
             None if observed is None else at(observed, row, keepdims=False),
         )
-        z_row, y, overflow = draw_row(
+        z_new, y, overflow = draw_row(
             jax.random.fold_in(key, row),
-            at(carry.z, row, keepdims=False),
+            z_row,
             carry.y,
             cells,
-            counts=carry.counts - at(carry.z, row, keepdims=False),
+            counts=carry.counts - z_row,
             prior=prior,
             parameters=parameters,
             table=table,
             num_rows=present.astype(x.dtype),
         )
-        old = at(carry.z, row, keepdims=False).astype(x.dtype)
         return _Carry(
-            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_row, row, 0),
+            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
             y=y,
-            counts=carry.counts - old + z_row,
+            counts=carry.counts - z_row.astype(x.dtype) + z_new,
             overflow=carry.overflow | overflow,
         )
 

@@ -312,12 +312,13 @@ def _pass_over_rows(
     num_rows = jnp.asarray(columns.shape[0], columns.dtype)
 
     def visit(step, carry):
-        columns, counts, statistics, log_proposal = carry
+        after, counts, statistics, log_proposal = carry
 
         def at(array):
             return jax.lax.dynamic_index_in_dim(array, row, keepdims=False)
 
         row = jax.lax.dynamic_index_in_dim(order, step, keepdims=False)
+        # each row is visited once: read from the columns as they came, written to others
         setting, bound = at(columns), at(held)
         odds = prior.log_odds(counts - setting, num_rows).astype(columns.dtype)
         # a bit that is held is the same in all candidates that are allowed
@@ -339,7 +340,7 @@ def _pass_over_rows(
         new = jnp.where(led, at(target), drawn)
         chosen = jnp.sum(jnp.where(jnp.all(candidates == new, axis=1), weights, 0))
         return (
-            jax.lax.dynamic_update_index_in_dim(columns, new, row, 0),
+            jax.lax.dynamic_update_index_in_dim(after, new, row, 0),
             counts + new - setting,
             likelihood.change(fixed, statistics, row, setting, new),
             log_proposal + jnp.log(chosen) - jnp.log(whole),
