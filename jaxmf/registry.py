@@ -213,7 +213,12 @@ def model_settings(entry: Entry) -> list[Setting]:
     """The settings of a model, in the order of its constructor, and what they are by default."""
     settings = _settings_of(entry.model)
     if any(setting.required for setting in settings):
-        return settings
+        made = {
+            field.name: field.default_factory()
+            for field in dataclasses.fields(entry.model)
+            if field.default_factory is not dataclasses.MISSING
+        }
+        return [s._replace(default=made.get(s.name, s.default)) for s in settings]
     usual = entry.model()
     return [setting._replace(default=getattr(usual, setting.name)) for setting in settings]
 

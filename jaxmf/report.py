@@ -268,7 +268,7 @@ def _traces(posterior: Posterior) -> str:
 def _num_features(posterior: Posterior) -> str:
     if "num_features" not in posterior.draws:
         return ""
-    words = "Posterior distribution; nothing limits it from above."
+    words = "Posterior distribution of the number that some row has."
     return _section(
         "Number of features", words, _picture(posterior.plot.num_features, "number of features")
     )
