@@ -104,7 +104,7 @@ def test_committed_results(path):
     for row in content.get("rows", []):
         assert list(row)[:7] == ROW
         assert row["metric"] in harness.METRICS
-        assert row["case"].startswith(content["benchmark"] + "/")
+        assert row["case"].startswith(content["benchmark"].replace("_", "-") + "/")
     for curve in content.get("curves", []):
         assert len(curve["seconds"]) == len(curve["errors"]) == content["sizes"]["data_sets"]
 

@@ -303,6 +303,7 @@ def test_the_chain(case, num_steps):
     check_case(case, num_chains=2_000, num_steps=num_steps, max_standard_error=STANDARD_ERROR)
 
 
+@pytest.mark.slow
 def test_weights_that_are_never_drawn_are_caught():
     """A chain that keeps the weights it starts from."""
     case = Case("logistic", (2, 1))

@@ -168,6 +168,7 @@ def move(model, name):
     return kernel
 
 
+@pytest.mark.slow
 def test_the_whole_step_quickly():
     model = make("gaussian", priors=FREE, numbers=PRIORS, **KNOWN)
     Setup(model).check(whole_step(model, weights="explicit"), num_steps=1)

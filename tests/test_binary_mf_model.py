@@ -228,7 +228,9 @@ def test_new_rows_have_the_features_of_their_like():
     assert jnp.all(variance > 0)
 
 
-@pytest.mark.parametrize("likelihood", ["logistic", "poisson"])
+@pytest.mark.parametrize(
+    "likelihood", ["logistic", pytest.param("poisson", marks=pytest.mark.slow)]
+)
 def test_a_posterior_answers(likelihood, tmp_path):
     rng = np.random.default_rng(1)
     x = rng.poisson(1.0, (12, 6)).astype(float)

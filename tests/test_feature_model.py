@@ -200,6 +200,7 @@ def dense(values, missing=None):
     return Dense(values.astype(jnp.result_type(float)))
 
 
+@pytest.mark.slow
 def test_gaussian_features_have_the_evidence_of_the_linear_gaussian_model():
     model = gaussian_model(IndianBuffet(ALPHA, 1.7))
     check(model, dense(GAUSSIAN), gaussian_exact(1.7), num_particles=40, most_error=0.004)

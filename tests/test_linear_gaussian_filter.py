@@ -283,7 +283,7 @@ def small_data(num_rows=20, num_columns=4, missing=False):
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.slow),
         pytest.param({"rejuvenate_every": 3}, marks=pytest.mark.slow),
         pytest.param({"proposal": "exact"}, marks=pytest.mark.slow),
     ],

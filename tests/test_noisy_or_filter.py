@@ -158,6 +158,7 @@ def test_prior_proposal():
     check(missing=True)
 
 
+@pytest.mark.slow
 def test_informed_proposal():
     check(proposal="informed", num_particles=40, missing=True)
 

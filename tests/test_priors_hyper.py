@@ -160,7 +160,7 @@ def feature_prior_kernel(key, state, data, *, alpha_prior, concentration_prior, 
     [
         (ALPHA, 1.0, None),
         pytest.param(dist.LogNormal(0.0, 0.7), CONCENTRATION, None, marks=pytest.mark.slow),
-        (ALPHA, CONCENTRATION, 4),
+        pytest.param(ALPHA, CONCENTRATION, 4, marks=pytest.mark.slow),
     ],
     ids=["conjugate", "slice", "finite"],
 )
