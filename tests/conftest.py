@@ -46,19 +46,17 @@ def data_dir() -> Path:
     return path
 
 
+@pytest.hookimpl(tryfirst=True)  # before the markers are looked at
 def pytest_collection_modifyitems(config, items):
-    """Marks the tests named in exhaustive.txt."""
-    names = {
-        line
-        for line in (Path(__file__).parent / "exhaustive.txt").read_text().splitlines()
-        if line and not line.startswith("#")
-    }
+    """Marks the tests that tiers.txt names."""
+    lines = (Path(__file__).parent / "tiers.txt").read_text().splitlines()
+    tiers = dict(line.split(" ", 1)[::-1] for line in lines if line and not line.startswith("#"))
     for item in items:
-        if item.nodeid in names:
-            item.add_marker(pytest.mark.exhaustive)
-    collected = {item.nodeid.split("::")[0] for item in items if "::" in item.nodeid}
+        if item.nodeid in tiers:
+            item.add_marker(getattr(pytest.mark, tiers[item.nodeid]))
+    files = {item.nodeid.split("::")[0] for item in items}
     found = {item.nodeid for item in items}
     whole = not any("::" in argument for argument in config.args)
-    lost = [name for name in names - found if whole and name.split("::")[0] in collected]
+    lost = [name for name in tiers if name not in found and whole and name.split("::")[0] in files]
     if lost:
-        raise pytest.UsageError(f"tests/exhaustive.txt names no test: {sorted(lost)[0]}")
+        raise pytest.UsageError(f"tests/tiers.txt names no test: {lost[0]}")

@@ -181,7 +181,7 @@ def test_forgetting_own_features_is_caught(monkeypatch):
 
     monkeypatch.setattr(collapsed, "draw_row", twin)
     setup = Setup(row_prior=IndianBuffet(1.0), missing=False, noise_scale=0.3, capacity=16)
-    must_fail(setup, 34, columns=False, num_steps=20, num_replicates=1_024)
+    must_fail(setup, 34, columns=False, num_steps=20, num_replicates=4_096)
 
 
 @pytest.mark.slow

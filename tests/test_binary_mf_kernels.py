@@ -45,7 +45,7 @@ KNOWN = {
     "row_bias": True,
     "fixed_column_features": jnp.array([[True], [False], [True]]),
 }
-CAPACITY = 9
+CAPACITY = 12
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
