@@ -284,7 +284,7 @@ def test_own_weights_from_the_prior_are_caught(monkeypatch):
 
     monkeypatch.setattr(bilinear_explicit, "_draw_sum", twin)
     model = make("gaussian")
-    must_fail(Setup(model), move(model, "own"))
+    must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
 
 
 @pytest.mark.slow
@@ -294,7 +294,7 @@ def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
         bilinear_explicit.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
     )
     model = make("logistic", row_bias=True)
-    must_fail(Setup(model), move(model, "own"))
+    must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
 
 
 @pytest.mark.slow
