@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
+from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.testing import check_means

@@ -15,9 +15,9 @@ from scipy.special import expit, logsumexp
 from jaxmf.likelihoods import bilinear_rows
 from jaxmf.likelihoods.bilinear_rows import turn, turned_posterior
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers import bilinear_rows as rows_of_bits
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear_whole_rows import whole_row_log_weights
+from jaxmf.samplers.bilinear import rows as rows_of_bits
+from jaxmf.samplers.bilinear.whole_rows import whole_row_log_weights
 from jaxmf.samplers.feature_layout import row_prior
 from tests.bilinear_oracle import finite_side, log_likelihood, process_side
 from tests.oracles import Posterior

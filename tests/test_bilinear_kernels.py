@@ -9,9 +9,9 @@ import pytest
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers import bilinear_collapsed as collapsed
-from jaxmf.samplers import bilinear_rows
-from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
+from jaxmf.samplers.bilinear import collapsed
+from jaxmf.samplers.bilinear import rows as bilinear_rows
+from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.testing import check_kernel, check_prior
 
 NUM_ROWS, NUM_COLUMNS, CAPACITY = 4, 3, 9

@@ -10,8 +10,8 @@ from scipy.special import logsumexp
 
 from jaxmf.likelihoods import plaid
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers.bilinear.plaid import PlaidRow, collapsed_plaid_sweep, log_density
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.samplers.plaid_collapsed import PlaidRow, collapsed_plaid_sweep, log_density
 from jaxmf.testing import check_means
 from tests.bilinear_oracle import finite_side
 from tests.oracles import all_matrices

@@ -13,8 +13,9 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import sampling
 from jaxmf.models.binary_mf.model import HYPERPARAMETERS
-from jaxmf.samplers import bilinear_explicit, bilinear_weights
-from jaxmf.samplers.bilinear_explicit import Side
+from jaxmf.samplers.bilinear import explicit
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.explicit import Side
 from jaxmf.testing import check_kernel, check_prior
 
 SHAPE = (4, 3)
@@ -141,7 +142,7 @@ def whole_step(model, **options):
 
 
 def move(model, name):
-    """One of the moves of `samplers/bilinear_explicit.py`, on the rows."""
+    """One of the moves of `samplers/bilinear/explicit.py`, on the rows."""
 
     def kernel(key, state, data):
         side = Side(state.u, state.v, state.weights, data.values, data.observed)
@@ -151,7 +152,7 @@ def move(model, name):
             "num_fixed": model.num_fixed_rows(),
         }
         if name == "own":
-            u, weights, overflow = bilinear_explicit.draw_own(
+            u, weights, overflow = explicit.draw_own(
                 key,
                 side,
                 weight_prior=model.weight_prior(state.weight_scale),
@@ -159,9 +160,9 @@ def move(model, name):
                 **settings,
             )
             return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
-        function = {"bits": bilinear_explicit.draw_bits, "several": bilinear_explicit.draw_several}
+        function = {"bits": explicit.draw_bits, "several": explicit.draw_several}
         odds_key, move_key = jax.random.split(key)
-        log_odds = bilinear_explicit.feature_log_odds(odds_key, state.u, settings["prior"])
+        log_odds = explicit.feature_log_odds(odds_key, state.u, settings["prior"])
         u = function[name](move_key, side, log_odds, **settings)
         return state._replace(u=u), Info(overflow={})
 
@@ -262,13 +263,13 @@ def must_fail(setup, kernel, **options):
 
 def test_columns_that_may_be_emptied_are_caught(monkeypatch):
     """Bits drawn without refusing a change that empties a column: features die out."""
-    right = bilinear_explicit.row_prior
+    right = explicit.row_prior
 
     def twin(prior, counts, num_rows, *, num_fixed):
         law = right(prior, counts, num_rows, num_fixed=num_fixed)
         return law._replace(movable=jnp.ones_like(law.movable))
 
-    monkeypatch.setattr(bilinear_explicit, "row_prior", twin)
+    monkeypatch.setattr(explicit, "row_prior", twin)
     model = make("logistic")
     must_fail(Setup(model), move(model, "several"))
 
@@ -276,13 +277,13 @@ def test_columns_that_may_be_emptied_are_caught(monkeypatch):
 @pytest.mark.slow
 def test_own_weights_from_the_prior_are_caught(monkeypatch):
     """The rows of W of Gaussian own features drawn without looking at the row."""
-    right = bilinear_explicit._draw_sum
+    right = explicit._draw_sum
 
     def twin(fit, number, normal, mean, scales):
         nothing = fit._replace(cross=0 * fit.cross, values=0 * fit.values)
         return right(nothing, number, normal, mean, scales)
 
-    monkeypatch.setattr(bilinear_explicit, "_draw_sum", twin)
+    monkeypatch.setattr(explicit, "_draw_sum", twin)
     model = make("gaussian")
     must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
 
@@ -291,7 +292,7 @@ def test_own_weights_from_the_prior_are_caught(monkeypatch):
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Own features of the logistic model from the prior, the likelihood forgotten."""
     monkeypatch.setattr(
-        bilinear_explicit.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
+        explicit.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
     )
     model = make("logistic", row_bias=True)
     must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
@@ -301,7 +302,7 @@ def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
 def test_precisions_that_are_not_drawn_are_caught(monkeypatch):
     """Logistic weights with a precision of 1/4, the bound of the logistic curvature."""
     monkeypatch.setattr(
-        bilinear_weights, "polya_gamma", lambda key, z: jnp.full(z.shape, 0.25, z.dtype)
+        weight_moves, "polya_gamma", lambda key, z: jnp.full(z.shape, 0.25, z.dtype)
     )
     model = make("logistic", priors=FINITE)
     must_fail(Setup(model), partial(sampling.update_weights, model), num_steps=6)
@@ -315,6 +316,6 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
         left = x if observed is None else jnp.where(observed, x, 0)
         return u.T @ left @ v
 
-    monkeypatch.setattr(bilinear_weights, "_split_counts", twin)
+    monkeypatch.setattr(weight_moves, "_split_counts", twin)
     model = make("poisson")
     must_fail(Setup(model), partial(sampling.update_weights, model))

@@ -13,7 +13,8 @@ from jaxmf.engine import Info
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
-from jaxmf.samplers import noisy_or_moves, noisy_or_parallel, noisy_or_sweep
+from jaxmf.samplers.noisy_or import moves, parallel
+from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
 
 NUM_ROWS, NUM_COLUMNS = 4, 3
@@ -97,7 +98,7 @@ def step_kernel(model, **options):
 
 
 def alone(kernel, model):
-    """One kernel of `noisy_or_moves` or one part of a sweep as a kernel of the model."""
+    """One kernel of `moves` or one part of a sweep as a kernel of the model."""
 
     def apply(key, state, data):
         z, y, overflow = kernel(
@@ -116,7 +117,7 @@ def alone(kernel, model):
 
 def activity_alone(key, z, y, x, observed, *, prior, parameters):
     active = prior.exists(jnp.sum(z, axis=0))
-    y = noisy_or_sweep.draw_activity(key, z, y, x, observed, active=active, parameters=parameters)
+    y = sequential.draw_activity(key, z, y, x, observed, active=active, parameters=parameters)
     return z, y, jnp.zeros((), bool)
 
 
@@ -129,11 +130,11 @@ def test_the_whole_step_quickly():
 @pytest.mark.parametrize(
     "kernel",
     [
-        noisy_or_sweep.sweep_rows,
+        sequential.sweep_rows,
         activity_alone,
-        noisy_or_moves.split_or_merge,
-        noisy_or_moves.birth_or_death,
-        noisy_or_parallel.noisy_or_parallel_sweep,
+        moves.split_or_merge,
+        moves.birth_or_death,
+        parallel.noisy_or_parallel_sweep,
     ],
     ids=["rows", "activity", "split-merge", "birth-death", "parallel"],
 )
@@ -201,14 +202,14 @@ def must_fail(setup, kernel, **options):
 @pytest.mark.slow
 def test_forgetting_the_own_causes_is_caught(monkeypatch):
     """The row's own causes dropped before its bits are drawn, their number forgotten."""
-    right = noisy_or_sweep.scan_bits
+    right = sequential.scan_bits
 
     def twin(*args, num_own, **options):
         return right(*args, num_own=jnp.zeros_like(num_own), **options)
 
-    monkeypatch.setattr(noisy_or_sweep, "scan_bits", twin)
+    monkeypatch.setattr(sequential, "scan_bits", twin)
     model = NoisyOrIBP(alpha=1.0, cause_probability=0.5, efficacy=0.95, leak=0.05)
-    must_fail(Setup(model, False, 20), alone(noisy_or_sweep.noisy_or_sweep, model), **LONGER)
+    must_fail(Setup(model, False, 20), alone(sequential.noisy_or_sweep, model), **LONGER)
 
 
 @pytest.mark.slow
@@ -218,32 +219,32 @@ def test_new_activity_from_the_prior_is_caught(monkeypatch):
     def twin(eta, cells, parameters, unseen):
         return jnp.broadcast_to(parameters.log_odds, eta.shape)
 
-    monkeypatch.setattr(noisy_or_sweep.noisy_or, "unseen_log_odds", twin)
+    monkeypatch.setattr(sequential.noisy_or, "unseen_log_odds", twin)
     model = NoisyOrIBP(**FIXED)
-    must_fail(Setup(model, False), alone(noisy_or_sweep.sweep_rows, model), num_steps=5)
+    must_fail(Setup(model, False), alone(sequential.sweep_rows, model), num_steps=5)
 
 
 @pytest.mark.slow
 def test_a_split_without_the_number_of_ways_is_caught(monkeypatch):
     """Acceptance as if there were one way to share out the rows of a cause."""
-    right = noisy_or_moves.log_split_ratio
+    right = moves.log_split_ratio
 
     def twin(pair, *args, **options):
         return right(pair, *args, **options) - jnp.sum(pair.whole) * jnp.log(3.0)
 
-    monkeypatch.setattr(noisy_or_moves, "log_split_ratio", twin)
+    monkeypatch.setattr(moves, "log_split_ratio", twin)
     model = NoisyOrIBP(**FIXED)
-    must_fail(Setup(model, False), alone(noisy_or_moves.split_or_merge, model), **LONGER)
+    must_fail(Setup(model, False), alone(moves.split_or_merge, model), **LONGER)
 
 
 @pytest.mark.slow
 def test_a_birth_that_forgets_its_siblings_is_caught(monkeypatch):
     """Acceptance without the number of own causes."""
-    right = noisy_or_moves.log_birth_ratio
+    right = moves.log_birth_ratio
 
     def twin(eta, cells, number, **options):
         return right(eta, cells, jnp.ones_like(number), **options)
 
-    monkeypatch.setattr(noisy_or_moves, "log_birth_ratio", twin)
+    monkeypatch.setattr(moves, "log_birth_ratio", twin)
     model = NoisyOrIBP(**FIXED | {"alpha": 2.0})
-    must_fail(Setup(model, False, 24), alone(noisy_or_moves.birth_or_death, model), **LONGER)
+    must_fail(Setup(model, False, 24), alone(moves.birth_or_death, model), **LONGER)

@@ -12,7 +12,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Parameters
 from jaxmf.models.noisy_or.state import State, parameters_of
 from jaxmf.posterior.cell_laws import CELL_LAWS
-from jaxmf.samplers import noisy_or_sweep
+from jaxmf.samplers.noisy_or import sweep
 from tests import noisy_or_oracles as oracles
 
 FIXED = {"alpha": 1.0, "cause_probability": 0.3, "efficacy": 0.8, "leak": 0.05}
@@ -194,7 +194,7 @@ def test_fused_and_plain_scans_agree():
     numbers = Parameters(*(jnp.asarray(value) for value in (0.3, 0.8, 0.1)))
 
     def scan(order, uniforms, z, y):
-        return noisy_or_sweep.scan_bits(
+        return sweep.scan_bits(
             order, uniforms, z, y, cells, num_own=jnp.asarray(1.0), parameters=numbers,
             prior_log_odds=jnp.zeros(num_slots), movable=jnp.arange(num_slots) != 2,
         )  # fmt: skip

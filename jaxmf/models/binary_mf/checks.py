@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers.bilinear_cells import LIKELIHOODS
+from jaxmf.samplers.bilinear.cells import LIKELIHOODS
 
 
 def settings(model: Any) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from jaxmf.models.binary_mf import checks, queries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.samplers.bilinear_cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
 FeatureSpec = IndianBuffet | BetaBernoulli

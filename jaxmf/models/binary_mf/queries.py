@@ -14,8 +14,8 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
-from jaxmf.samplers import bilinear_weights
-from jaxmf.samplers.bilinear_cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
@@ -46,11 +46,11 @@ def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:
     )
 
 
-def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear_weights.WeightLaw:
+def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.WeightLaw:
     """The law of W given the observed cells alone."""
     cells, prior = numbers_of(model, draw)
     u, v = draw["z"], draw["v"]
-    terms = bilinear_weights.normal_terms(
+    terms = weight_moves.normal_terms(
         jax.random.key(0),  # Gaussian cells draw nothing
         u,
         v,
@@ -59,7 +59,7 @@ def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear_weights.
         data.observed,
         cells=cells,
     )
-    return bilinear_weights.weight_law(u, v, terms, weight_prior=prior)
+    return weight_moves.weight_law(u, v, terms, weight_prior=prior)
 
 
 def _is_whole(model: BinaryMF, data: Dense) -> bool:
@@ -130,7 +130,7 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
     if _is_whole(model, data):
         law = _eigen_law(model, draw, data)
         return bilinear.sample_weights(key, law, draw["noise_scale"])
-    drawn = bilinear_weights.sample_weights(key, _observed_law(model, draw, data))
+    drawn = weight_moves.sample_weights(key, _observed_law(model, draw, data))
     return jnp.diag(jnp.diagonal(drawn)) if model.diagonal else drawn
 
 

@@ -19,9 +19,10 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods import bilinear
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers import bilinear_weights, split_merge
-from jaxmf.samplers.bilinear_collapsed import collapsed_bilinear_sweep
-from jaxmf.samplers.bilinear_explicit import Side, explicit_sweep
+from jaxmf.samplers import split_merge
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
+from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
@@ -174,7 +175,7 @@ def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tupl
     if state.weights is None:
         return state, Info(overflow={})
     finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
-    weights = bilinear_weights.draw_weights(
+    weights = weight_moves.draw_weights(
         key,
         state.u,
         state.v,
@@ -185,7 +186,7 @@ def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tupl
         weight_prior=model.weight_prior(state.weight_scale),
         row_exists=model.row_exists(state),
         column_exists=model.column_exists(state),
-        jointly=finite and state.weights.size <= bilinear_weights.MOST_PAIRS,
+        jointly=finite and state.weights.size <= weight_moves.MOST_PAIRS,
     )
     return state._replace(weights=weights), Info(overflow={})
 

@@ -43,7 +43,7 @@ from jaxmf.models.noisy_or.updates import update_noise
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior
-from jaxmf.samplers.noisy_or_sweep import (
+from jaxmf.samplers.noisy_or.sweep import (
     draw_new_causes,
     new_cause_log_weights,
     noisy_or_sweep,

@@ -22,9 +22,9 @@ from jaxmf.samplers.hyper import (
     update_feature_prior,
     update_probability,
 )
-from jaxmf.samplers.noisy_or_moves import repeat_moves
-from jaxmf.samplers.noisy_or_parallel import noisy_or_parallel_sweep
-from jaxmf.samplers.noisy_or_sweep import noisy_or_sweep
+from jaxmf.samplers.noisy_or.moves import repeat_moves
+from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
+from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.types import Array, Key
 
 

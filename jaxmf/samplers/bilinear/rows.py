@@ -9,7 +9,7 @@ columns that share one (M, mu).
 - `new_feature_log_weights`: the number of new features, an exact truncated sum.
 - `draw_cells`: the missing cells of a row given its features.
 
-Several bits at once: `bilinear_whole_rows`.
+Several bits at once: `whole_rows`.
 """
 
 from typing import NamedTuple

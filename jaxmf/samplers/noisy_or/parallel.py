@@ -17,7 +17,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
-from jaxmf.samplers.noisy_or_sweep import (
+from jaxmf.samplers.noisy_or.sweep import (
     draw_activity,
     flip_log_odds,
     new_cause_log_weights,
@@ -39,7 +39,7 @@ def noisy_or_parallel_sweep(
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
 
-    Args, Returns: as `noisy_or_sweep.noisy_or_sweep`.
+    Args, Returns: as `sweep.noisy_or_sweep`.
     """
     num_rows, num_slots = z.shape
     cells = noisy_or.cells_of(x, observed)

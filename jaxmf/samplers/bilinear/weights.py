@@ -20,7 +20,7 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.gaussian import piece_start
-from jaxmf.samplers.bilinear_cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 

@@ -23,7 +23,7 @@ from jax.scipy.special import logsumexp
 
 from jaxmf import slots
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear_cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,

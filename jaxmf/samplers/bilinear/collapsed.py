@@ -15,10 +15,10 @@ from jax.scipy.special import logsumexp
 from jaxmf import slots
 from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
-from jaxmf.samplers import bilinear_rows as rows_of_bits
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear_rows import CellDraws, PartialRow, RowFit
-from jaxmf.samplers.bilinear_whole_rows import (
+from jaxmf.samplers.bilinear import rows as rows_of_bits
+from jaxmf.samplers.bilinear.rows import CellDraws, PartialRow, RowFit
+from jaxmf.samplers.bilinear.whole_rows import (
     ProposalDraws,
     propose_bits,
     whole_row_log_weights,

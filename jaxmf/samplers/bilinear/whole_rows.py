@@ -12,7 +12,7 @@ from jax.scipy.special import logsumexp
 
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear_rows import (
+from jaxmf.samplers.bilinear.rows import (
     RowFit,
     log_likelihood,
     moved,
