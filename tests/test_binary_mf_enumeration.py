@@ -16,7 +16,7 @@ from scipy.special import gammaln, logsumexp, roots_hermitenorm, roots_laguerre
 from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.binary_mf import State, sampling
+from jaxmf.models.binary_mf import State, updates
 from jaxmf.testing import check_means
 from tests import bilinear_oracle
 
@@ -315,7 +315,7 @@ def test_weights_that_are_never_drawn_are_caught():
     model, data = case.model, case.data
 
     def twin(key, state):
-        state, _ = sampling.update_rows(model, jax.random.fold_in(key, 0), state, data)
+        state, _ = updates.update_rows(model, jax.random.fold_in(key, 0), state, data)
         # the prior's mean in the place of a draw
         return state._replace(weights=jnp.full_like(state.weights, MEAN)), Info(
             overflow={"row_features": jnp.asarray(False)}

@@ -11,8 +11,8 @@ import pytest
 from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.binary_mf import sampling
-from jaxmf.models.binary_mf.model import HYPERPARAMETERS
+from jaxmf.models.binary_mf import updates
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS
 from jaxmf.samplers.bilinear import explicit
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.explicit import Side
@@ -196,14 +196,14 @@ def test_a_move_alone(name, likelihood):
     ids=["gaussian", "diagonal", "logistic", "logistic by rows", "poisson"],
 )
 def test_the_update_of_weights_alone(model):
-    Setup(model).check(partial(sampling.update_weights, model))
+    Setup(model).check(partial(updates.update_weights, model))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("collapsed", [False, True])
 def test_the_update_of_hyperparameters_alone(collapsed):
     model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
-    Setup(model, False, collapsed).check(partial(sampling.update_hyperparameters, model))
+    Setup(model, False, collapsed).check(partial(updates.update_hyperparameters, model))
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_splits_and_merges_alone():
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
     numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
     model = make("gaussian", numbers=numbers, **KNOWN)
-    kernel = partial(sampling.split_or_merge, model, num_proposals=2)
+    kernel = partial(updates.split_or_merge, model, num_proposals=2)
     Setup(model, collapsed=True).check(kernel)
 
 
@@ -305,7 +305,7 @@ def test_precisions_that_are_not_drawn_are_caught(monkeypatch):
         weight_moves, "polya_gamma", lambda key, z: jnp.full(z.shape, 0.25, z.dtype)
     )
     model = make("logistic", priors=FINITE)
-    must_fail(Setup(model), partial(sampling.update_weights, model), num_steps=6)
+    must_fail(Setup(model), partial(updates.update_weights, model), num_steps=6)
 
 
 @pytest.mark.slow
@@ -318,4 +318,4 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
 
     monkeypatch.setattr(weight_moves, "_split_counts", twin)
     model = make("poisson")
-    must_fail(Setup(model), partial(sampling.update_weights, model))
+    must_fail(Setup(model), partial(updates.update_weights, model))

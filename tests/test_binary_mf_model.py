@@ -9,7 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import registry, settings
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.binary_mf.model import State
+from jaxmf.models.binary_mf import State
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
 

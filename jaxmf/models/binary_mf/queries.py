@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
+from jaxmf.models.binary_mf.sides import at_numbers
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
@@ -208,8 +209,6 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
 
 def _row_law(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
-    from jaxmf.models.binary_mf.model import at_numbers
-
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
     prior = at_numbers(

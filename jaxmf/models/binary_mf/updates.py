@@ -1,0 +1,215 @@
+"""The kernels of binary matrix factorisation.
+
+Each is (model, key, state, data) -> (state, Info) and leaves the posterior invariant by itself.
+The columns are drawn by the kernels of the rows of X'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.engine import Info
+from jaxmf.models.binary_mf.density import scale_density
+from jaxmf.models.binary_mf.state import State, complete
+from jaxmf.priors import hyper
+from jaxmf.priors.features import IndianBuffet
+from jaxmf.samplers import split_merge
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
+from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
+from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.split_merge_gaussian import bilinear_columns
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+_NUM_SCANS = 2
+
+
+def update_rows(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    several: bool = True,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
+
+    `scale_factor` multiplies the weight scale that a collapsed sweep sees; it leaves the posterior
+    invariant only at 1.
+    """
+    if state.weights is None:
+        u, x, overflow = collapsed_bilinear_sweep(
+            key,
+            state.u,
+            state.v,
+            complete(state, data),
+            data.observed,
+            prior=model.row_law(state),
+            noise_scale=state.noise_scale,
+            weight_scale=state.weight_scale * scale_factor,
+            weight_mean=model.weight_mean,
+            num_fixed=model.num_fixed_rows(),
+            num_proposals=int(several),
+        )
+        state = state._replace(u=u, x=None if state.x is None else x)
+    else:
+        u, weights, overflow = explicit_sweep(
+            key,
+            Side(state.u, state.v, state.weights, data.values, data.observed),
+            prior=model.row_law(state),
+            cells=model.cells(state.noise_scale),
+            weight_prior=model.weight_prior(state.weight_scale),
+            column_exists=model.column_exists(state),
+            num_fixed=model.num_fixed_rows(),
+            several=several,
+            grows=isinstance(model.row_prior, IndianBuffet),
+        )
+        state = state._replace(u=u, weights=weights)
+    return state, Info(overflow={"row_features": overflow})
+
+
+def update_columns(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    several: bool = True,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: V, as `update_rows`."""
+    turned, info = update_rows(
+        model.transpose(),
+        key,
+        state.transpose(),
+        transposed(data),
+        several=several,
+        scale_factor=scale_factor,
+    )
+    return turned.transpose(), of_columns(info)
+
+
+def transposed(data: Dense) -> Dense:
+    """The matrix X'."""
+    return jax.tree.map(jnp.transpose, data)
+
+
+def of_columns(info: Info) -> Info:
+    """What a kernel of the rows of X' reports, said of the columns of X."""
+    return Info(overflow={"column_features": info.overflow["row_features"]})
+
+
+def split_or_merge(
+    model: BinaryMF, key: Key, state: State, data: Dense, *, num_proposals: int
+) -> tuple[State, Info]:
+    """Kernel: some proposals to split or merge features of rows, then of columns, W summed out."""
+    state, rows = _split_or_merge_rows(
+        model, jax.random.fold_in(key, 0), state, data, num_proposals
+    )
+    turned, columns = _split_or_merge_rows(
+        model.transpose(),
+        jax.random.fold_in(key, 1),
+        state.transpose(),
+        transposed(data),
+        num_proposals,
+    )
+    overflow = rows.overflow | of_columns(columns).overflow
+    return turned.transpose(), Info(overflow=overflow)
+
+
+def _split_or_merge_rows(
+    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+) -> tuple[State, Info]:
+    u, overflow, _ = split_merge.split_merge(
+        key,
+        state.u,
+        prior=model.row_law(state),
+        likelihood=bilinear_columns(
+            state.v,
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            weight_scale=state.weight_scale,
+            weight_mean=model.weight_mean,
+            num_slots=state.u.shape[1],
+        ),
+        num_proposals=num_proposals,
+        num_scans=_NUM_SCANS,
+        num_fixed=model.num_fixed_rows(),
+    )
+    return state._replace(u=u), Info(overflow={"row_features": overflow})
+
+
+def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tuple[State, Info]:
+    """Kernel: W given U and V, where it is kept."""
+    if state.weights is None:
+        return state, Info(overflow={})
+    finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
+    weights = weight_moves.draw_weights(
+        key,
+        state.u,
+        state.v,
+        state.weights,
+        data.values,
+        data.observed,
+        cells=model.cells(state.noise_scale),
+        weight_prior=model.weight_prior(state.weight_scale),
+        row_exists=model.row_exists(state),
+        column_exists=model.column_exists(state),
+        jointly=finite and state.weights.size <= weight_moves.MOST_PAIRS,
+    )
+    return state._replace(weights=weights), Info(overflow={})
+
+
+def update_hyperparameters(
+    model: BinaryMF, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
+    """Kernel: alpha and concentration of both sides, and both scales."""
+    state = _update_row_law(model, jax.random.fold_in(key, 0), state)
+    turned = _update_row_law(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
+    state = turned.transpose()
+    return _update_scales(model, jax.random.fold_in(key, 2), state, data), Info(overflow={})
+
+
+def _update_row_law(model: BinaryMF, key: Key, state: State) -> State:
+    alpha, concentration = update_feature_prior(
+        key,
+        model.row_law(state),
+        alpha_prior=model.row_alpha,
+        concentration_prior=model.row_concentration,
+        counts=jnp.sum(state.u[:, model.num_fixed_rows() :], axis=0, dtype=jnp.int32),
+        num_rows=state.u.shape[0],
+    )
+    dtype = state.row_alpha.dtype
+    return state._replace(
+        row_alpha=alpha.astype(dtype), row_concentration=concentration.astype(dtype)
+    )
+
+
+def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    """The two scales by slices, one after the other."""
+    noise_prior = 1.0 if model.noise_scale is None else model.noise_scale
+    weight_prior = 1.0 if model.weight_scale is None else model.weight_scale
+    if hyper.is_fixed(noise_prior) and hyper.is_fixed(weight_prior):
+        return state
+    log_density = scale_density(model, state, data)
+    noise = update_scale(
+        jax.random.fold_in(key, 0),
+        noise_prior,
+        state.noise_scale,
+        lambda value: log_density(value, state.weight_scale),
+    )
+    weight = update_scale(
+        jax.random.fold_in(key, 1),
+        weight_prior,
+        state.weight_scale,
+        lambda value: log_density(noise, value),
+    )
+    return state._replace(noise_scale=noise, weight_scale=weight)
