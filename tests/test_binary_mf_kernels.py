@@ -46,6 +46,8 @@ KNOWN = {
     "row_bias": True,
     "fixed_column_features": jnp.array([[True], [False], [True]]),
 }
+# as many given features on both sides
+BOTH = {"row_bias": True, "column_bias": True}
 CAPACITY = 12
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
@@ -223,8 +225,9 @@ def test_splits_and_merges_alone():
         (make("logistic", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
         (make("poisson", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
         (make("gaussian", priors=FINITE, diagonal=True), "explicit"),
+        (make("gaussian", priors=FINITE, numbers=PRIORS, diagonal=True, **BOTH), "collapsed"),
     ],
-    ids=["collapsed", "logistic", "poisson", "diagonal"],
+    ids=["collapsed", "logistic", "poisson", "diagonal", "collapsed diagonal"],
 )
 def test_the_whole_step(model, weights):
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))

@@ -14,6 +14,7 @@ from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
 
 RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 2, "progress": False}
+SQUARE = mf.BetaBernoulli(1.0, 1.0, 3)
 FINITE = {
     "row_prior": mf.BetaBernoulli(1.0, 1.0, 3),
     "column_prior": mf.BetaBernoulli(1.0, 1.0, 2),
@@ -103,6 +104,11 @@ def test_bad_data_is_refused_in_words(model, x, words):
         (mf.BinaryMF(likelihood="logistic"), {"weights": "collapsed"}, ("logistic",)),
         (mf.BinaryMF(likelihood="logistic"), {"anneal": True}, ("anneal", "collapsed")),
         (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
+        (
+            mf.BinaryMF(row_prior=SQUARE, column_prior=SQUARE, diagonal=True),
+            {"split_merge": 1, "weights": "collapsed"},
+            ("split_merge", "diagonal"),
+        ),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
         (mf.BinaryMF(), {"split_merge": 1, "weights": "explicit"}, ("split_merge", "collapsed")),
     ],

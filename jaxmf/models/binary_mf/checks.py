@@ -148,26 +148,34 @@ def weights_option(model: Any, weights: Any) -> str:
     Raises:
       ValueError: an unknown way, or one that the model does not have.
     """
-    can_collapse = model.likelihood == "gaussian" and not model.diagonal
+    can_collapse = model.likelihood == "gaussian"
     if weights is None:
-        return "collapsed" if can_collapse else "explicit"
+        return "collapsed" if can_collapse and not model.diagonal else "explicit"
     if weights not in ("collapsed", "explicit"):
         raise ValueError(f"weights must be 'collapsed' or 'explicit', got {weights!r}")
     if weights == "collapsed" and not can_collapse:
-        what = "a diagonal W" if model.diagonal else f"likelihood={model.likelihood!r}"
-        raise ValueError(f"weights='collapsed' is there for Gaussian cells alone, not with {what}")
+        raise ValueError(
+            "weights='collapsed' is there for Gaussian cells alone, not with "
+            f"likelihood={model.likelihood!r}; use weights='explicit'"
+        )
     return weights
 
 
-def split_merge_option(number: Any, weights: str) -> None:
+def split_merge_option(model: Any, number: Any, weights: str) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
-      ValueError: not a number of proposals, or a way of sampling without them.
+      ValueError: not a number of proposals, or a model or a way of sampling without them.
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {number!r}"
+        )
+    if number and model.diagonal:
+        raise ValueError(
+            "split_merge is not there with diagonal=True: a feature of rows is tied to one of "
+            "columns there, so splitting or merging one side alone would break layers apart; "
+            "use split_merge=0"
         )
     if number and weights == "explicit":
         raise ValueError("split_merge needs weights='collapsed'")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, complete, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array
@@ -43,7 +43,15 @@ def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
 def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
     """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
     if state.weights is None:
-        return scale_density(model, state, data)(state.noise_scale, state.weight_scale)
+        marginal = plaid.log_marginal if model.diagonal else bilinear.log_marginal
+        return marginal(
+            state.u,
+            state.v,
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            weight_scale=state.weight_scale,
+            weight_mean=model.weight_mean,
+        )
     each = model.cells(state.noise_scale).log_density(data.values, entries(state))
     if data.observed is not None:
         each = jnp.where(data.observed, each, 0)
@@ -60,9 +68,8 @@ def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     """
     if state.weights is not None:
         return _explicit(model, state, data)
-    statistics = bilinear.spectrum(
-        state.u, state.v, complete(state, data), weight_mean=model.weight_mean
-    )
+    spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
+    statistics = spectrum(state.u, state.v, complete(state, data), weight_mean=model.weight_mean)
     return lambda noise, weight: bilinear.log_marginal_of_spectrum(
         statistics, noise_scale=noise, weight_scale=weight
     )

@@ -272,14 +272,14 @@ class BinaryMF:
         """Markov chain Monte Carlo over U, V, W, missing cells and hyperparameters.
 
         Args:
-          weights: "collapsed": W summed out, rows one after another (Gaussian likelihood, W not
-            diagonal; the default there). "explicit": W kept, all rows at once.
+          weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
+            default there unless W is diagonal). "explicit": W kept, all rows at once.
           anneal: during the first three quarters of the warm-up let the sweeps see a weight scale
             that rises geometrically from a fifth of its value, which is held meanwhile; with
             "collapsed" only.
           several: also propose several features of a row at once.
           split_merge: proposals to split a feature or merge two, on either side and after every
-            sweep; with "collapsed" only. See `samplers/split_merge.py`.
+            sweep; with "collapsed" and W not diagonal only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
@@ -291,7 +291,7 @@ class BinaryMF:
         chosen = checks.weights_option(self, weights)
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
-        checks.split_merge_option(split_merge, chosen)
+        checks.split_merge_option(self, split_merge, chosen)
         plan = sampling.SamplerPlan(
             row_slots=self.num_slots(capacity, "rows"),
             column_slots=self.num_slots(capacity, "columns"),

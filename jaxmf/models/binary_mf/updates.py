@@ -6,7 +6,7 @@ The columns are drawn by the kernels of the rows of X'.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,7 @@ from jaxmf.samplers import split_merge
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
+from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
@@ -46,33 +47,44 @@ def update_rows(
     invariant only at 1.
     """
     if state.weights is None:
-        u, x, overflow = collapsed_bilinear_sweep(
-            key,
-            state.u,
-            state.v,
-            complete(state, data),
-            data.observed,
-            prior=model.row_law(state),
-            noise_scale=state.noise_scale,
-            weight_scale=state.weight_scale * scale_factor,
-            weight_mean=model.weight_mean,
-            num_fixed=model.num_fixed_rows(),
-            num_proposals=int(several),
-        )
-        state = state._replace(u=u, x=None if state.x is None else x)
+        return _collapsed_rows(model, key, state, data, int(several), scale_factor)
+    u, weights, overflow = explicit_sweep(
+        key,
+        Side(state.u, state.v, state.weights, data.values, data.observed),
+        prior=model.row_law(state),
+        cells=model.cells(state.noise_scale),
+        weight_prior=model.weight_prior(state.weight_scale),
+        column_exists=model.column_exists(state),
+        num_fixed=model.num_fixed_rows(),
+        several=several,
+        grows=isinstance(model.row_prior, IndianBuffet),
+    )
+    return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
+
+
+def _collapsed_rows(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    num_proposals: int,
+    scale_factor: Array | float,
+) -> tuple[State, Info]:
+    arrays = state.u, state.v, complete(state, data), data.observed
+    options: dict[str, Any] = {
+        "prior": model.row_law(state),
+        "noise_scale": state.noise_scale,
+        "weight_scale": state.weight_scale * scale_factor,
+        "weight_mean": model.weight_mean,
+        "num_fixed": model.num_fixed_rows(),
+        "num_proposals": num_proposals,
+    }
+    if model.diagonal:
+        u, x = collapsed_plaid_sweep(key, *arrays, **options)
+        overflow = jnp.zeros((), bool)
     else:
-        u, weights, overflow = explicit_sweep(
-            key,
-            Side(state.u, state.v, state.weights, data.values, data.observed),
-            prior=model.row_law(state),
-            cells=model.cells(state.noise_scale),
-            weight_prior=model.weight_prior(state.weight_scale),
-            column_exists=model.column_exists(state),
-            num_fixed=model.num_fixed_rows(),
-            several=several,
-            grows=isinstance(model.row_prior, IndianBuffet),
-        )
-        state = state._replace(u=u, weights=weights)
+        u, x, overflow = collapsed_bilinear_sweep(key, *arrays, **options)
+    state = state._replace(u=u, x=None if state.x is None else x)
     return state, Info(overflow={"row_features": overflow})
 
 

@@ -17,12 +17,9 @@ from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
+from jaxmf.samplers.bilinear.proposals import ProposalDraws, proposal_draws
 from jaxmf.samplers.bilinear.rows import CellDraws, PartialRow, RowFit
-from jaxmf.samplers.bilinear.whole_rows import (
-    ProposalDraws,
-    propose_bits,
-    whole_row_log_weights,
-)
+from jaxmf.samplers.bilinear.whole_rows import propose_bits, whole_row_log_weights
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
@@ -189,15 +186,6 @@ def collapsed_bilinear_sweep(
 def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:
     """The random numbers of one row, each vector under a key of its own."""
     num_slots, dtype = u.shape[1], x.dtype
-
-    def proposal(index):
-        stream = jax.random.fold_in(jax.random.fold_in(key, 4), index)
-        return ProposalDraws(
-            choice=jax.random.uniform(jax.random.fold_in(stream, 0), (num_slots,), dtype),
-            bits=jax.random.uniform(jax.random.fold_in(stream, 1), (num_slots,), dtype),
-            accept=jax.random.uniform(jax.random.fold_in(stream, 2), (), dtype),
-        )
-
     drawn = row_draws(key, num_slots, None if observed is None else x.shape[1], dtype)
     cells = None
     if drawn.cells is not None:
@@ -205,9 +193,7 @@ def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array |
         cells = CellDraws(effect=effect, noise=drawn.cells)
     return _Draws(
         row=drawn._replace(cells=None),
-        proposals=(
-            jax.vmap(proposal)(jnp.arange(plan.num_proposals)) if plan.num_proposals else None
-        ),
+        proposals=proposal_draws(jax.random.fold_in(key, 4), plan.num_proposals, num_slots, dtype),
         cells=cells,
     )
 
