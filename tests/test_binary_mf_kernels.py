@@ -234,6 +234,13 @@ def test_the_whole_step(model, weights):
 
 
 @pytest.mark.slow
+def test_the_whole_step_of_whole_rows():
+    model = make("gaussian", priors=FINITE, numbers=PRIORS, **KNOWN)
+    setup = Setup(model, collapsed=True)
+    setup.check(whole_step(model, sweep="whole_rows"), num_steps=2)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "logistic"])
 def test_the_prior_comes_back_with_the_likelihood_off(likelihood):
     """No cell is observed: everything follows its prior."""

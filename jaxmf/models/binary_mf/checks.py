@@ -12,6 +12,10 @@ import numpy as np
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS
+from jaxmf.samplers.feature_rows import check_whole_rows
+
+SWEEPS = ("bits", "whole_rows")
+WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
 def settings(model: Any) -> dict[str, Any]:
@@ -159,6 +163,26 @@ def weights_option(model: Any, weights: Any) -> str:
             f"likelihood={model.likelihood!r}; use weights='explicit'"
         )
     return weights
+
+
+def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
+    """Refuses a sweep that is not there.
+
+    Raises:
+      ValueError: an unknown one; whole rows where the rows are not drawn with W summed out, or with
+        too many slots.
+    """
+    if sweep not in SWEEPS:
+        raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+    if sweep == "bits":
+        return
+    if weights == "explicit" or model.diagonal:
+        what = "a diagonal W" if model.diagonal else "weights='explicit'"
+        raise ValueError(
+            f"sweep='whole_rows' is there with W summed out and not diagonal, not with {what}; "
+            f"{WHOLE_ROWS_REMEDY}"
+        )
+    check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
 
 
 def split_merge_option(model: Any, number: Any, weights: str) -> None:

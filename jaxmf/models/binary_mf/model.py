@@ -27,7 +27,7 @@ from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.binary_mf import checks, density, queries, sampling, sides, simulation
 from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import State, grow
+from jaxmf.models.binary_mf.state import State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
@@ -264,6 +264,7 @@ class BinaryMF:
         self,
         *,
         weights: str | None = None,
+        sweep: str = "bits",
         anneal: bool = False,
         several: bool = True,
         split_merge: int = 0,
@@ -274,10 +275,13 @@ class BinaryMF:
         Args:
           weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
             default there unless W is diagonal). "explicit": W kept, all rows at once.
+          sweep: "bits": the features of a row one after another. "whole_rows": each row drawn from
+            all its 2^K settings, mixes better; for at most 12 slots on either side, with
+            "collapsed" and W not diagonal only.
           anneal: during the first three quarters of the warm-up let the sweeps see a weight scale
             that rises geometrically from a fifth of its value, which is held meanwhile; with
             "collapsed" only.
-          several: also propose several features of a row at once.
+          several: also propose several features of a row at once; not needed by whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep; with "collapsed" and W not diagonal only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
@@ -286,16 +290,22 @@ class BinaryMF:
           Algorithm with the growing axes "row_features" and "column_features".
 
         Raises:
-          ValueError: options that the model does not have, or a capacity below 1.
+          ValueError: options that the model does not have, a capacity below 1, or too many slots
+            for "whole_rows".
         """
         chosen = checks.weights_option(self, weights)
+        if capacity is None and sweep == "whole_rows":
+            capacity = 8
+        num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
+        checks.sweep_option(self, sweep, chosen, max(num_slots))
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
         checks.split_merge_option(self, split_merge, chosen)
         plan = sampling.SamplerPlan(
-            row_slots=self.num_slots(capacity, "rows"),
-            column_slots=self.num_slots(capacity, "columns"),
+            row_slots=num_slots[0],
+            column_slots=num_slots[1],
             collapsed=chosen == "collapsed",
+            whole_rows=sweep == "whole_rows",
             anneal=bool(anneal),
             several=bool(several),
             split_merge=split_merge,
@@ -304,7 +314,7 @@ class BinaryMF:
             init=Partial(sampling.init, plan, self),
             step=Partial(sampling.step, plan, self),
             record=Partial(sampling.record, self),
-            grow=grow,
+            grow=Partial(sampling.grow, plan),
             capacity=capacity_of,
         )
 

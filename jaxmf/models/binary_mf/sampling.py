@@ -11,8 +11,10 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.models.binary_mf import checks
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, num_features
+from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
     split_or_merge,
     update_columns,
@@ -21,6 +23,7 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
+from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -33,7 +36,15 @@ _ANNEAL_SHARE = 0.75
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["row_slots", "column_slots", "collapsed", "anneal", "several", "split_merge"],
+    meta_fields=[
+        "row_slots",
+        "column_slots",
+        "collapsed",
+        "whole_rows",
+        "anneal",
+        "several",
+        "split_merge",
+    ],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -42,6 +53,7 @@ class SamplerPlan:
     row_slots: int
     column_slots: int
     collapsed: bool
+    whole_rows: bool
     anneal: bool
     several: bool
     split_merge: int = 0
@@ -96,6 +108,7 @@ def step(
     """W where it is kept, U, V, splits and merges, hyperparameters."""
     options: dict[str, Any] = {
         "several": plan.several,
+        "whole_rows": plan.whole_rows,
         "scale_factor": annealed_factor(progress) if plan.anneal else 1.0,
     }
     state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
@@ -129,3 +142,10 @@ def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Ar
         "log_joint": model.log_joint(state, data),
     }
     return draw if state.weights is None else draw | {"weights": state.weights}
+
+
+def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
+    """The state with more slots on either side."""
+    if plan.whole_rows:
+        check_whole_rows(max(sizes.values()), remedy=checks.WHOLE_ROWS_REMEDY)
+    return grow_state(state, sizes)

@@ -39,15 +39,17 @@ def update_rows(
     data: Dense,
     *,
     several: bool = True,
+    whole_rows: bool = False,
     scale_factor: Array | float = 1.0,
 ) -> tuple[State, Info]:
     """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
 
+    `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
     `scale_factor` multiplies the weight scale that a collapsed sweep sees; it leaves the posterior
     invariant only at 1.
     """
     if state.weights is None:
-        return _collapsed_rows(model, key, state, data, int(several), scale_factor)
+        return _collapsed_rows(model, key, state, data, several, whole_rows, scale_factor)
     u, weights, overflow = explicit_sweep(
         key,
         Side(state.u, state.v, state.weights, data.values, data.observed),
@@ -67,7 +69,8 @@ def _collapsed_rows(
     key: Key,
     state: State,
     data: Dense,
-    num_proposals: int,
+    several: bool,
+    whole_rows: bool,
     scale_factor: Array | float,
 ) -> tuple[State, Info]:
     arrays = state.u, state.v, complete(state, data), data.observed
@@ -77,13 +80,14 @@ def _collapsed_rows(
         "weight_scale": state.weight_scale * scale_factor,
         "weight_mean": model.weight_mean,
         "num_fixed": model.num_fixed_rows(),
-        "num_proposals": num_proposals,
+        # a row drawn from all its settings needs no proposals
+        "num_proposals": int(several and not whole_rows),
     }
     if model.diagonal:
         u, x = collapsed_plaid_sweep(key, *arrays, **options)
         overflow = jnp.zeros((), bool)
     else:
-        u, x, overflow = collapsed_bilinear_sweep(key, *arrays, **options)
+        u, x, overflow = collapsed_bilinear_sweep(key, *arrays, whole_rows=whole_rows, **options)
     state = state._replace(u=u, x=None if state.x is None else x)
     return state, Info(overflow={"row_features": overflow})
 
@@ -95,6 +99,7 @@ def update_columns(
     data: Dense,
     *,
     several: bool = True,
+    whole_rows: bool = False,
     scale_factor: Array | float = 1.0,
 ) -> tuple[State, Info]:
     """Kernel: V, as `update_rows`."""
@@ -104,6 +109,7 @@ def update_columns(
         state.transpose(),
         transposed(data),
         several=several,
+        whole_rows=whole_rows,
         scale_factor=scale_factor,
     )
     return turned.transpose(), of_columns(info)
