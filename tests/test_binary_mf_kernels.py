@@ -114,6 +114,9 @@ class Setup(NamedTuple):
                 "missing cell": x[0, 2],
                 "missing times its row": x[0, 2] * x[0, 1] * rows[0, 0],
             }
+        if jnp.ndim(self.model.weight_mean):  # slots are not alike
+            through = u.T @ x @ v
+            found |= {"slots 0, 1": through[0, 1], "slots 1, 0": through[1, 0]}
         for name in HYPERPARAMETERS:
             if hasattr(getattr(self.model, name), "log_prob"):
                 value = getattr(state, name)
@@ -231,6 +234,46 @@ def test_splits_and_merges_alone():
 )
 def test_the_whole_step(model, weights):
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
+
+
+PRIOR_MEANS = jnp.array([[1.5, -2.0], [0.0, 0.7]])
+MATRIX = {
+    "gaussian": FIXED["gaussian"] | {"weight_mean": PRIOR_MEANS},
+    "logistic": FIXED["logistic"] | {"weight_mean": PRIOR_MEANS},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("likelihood", "weights", "diagonal"),
+    [
+        ("gaussian", "collapsed", False),
+        ("gaussian", "explicit", False),
+        ("gaussian", "collapsed", True),
+        ("logistic", "explicit", False),
+    ],
+)
+def test_the_whole_step_with_a_matrix_of_prior_means(likelihood, weights, diagonal):
+    model = make(likelihood, priors=FINITE, numbers=MATRIX, diagonal=diagonal)
+    Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
+
+
+@pytest.mark.slow
+def test_weights_drawn_by_rows_with_a_matrix_of_prior_means(monkeypatch):
+    monkeypatch.setattr(weight_moves, "MOST_PAIRS", 0)
+    model = make("gaussian", priors=FINITE, numbers=MATRIX)
+    Setup(model).check(partial(updates.update_weights, model))
+
+
+@pytest.mark.slow
+def test_a_prior_mean_of_the_wrong_slot_is_caught():
+    """Columns drawn with the means of W in the place of those of W'."""
+    model = make("gaussian", priors=FINITE, numbers=MATRIX)
+    twin = make("gaussian", priors=FINITE, numbers=MATRIX)
+    object.__setattr__(twin, "weight_mean", model.weight_mean.T)
+    must_fail(
+        Setup(model, collapsed=True), partial(updates.update_columns, twin), num_replicates=4_096
+    )
 
 
 @pytest.mark.slow

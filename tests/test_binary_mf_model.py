@@ -53,6 +53,14 @@ def test_a_number_is_the_alpha_of_a_process():
         ({"likelihood": "logistic", "noise_scale": 1.0}, ValueError, ("noise_scale", "none")),
         ({"likelihood": "poisson", "weight_scale": 1.0}, ValueError, ("weight_shape",)),
         ({"weight_mean": float("nan")}, ValueError, ("weight_mean", "finite")),
+        ({"weight_mean": [[0.0, np.inf]]}, ValueError, ("weight_mean", "finite", "(0, 1)")),
+        ({"weight_mean": "much"}, TypeError, ("weight_mean", "'much'")),
+        ({"weight_mean": np.zeros((3, 2))}, ValueError, ("weight_mean", "BetaBernoulli", "number")),
+        (
+            {"weight_mean": np.zeros((3, 2)), "row_bias": True, **FINITE},
+            ValueError,
+            ("weight_mean", "(4, 2)", "(3, 2)"),
+        ),
         ({"base_rate": 0.0}, ValueError, ("base_rate", "positive")),
         ({"base_rate": dist.Gamma(1.0, 1.0)}, TypeError, ("base_rate", "number")),
         ({"diagonal": True}, ValueError, ("diagonal", "BetaBernoulli")),
@@ -112,6 +120,11 @@ def test_bad_data_is_refused_in_words(model, x, words):
         (mf.BinaryMF(), {"sweep": "rows"}, ("bits, whole_rows", "'rows'")),
         (mf.BinaryMF(), {"sweep": "whole_rows", "weights": "explicit"}, ("sweep", "explicit")),
         (mf.BinaryMF(), {"sweep": "whole_rows", "capacity": 13}, ("at most 12", "13", "bits")),
+        (
+            mf.BinaryMF(**FINITE, weight_mean=np.zeros((3, 2))),
+            {"split_merge": 1},
+            ("split_merge", "weight_mean"),
+        ),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
         (mf.BinaryMF(), {"split_merge": 1, "weights": "explicit"}, ("split_merge", "collapsed")),
     ],
@@ -130,6 +143,9 @@ def test_priors_as_text_and_as_json():
     model = mf.BinaryMF(
         row_prior=prior, column_prior=2.0, fixed_row_features=np.array([[True], [False]])
     )
+    means = mf.BinaryMF(**FINITE, weight_mean=[[1, 0], [2, 0], [0, 3.5]])
+    decoded = registry.decode_model(registry.encode_model(means))
+    np.testing.assert_array_equal(decoded.weight_mean, [[1, 0], [2, 0], [0, 3.5]])
     again = registry.decode_model(registry.encode_model(model))
     assert settings.describe(again.row_prior) == settings.describe(prior)
     np.testing.assert_array_equal(again.fixed_row_features, model.fixed_row_features)
@@ -188,11 +204,12 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
     np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
 
 
-def test_the_law_of_the_weights_is_the_same_both_ways():
+@pytest.mark.parametrize("weight_mean", [0.7, np.linspace(-1.0, 2.0, 6).reshape(3, 2)])
+def test_the_law_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
     draw, _, x = identity_case()
     draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)
-    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=0.7)
+    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=weight_mean, **FINITE)
     whole = mf.Dense(jnp.asarray(x, float))
     masked = mf.Dense.tree_unflatten(None, (whole.values, jnp.ones(x.shape, bool)))
     cells = jnp.arange(4), jnp.arange(4)

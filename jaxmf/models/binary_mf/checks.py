@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -36,11 +35,11 @@ def settings(model: Any) -> dict[str, Any]:
         hyper.validate(name, getattr(model, name))
         if not hyper.is_fixed(getattr(model, name)):
             raise TypeError(f"{name} must be a number, got {type(getattr(model, name)).__name__}")
-    _weight_mean(model.weight_mean)
     for name in ("fixed_row_features", "fixed_column_features"):
         found[name] = _fixed_features(name, getattr(model, name))
     if model.diagonal:
         _diagonal(model, found)
+    found["weight_mean"] = _weight_mean(model, found)
     return found
 
 
@@ -98,14 +97,60 @@ def _scales(model: Any) -> dict[str, Any]:
     return found
 
 
-def _weight_mean(value: Any) -> None:
+def _weight_mean(model: Any, found: dict[str, Any]) -> Any:
+    """A finite number, or a matrix of them where features do not come and go."""
+    value = model.weight_mean
     if hyper.is_placeholder(value):
-        return
-    is_number = isinstance(value, numbers.Real) or np.shape(value) == ()
-    if isinstance(value, bool) or not is_number or not hasattr(value, "__float__"):
-        raise TypeError(f"weight_mean must be a number, got {value!r}")
-    if not math.isfinite(float(value)):
-        raise ValueError(f"weight_mean must be finite, got {float(value)}")
+        return value
+    if isinstance(value, (bool, str)) or not _is_real(value):
+        raise TypeError(f"weight_mean must be a number or a matrix (K, L) of them, got {value!r}")
+    array = np.asarray(value)
+    if not np.isfinite(array).all():
+        where = f" at {tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])}" * array.ndim
+        raise ValueError(f"weight_mean must be finite, got {array[~np.isfinite(array)][0]}{where}")
+    if array.ndim == 0:
+        return value
+    sizes = _sizes(model, found)
+    if sizes is None:
+        return value
+    if None in sizes:
+        raise ValueError(
+            "weight_mean as a matrix needs finite priors on both sides, "
+            "BetaBernoulli(alpha, concentration, num_features): under a process features come and "
+            "go, so a slot has no meaning of its own. Use one number"
+        )
+    if array.shape != sizes:
+        raise ValueError(
+            f"weight_mean must be a number or a matrix of shape {sizes}, features of rows by "
+            f"features of columns with biases and given ones first, got shape {array.shape}"
+        )
+    return array
+
+
+def _is_real(value: Any) -> bool:
+    if isinstance(value, numbers.Real):
+        return True
+    kind = getattr(value, "dtype", None)
+    if kind is None and isinstance(value, (list, tuple)):
+        kind = np.asarray(value).dtype
+    return kind is not None and np.dtype(kind).kind in "iuf"
+
+
+def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] | None:
+    """How many features either side has, given ones included: None under a process.
+
+    None alone where the priors cannot be looked at.
+    """
+    sizes = []
+    for prior, bias, fixed in (
+        (found["row_prior"], model.row_bias, found["fixed_row_features"]),
+        (found["column_prior"], model.column_bias, found["fixed_column_features"]),
+    ):
+        if hyper.is_placeholder(prior) or hyper.is_placeholder(fixed):
+            return None
+        is_finite = isinstance(prior, BetaBernoulli)
+        sizes.append(prior.num_features + int(bias) + width(fixed) if is_finite else None)
+    return sizes[0], sizes[1]
 
 
 def _fixed_features(name: str, features: Any) -> Any:
@@ -121,23 +166,18 @@ def _fixed_features(name: str, features: Any) -> Any:
 
 
 def _diagonal(model: Any, found: dict[str, Any]) -> None:
-    sides = []
-    for prior, bias, fixed in (
-        (found["row_prior"], model.row_bias, found["fixed_row_features"]),
-        (found["column_prior"], model.column_bias, found["fixed_column_features"]),
-    ):
-        if hyper.is_placeholder(prior):
-            return
-        if not isinstance(prior, BetaBernoulli):
-            raise ValueError(
-                "diagonal=True needs finite priors on both sides: "
-                "BetaBernoulli(alpha, concentration, num_features)"
-            )
-        sides.append(prior.num_features + int(bias) + width(fixed))
-    if sides[0] != sides[1]:
+    sizes = _sizes(model, found)
+    if sizes is None:
+        return
+    if None in sizes:
         raise ValueError(
-            f"diagonal=True needs as many features of rows as of columns, got {sides[0]} and "
-            f"{sides[1]}, given ones included"
+            "diagonal=True needs finite priors on both sides: "
+            "BetaBernoulli(alpha, concentration, num_features)"
+        )
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"diagonal=True needs as many features of rows as of columns, got {sizes[0]} and "
+            f"{sizes[1]}, given ones included"
         )
 
 
@@ -200,6 +240,11 @@ def split_merge_option(model: Any, number: Any, weights: str) -> None:
             "split_merge is not there with diagonal=True: a feature of rows is tied to one of "
             "columns there, so splitting or merging one side alone would break layers apart; "
             "use split_merge=0"
+        )
+    if number and np.ndim(model.weight_mean) > 0:
+        raise ValueError(
+            "split_merge needs one number as weight_mean: with a matrix the features are not "
+            "exchangeable, and a split or merge would move them between prior means"
         )
     if number and weights == "explicit":
         raise ValueError("split_merge needs weights='collapsed'")

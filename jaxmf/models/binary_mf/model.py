@@ -69,7 +69,9 @@ class BinaryMF:
         number or a numpyro distribution, by default LogNormal(0, 2).
       weight_scale: standard deviation of the weights, phi^(-1/2); likewise. By default
         LogNormal(0, 2), with the logistic likelihood LogNormal(0, 1).
-      weight_mean: mean of the weights, w0; a number.
+      weight_mean: mean of the weights, w0; a number, or, with finite priors on both sides, a matrix
+        (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
+        diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; positive numbers.
       base_rate: mean of a Poisson cell without features; a positive number.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
@@ -153,6 +155,7 @@ class BinaryMF:
             "column_bias": self.row_bias,
             "fixed_row_features": self.fixed_column_features,
             "fixed_column_features": self.fixed_row_features,
+            "weight_mean": jnp.transpose(self.weight_mean),
         }
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
@@ -199,6 +202,11 @@ class BinaryMF:
             positive=self.likelihood == "poisson",
             diagonal=self.diagonal,
         )
+
+    def layer_means(self) -> Array:
+        """w0 as the plaid likelihood takes it: a number, or the diagonal (K,) of a matrix."""
+        mean = jnp.asarray(self.weight_mean)
+        return jnp.diagonal(mean) if mean.ndim else mean
 
     def row_exists(self, state: State) -> Array:
         """(K,) bool: slots of U that are features, given ones included."""

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.models.binary_mf.sides import at_numbers
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
@@ -187,7 +188,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
         chain, probabilities = _sweep_bits(
             keys, chain, image, x, observed, cells, log_odds, movable
         )
-        if not model.diagonal:
+        if isinstance(model.row_prior, IndianBuffet):
             chain = _replace_own(keys, chain, v, x, observed, cells, weight_prior, rate)
         kept = jnp.where(index >= _NUM_SWEEPS // 2, probabilities, 0)
         return chain._replace(total=chain.total + kept)

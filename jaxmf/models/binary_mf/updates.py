@@ -78,7 +78,7 @@ def _collapsed_rows(
         "prior": model.row_law(state),
         "noise_scale": state.noise_scale,
         "weight_scale": state.weight_scale * scale_factor,
-        "weight_mean": model.weight_mean,
+        "weight_mean": model.layer_means() if model.diagonal else model.weight_mean,
         "num_fixed": model.num_fixed_rows(),
         # a row drawn from all its settings needs no proposals
         "num_proposals": int(several and not whole_rows),

@@ -98,7 +98,8 @@ class WeightPrior:
     """The prior of the entries of W.
 
     Args:
-      mean, scale: () float, of N(mean, scale^2).
+      mean: () float or (K, L), of N(mean, scale^2).
+      scale: () float, likewise.
       shape, rate: () float, of Gamma(shape, rate), where `positive`.
       positive: whether the weights are positive.
       diagonal: whether only the diagonal of W is there (the plaid model).

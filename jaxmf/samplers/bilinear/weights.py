@@ -184,6 +184,7 @@ def _draw_by_rows(
     u_float, v_float = u.astype(dtype), v.astype(dtype)
     num_slots, num_columns = weights.shape
     phi = weight_prior.scale**-2
+    prior_pull = phi * jnp.broadcast_to(weight_prior.mean, weights.shape)
     noise = slots.normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
     order = jnp.argsort(jax.random.uniform(jax.random.fold_in(key, 1), (num_slots,), dtype))
     seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
@@ -194,7 +195,7 @@ def _draw_by_rows(
         gram = (v_float * seen[k][:, None]).T @ v_float + phi * jnp.eye(num_columns, dtype=dtype)
         factor = jnp.linalg.cholesky(gram)
         own = v_float @ weights[k]
-        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + phi * weight_prior.mean
+        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + prior_pull[k]
         mean = cho_solve((factor, True), pull)
         half = jax.scipy.linalg.solve_triangular(factor, noise[k], lower=True, trans=1)
         new = mean + half
