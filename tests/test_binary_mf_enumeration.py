@@ -208,9 +208,12 @@ def starts(case, exact, num_chains):
             )
     elif weights is None:
         weights = np.zeros((num_chains, u.shape[2], v.shape[2]))
-    numbers = (case.alpha, 1.4, case.alpha, 1.4, NOISE, WEIGHT)
-    if case.likelihood != "gaussian":
-        numbers = (*numbers[:4], 1.0, 1.5 if case.likelihood == "logistic" else 1.0)
+    numbers = {
+        "gaussian": (NOISE, WEIGHT, 1.0, 1.0, 1.0),
+        "logistic": (1.0, 1.5, 1.0, 1.0, 1.0),
+        "poisson": (1.0, 1.0, SHAPE, RATE, BASE),
+    }[case.likelihood]
+    numbers = (case.alpha, 1.4, case.alpha, 1.4, *numbers)
     return State(
         jnp.asarray(u),
         jnp.asarray(v),

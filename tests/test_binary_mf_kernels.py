@@ -40,7 +40,11 @@ PRIORS = {
         "weight_mean": 0.4,
     },
     "logistic": {"weight_scale": dist.LogNormal(0.3, 0.3), "weight_mean": 0.4},
-    "poisson": FIXED["poisson"],
+    "poisson": {
+        "weight_shape": dist.LogNormal(0.3, 0.3),
+        "weight_rate": dist.Gamma(8.0, 10.0),
+        "base_rate": dist.Gamma(6.0, 15.0),
+    },
 }
 KNOWN = {
     "row_bias": True,
@@ -74,7 +78,7 @@ class Setup(NamedTuple):
             return Dense(jnp.where(OBSERVED, state.x, 0), OBSERVED)
         weights_key, x_key = jax.random.split(key)
         if state.weights is None:
-            prior = self.model.weight_prior(state.weight_scale)
+            prior = self.model.weight_prior(state)
             shape = state.u.shape[1], state.v.shape[1]
             state = state._replace(weights=prior.sample(weights_key, *shape))
         x = self.model.simulate_data(x_key, state)
@@ -153,14 +157,14 @@ def move(model, name):
         side = Side(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
             "prior": model.row_law(state),
-            "cells": model.cells(state.noise_scale),
+            "cells": model.cells(state),
             "num_fixed": model.num_fixed_rows(),
         }
         if name == "own":
             u, weights, overflow = explicit.draw_own(
                 key,
                 side,
-                weight_prior=model.weight_prior(state.weight_scale),
+                weight_prior=model.weight_prior(state),
                 column_exists=model.column_exists(state),
                 **settings,
             )
@@ -209,6 +213,16 @@ def test_the_update_of_weights_alone(model):
 def test_the_update_of_hyperparameters_alone(collapsed):
     model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
     Setup(model, False, collapsed).check(partial(updates.update_hyperparameters, model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "weight_rate", [dist.Gamma(8.0, 10.0), dist.LogNormal(-0.3, 0.4)], ids=["conjugate", "slice"]
+)
+def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
+    numbers = {"poisson": PRIORS["poisson"] | {"weight_rate": weight_rate}}
+    model = make("poisson", numbers=numbers, **KNOWN)
+    Setup(model).check(partial(updates.update_hyperparameters, model))
 
 
 @pytest.mark.slow
@@ -372,3 +386,14 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
     monkeypatch.setattr(weight_moves, "_split_counts", twin)
     model = make("poisson")
     must_fail(Setup(model), partial(updates.update_weights, model))
+
+
+@pytest.mark.slow
+def test_a_base_rate_that_counts_missing_cells_is_caught():
+    """Missing cells taken for observed zeros."""
+    model = make("poisson", numbers=PRIORS)
+
+    def twin(key, state, data):
+        return updates.update_hyperparameters(model, key, state, Dense(data.values))
+
+    must_fail(Setup(model), twin)

@@ -61,8 +61,14 @@ def test_a_number_is_the_alpha_of_a_process():
             ValueError,
             ("weight_mean", "(4, 2)", "(3, 2)"),
         ),
-        ({"base_rate": 0.0}, ValueError, ("base_rate", "positive")),
-        ({"base_rate": dist.Gamma(1.0, 1.0)}, TypeError, ("base_rate", "number")),
+        ({"likelihood": "poisson", "base_rate": 0.0}, ValueError, ("base_rate", "positive")),
+        ({"likelihood": "poisson", "weight_rate": "1"}, TypeError, ("weight_rate", "'1'")),
+        (
+            {"likelihood": "poisson", "weight_shape": dist.Normal(0.0, 1.0)},
+            ValueError,
+            ("weight_shape", "positive"),
+        ),
+        ({"base_rate": 0.1}, ValueError, ("base_rate", "gaussian", "none")),
         ({"diagonal": True}, ValueError, ("diagonal", "BetaBernoulli")),
         ({"diagonal": True, **FINITE}, ValueError, ("as many", "3 and 2")),
         ({"row_bias": 1}, TypeError, ("row_bias",)),
@@ -199,7 +205,7 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
         return
     one = jnp.ones(())
     scales = draw["noise_scale"], draw["weight_scale"]
-    state = State(draw["z"], draw["v"], None, None, one, one, one, one, *scales)
+    state = State(draw["z"], draw["v"], None, None, *(one,) * 4, *scales, *(one,) * 3)
     expected = gaussian.log_marginal(gaussian.spectrum(draw["z"], data.values), *scales)
     np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
 

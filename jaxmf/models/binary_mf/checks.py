@@ -14,6 +14,14 @@ from jaxmf.samplers.bilinear.cells import LIKELIHOODS
 from jaxmf.samplers.feature_rows import check_whole_rows
 
 SWEEPS = ("bits", "whole_rows")
+_LIKELIHOODS_WITH = {
+    "noise_scale": ("gaussian",),
+    "weight_scale": ("gaussian", "logistic"),
+    "weight_shape": ("poisson",),
+    "weight_rate": ("poisson",),
+    "base_rate": ("poisson",),
+}
+_DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0, "base_rate": 0.1}
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
@@ -30,11 +38,7 @@ def settings(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
     }
-    found |= _scales(model)
-    for name in ("weight_shape", "weight_rate", "base_rate"):
-        hyper.validate(name, getattr(model, name))
-        if not hyper.is_fixed(getattr(model, name)):
-            raise TypeError(f"{name} must be a number, got {type(getattr(model, name)).__name__}")
+    found |= _numbers(model)
     for name in ("fixed_row_features", "fixed_column_features"):
         found[name] = _fixed_features(name, getattr(model, name))
     if model.diagonal:
@@ -74,20 +78,17 @@ def _feature_prior(name: str, prior: Any) -> Any:
     return prior
 
 
-def _scales(model: Any) -> dict[str, Any]:
-    """The two scales; None where the likelihood has none."""
+def _numbers(model: Any) -> dict[str, Any]:
+    """The hyperparameters of cells and weights; None where the likelihood has none."""
     found = {}
-    for name, needed in (
-        ("noise_scale", model.likelihood == "gaussian"),
-        ("weight_scale", model.likelihood != "poisson"),
-    ):
+    for name, likelihoods in _LIKELIHOODS_WITH.items():
         value = getattr(model, name)
+        needed = model.likelihood in likelihoods
         if value is None and needed:
-            import numpyro.distributions as dist
-
-            value = dist.LogNormal(0.0, 2.0 if model.likelihood == "gaussian" else 1.0)
+            value = _default(name, model.likelihood)
         if value is not None and not needed:
-            other = " (its weights have weight_shape and weight_rate)" * (name == "weight_scale")
+            poisson = model.likelihood == "poisson" and name == "weight_scale"
+            other = " (its weights have weight_shape and weight_rate)" * poisson
             raise ValueError(
                 f"{name} is given, but likelihood={model.likelihood!r} has none{other}"
             )
@@ -95,6 +96,14 @@ def _scales(model: Any) -> dict[str, Any]:
             hyper.validate(name, value)
         found[name] = value
     return found
+
+
+def _default(name: str, likelihood: str) -> Any:
+    if name in _DEFAULTS:
+        return _DEFAULTS[name]
+    import numpyro.distributions as dist
+
+    return dist.LogNormal(0.0, 2.0 if likelihood == "gaussian" else 1.0)
 
 
 def _weight_mean(model: Any, found: dict[str, Any]) -> Any:

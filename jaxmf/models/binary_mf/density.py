@@ -52,10 +52,10 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
             weight_scale=state.weight_scale,
             weight_mean=model.layer_means() if model.diagonal else model.weight_mean,
         )
-    each = model.cells(state.noise_scale).log_density(data.values, entries(state))
+    each = model.cells(state).log_density(data.values, entries(state))
     if data.observed is not None:
         each = jnp.where(data.observed, each, 0)
-    prior = model.weight_prior(state.weight_scale)
+    prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
     return jnp.sum(each) + prior.log_density(state.weights, there)
 
@@ -81,7 +81,7 @@ def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
 
 def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     assert state.weights is not None
-    prior = model.weight_prior(state.weight_scale)
+    prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
     squares = jnp.sum(jnp.where(there, state.weights - prior.mean, 0) ** 2)
     number = jnp.sum(there, dtype=squares.dtype)

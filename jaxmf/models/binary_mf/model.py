@@ -27,7 +27,7 @@ from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.binary_mf import checks, density, queries, sampling, sides, simulation
 from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import State
+from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
@@ -72,8 +72,9 @@ class BinaryMF:
       weight_mean: mean of the weights, w0; a number, or, with finite priors on both sides, a matrix
         (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
         diagonal W only its diagonal counts.
-      weight_shape, weight_rate: of the Gamma prior of Poisson weights; positive numbers.
-      base_rate: mean of a Poisson cell without features; a positive number.
+      weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
+        distributions, by default 1.
+      base_rate: mean of a Poisson cell without features; likewise, by default 0.1.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -97,9 +98,9 @@ class BinaryMF:
     noise_scale: Hyperparameter = None
     weight_scale: Hyperparameter = None
     weight_mean: float | Array = 0.0
-    weight_shape: float | Array = 1.0
-    weight_rate: float | Array = 1.0
-    base_rate: float | Array = 0.1
+    weight_shape: Hyperparameter = None
+    weight_rate: Hyperparameter = None
+    base_rate: Hyperparameter = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -183,22 +184,21 @@ class BinaryMF:
         """The prior of V at the state's numbers."""
         return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def cells(self, noise_scale: Array) -> Cells:
-        """The law of a cell given its entry of U W V'."""
-        base_rate = jnp.asarray(self.base_rate, noise_scale.dtype)
-        return Cells(likelihood=self.likelihood, noise_scale=noise_scale, base_rate=base_rate)
-
-    def weight_prior(self, weight_scale: Array) -> WeightPrior:
-        """The prior of W."""
-        mean, shape, rate = (
-            jnp.asarray(value, weight_scale.dtype)
-            for value in (self.weight_mean, self.weight_shape, self.weight_rate)
+    def cells(self, numbers: State | Numbers) -> Cells:
+        """The law of a cell given its entry of U W V', at the numbers of a state or a draw."""
+        return Cells(
+            likelihood=self.likelihood,
+            noise_scale=numbers.noise_scale,
+            base_rate=numbers.base_rate,
         )
+
+    def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
+        """The prior of W at the numbers of a state or a draw."""
         return WeightPrior(
-            mean=mean,
-            scale=weight_scale,
-            shape=shape,
-            rate=rate,
+            mean=jnp.asarray(self.weight_mean, numbers.weight_scale.dtype),
+            scale=numbers.weight_scale,
+            shape=numbers.weight_shape,
+            rate=numbers.weight_rate,
             positive=self.likelihood == "poisson",
             diagonal=self.diagonal,
         )

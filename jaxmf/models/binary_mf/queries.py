@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.models.binary_mf.sides import at_numbers
+from jaxmf.models.binary_mf.state import Numbers
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
@@ -33,8 +34,8 @@ _NUM_SWEEPS = 40
 def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
     """The law of a cell and the prior of W at the numbers of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
-    cells = model.cells(jnp.asarray(draw.get("noise_scale", one)))
-    return cells, model.weight_prior(jnp.asarray(draw.get("weight_scale", one)))
+    numbers = Numbers(*(jnp.asarray(draw.get(name, one)) for name in Numbers._fields))
+    return model.cells(numbers), model.weight_prior(numbers)
 
 
 def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:

@@ -55,7 +55,7 @@ def draw_state(
         num_slots[1],
     )
     state = state._replace(u=u, v=v)
-    prior = model.weight_prior(state.weight_scale)
+    prior = model.weight_prior(state)
     weights = prior.sample(jax.random.fold_in(key, 2), *num_slots)
     there = prior.there(model.row_exists(state), model.column_exists(state))
     return state._replace(weights=jnp.where(there, weights, 0))
@@ -63,4 +63,4 @@ def draw_state(
 
 def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
     """X (I, J) given a state with weights."""
-    return model.cells(state.noise_scale).sample(key, entries(state))
+    return model.cells(state).sample(key, entries(state))

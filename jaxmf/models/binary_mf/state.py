@@ -21,7 +21,8 @@ class State(NamedTuple):
       x: (I, J) float, the data with missing cells imputed; None when nothing is missing or the
         weights are kept, where missing cells drop out.
       row_alpha, row_concentration, column_alpha, column_concentration: () float.
-      noise_scale, weight_scale: () float; 1 where the likelihood has none.
+      noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float; 1 where the
+        likelihood has none.
     """
 
     u: Array
@@ -34,6 +35,9 @@ class State(NamedTuple):
     column_concentration: Array
     noise_scale: Array
     weight_scale: Array
+    weight_shape: Array
+    weight_rate: Array
+    base_rate: Array
 
     def transpose(self) -> State:
         """The state of X': rows and columns in each other's place."""
@@ -50,6 +54,20 @@ class State(NamedTuple):
 
 
 HYPERPARAMETERS = State._fields[4:]
+
+
+class Numbers(NamedTuple):
+    """What the laws of cells and of W depend on; a state has it under the same names.
+
+    Attributes:
+      noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float.
+    """
+
+    noise_scale: Array
+    weight_scale: Array
+    weight_shape: Array
+    weight_rate: Array
+    base_rate: Array
 
 
 def complete(state: State, data: Dense) -> Array:
