@@ -46,6 +46,7 @@ PRIORS = {
         "base_rate": dist.Gamma(6.0, 15.0),
     },
 }
+SPLIT = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
 KNOWN = {
     "row_bias": True,
     "fixed_column_features": jnp.array([[True], [False], [True]]),
@@ -228,10 +229,31 @@ def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
 @pytest.mark.slow
 def test_splits_and_merges_alone():
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
-    numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
-    model = make("gaussian", numbers=numbers, **KNOWN)
+    model = make("gaussian", numbers=SPLIT, **KNOWN)
     kernel = partial(updates.split_or_merge, model, num_proposals=2)
     Setup(model, collapsed=True).check(kernel)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", [False, True], ids=["whole", "missing"])
+def test_splits_and_merges_with_weights_kept(missing):
+    """W summed out, and drawn anew after the proposals."""
+    model = make("gaussian", numbers=SPLIT, **KNOWN)
+    kernel = partial(updates.split_or_merge, model, num_proposals=2)
+    Setup(model, missing).check(kernel)
+
+
+@pytest.mark.slow
+def test_weights_kept_through_splits_and_merges_are_caught():
+    """The weights as they were before the proposals, new ones for new features alone."""
+    model = make("gaussian", numbers=SPLIT)
+
+    def twin(key, state, data):
+        after, info = updates.split_or_merge(model, key, state, data, num_proposals=2)
+        old = (state.weights != 0) & (after.weights != 0)
+        return after._replace(weights=jnp.where(old, state.weights, after.weights)), info
+
+    must_fail(Setup(model), twin, num_replicates=4_096)
 
 
 @pytest.mark.slow

@@ -132,7 +132,8 @@ def test_bad_data_is_refused_in_words(model, x, words):
             ("split_merge", "weight_mean"),
         ),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
-        (mf.BinaryMF(), {"split_merge": 1, "weights": "explicit"}, ("split_merge", "collapsed")),
+        (mf.BinaryMF(likelihood="logistic"), {"split_merge": 1}, ("split_merge", "precision")),
+        (mf.BinaryMF(likelihood="poisson"), {"split_merge": 1}, ("split_merge", "Gamma")),
     ],
 )
 def test_bad_options_are_refused_in_words(model, options, words):

@@ -22,6 +22,11 @@ _LIKELIHOODS_WITH = {
     "base_rate": ("poisson",),
 }
 _DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0, "base_rate": 0.1}
+_WHY_NO_SPLIT_MERGE = {
+    "logistic": "given its Polya-Gamma variables every cell has a precision of its own, and the "
+    "weights, which the move sums out, no longer fall apart into columns",
+    "poisson": "its weights, which the move sums out, have a Gamma prior",
+}
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
@@ -234,11 +239,11 @@ def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
     check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
 
 
-def split_merge_option(model: Any, number: Any, weights: str) -> None:
+def split_merge_option(model: Any, number: Any) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
-      ValueError: not a number of proposals, or a model or a way of sampling without them.
+      ValueError: not a number of proposals, or a model without them.
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(
@@ -255,8 +260,11 @@ def split_merge_option(model: Any, number: Any, weights: str) -> None:
             "split_merge needs one number as weight_mean: with a matrix the features are not "
             "exchangeable, and a split or merge would move them between prior means"
         )
-    if number and weights == "explicit":
-        raise ValueError("split_merge needs weights='collapsed'")
+    if number and model.likelihood in _WHY_NO_SPLIT_MERGE:
+        raise ValueError(
+            f"split_merge is not there with likelihood={model.likelihood!r}: "
+            f"{_WHY_NO_SPLIT_MERGE[model.likelihood]}; use split_merge=0"
+        )
 
 
 def data(model: Any, data: Any, name: str) -> None:

@@ -184,7 +184,7 @@ class BinaryMF:
         """The prior of V at the state's numbers."""
         return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def cells(self, numbers: State | Numbers) -> Cells:
+    def cells(self, numbers: Numbers) -> Cells:
         """The law of a cell given its entry of U W V', at the numbers of a state or a draw."""
         return Cells(
             likelihood=self.likelihood,
@@ -192,7 +192,7 @@ class BinaryMF:
             base_rate=numbers.base_rate,
         )
 
-    def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
+    def weight_prior(self, numbers: Numbers) -> WeightPrior:
         """The prior of W at the numbers of a state or a draw."""
         return WeightPrior(
             mean=jnp.asarray(self.weight_mean, numbers.weight_scale.dtype),
@@ -291,7 +291,8 @@ class BinaryMF:
             "collapsed" only.
           several: also propose several features of a row at once; not needed by whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
-            sweep; with "collapsed" and W not diagonal only. See `samplers/split_merge.py`.
+            sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
+            W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
@@ -308,7 +309,7 @@ class BinaryMF:
         checks.sweep_option(self, sweep, chosen, max(num_slots))
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
-        checks.split_merge_option(self, split_merge, chosen)
+        checks.split_merge_option(self, split_merge)
         plan = sampling.SamplerPlan(
             row_slots=num_slots[0],
             column_slots=num_slots[1],

@@ -129,7 +129,49 @@ def of_columns(info: Info) -> Info:
 def split_or_merge(
     model: BinaryMF, key: Key, state: State, data: Dense, *, num_proposals: int
 ) -> tuple[State, Info]:
-    """Kernel: some proposals to split or merge features of rows, then of columns, W summed out."""
+    """Kernel: some proposals to split or merge features of rows, then of columns, W summed out.
+
+    Where W is kept, missing cells X_m are drawn given U, V and W, the proposals are made in
+    p(U, V | X), X complete, and then W is drawn from p(W | U, V, X), and X_m forgotten. The first
+    draw brings a state from the posterior to p(U, V, W, X_m | observed cells); without W that is
+    p(U, V, X_m | observed cells), which the proposals leave invariant; the last draw makes it
+    p(U, V, W, X_m | observed cells) again. W as it was does not belong to the new U and V, so
+    nothing that looks at W may come before that draw.
+    """
+    summed_out = state
+    if state.weights is not None:
+        x = _imputed(model, jax.random.fold_in(key, 3), state, data)
+        summed_out = state._replace(weights=None, x=x)
+    moved, info = _split_or_merge_both(model, key, summed_out, data, num_proposals)
+    if state.weights is None:
+        return moved, info
+    weights = weight_moves.draw_weights(
+        jax.random.fold_in(key, 2),
+        moved.u,
+        moved.v,
+        state.weights,
+        complete(moved, data),
+        None,
+        cells=model.cells(state),
+        weight_prior=model.weight_prior(state),
+        row_exists=model.row_exists(moved),
+        column_exists=model.column_exists(moved),
+    )
+    return moved._replace(weights=weights, x=None), info
+
+
+def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | None:
+    """X (I, J), its missing cells drawn given U, V and W; None when nothing is missing."""
+    if data.observed is None:
+        return None
+    drawn = model.cells(state).sample(key, entries(state))
+    return jnp.where(data.observed, data.values, drawn)
+
+
+def _split_or_merge_both(
+    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+) -> tuple[State, Info]:
+    """Proposals for the rows, then for the columns, of a state without W."""
     state, rows = _split_or_merge_rows(
         model, jax.random.fold_in(key, 0), state, data, num_proposals
     )
