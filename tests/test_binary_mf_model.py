@@ -290,6 +290,45 @@ def test_a_posterior_answers(likelihood, tmp_path):
         assert figure.axes
 
 
+SQUARE_SIDES = {"row_prior": SQUARE, "column_prior": SQUARE}
+PROCESSES = {"row_prior": 1.0, "column_prior": 1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (mf.BinaryMF(**SQUARE_SIDES, diagonal=True, weight_mean=np.eye(3)), ("collapsed", {})),
+        (mf.BinaryMF(**PROCESSES), ("collapsed", {"sweep": "whole_rows", "capacity": 2})),
+        (mf.BinaryMF(**PROCESSES), ("explicit", {"split_merge": 2, "capacity": 2})),
+        (
+            mf.BinaryMF(
+                likelihood="poisson",
+                weight_shape=dist.Gamma(2.0, 1.0),
+                weight_rate=dist.Gamma(2.0, 1.0),
+                base_rate=dist.LogNormal(-1.0, 1.0),
+                **FINITE,
+            ),
+            ("explicit", {}),
+        ),
+    ],
+    ids=["plaid", "whole rows", "split-merge", "poisson"],
+)
+def test_options_from_data_to_predictions(model, options, tmp_path):
+    weights, others = options
+    x = gaussian_data()
+    if model.likelihood == "poisson":
+        x = np.abs(np.round(x))
+    post = mf.sample(model, x, weights=weights, **others, **RUN)
+    assert np.isfinite(post.draws["log_joint"]).all()
+    assert np.isfinite(post.predict().mean).all()
+    assert np.isfinite(post.predict(new_rows=x[:2]).mean).all()
+    again = mf.load(post.save(tmp_path / "run"))
+    np.testing.assert_array_equal(again.predict().mean, post.predict().mean)
+    if model.likelihood == "poisson":
+        assert len(np.unique(post.draws["base_rate"])) > 1
+
+
 # --- pictures ------------------------------------------------------------------------------------
 
 

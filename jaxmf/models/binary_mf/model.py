@@ -184,7 +184,7 @@ class BinaryMF:
         """The prior of V at the state's numbers."""
         return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def cells(self, numbers: Numbers) -> Cells:
+    def cells(self, numbers: State | Numbers) -> Cells:
         """The law of a cell given its entry of U W V', at the numbers of a state or a draw."""
         return Cells(
             likelihood=self.likelihood,
@@ -192,7 +192,7 @@ class BinaryMF:
             base_rate=numbers.base_rate,
         )
 
-    def weight_prior(self, numbers: Numbers) -> WeightPrior:
+    def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
         """The prior of W at the numbers of a state or a draw."""
         return WeightPrior(
             mean=jnp.asarray(self.weight_mean, numbers.weight_scale.dtype),

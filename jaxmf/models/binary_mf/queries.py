@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
 from jaxmf.models.binary_mf.sides import at_numbers
+from jaxmf.models.binary_mf.state import Numbers
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
@@ -30,18 +31,10 @@ _CELLS_A_PIECE = 4096
 _NUM_SWEEPS = 40
 
 
-class _Numbers(NamedTuple):
-    noise_scale: Array
-    weight_scale: Array
-    weight_shape: Array
-    weight_rate: Array
-    base_rate: Array
-
-
 def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
     """The law of a cell and the prior of W at the numbers of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
-    numbers = _Numbers(*(jnp.asarray(draw.get(name, one)) for name in _Numbers._fields))
+    numbers = Numbers(*(jnp.asarray(draw.get(name, one)) for name in Numbers._fields))
     return model.cells(numbers), model.weight_prior(numbers)
 
 

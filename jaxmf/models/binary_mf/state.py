@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -56,19 +56,18 @@ class State(NamedTuple):
 HYPERPARAMETERS = State._fields[4:]
 
 
-class Numbers(Protocol):
-    """What a state, or a draw read by `queries.numbers_of`, knows of the laws of cells and W."""
+class Numbers(NamedTuple):
+    """What the laws of cells and of W depend on; a state has it under the same names.
 
-    @property
-    def noise_scale(self) -> Array: ...
-    @property
-    def weight_scale(self) -> Array: ...
-    @property
-    def weight_shape(self) -> Array: ...
-    @property
-    def weight_rate(self) -> Array: ...
-    @property
-    def base_rate(self) -> Array: ...
+    Attributes:
+      noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float.
+    """
+
+    noise_scale: Array
+    weight_scale: Array
+    weight_shape: Array
+    weight_rate: Array
+    base_rate: Array
 
 
 def complete(state: State, data: Dense) -> Array:

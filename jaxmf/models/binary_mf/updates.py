@@ -94,24 +94,11 @@ def _collapsed_rows(
 
 
 def update_columns(
-    model: BinaryMF,
-    key: Key,
-    state: State,
-    data: Dense,
-    *,
-    several: bool = True,
-    whole_rows: bool = False,
-    scale_factor: Array | float = 1.0,
+    model: BinaryMF, key: Key, state: State, data: Dense, **options: Any
 ) -> tuple[State, Info]:
-    """Kernel: V, as `update_rows`."""
+    """Kernel: V, with the options of `update_rows`."""
     turned, info = update_rows(
-        model.transpose(),
-        key,
-        state.transpose(),
-        transposed(data),
-        several=several,
-        whole_rows=whole_rows,
-        scale_factor=scale_factor,
+        model.transpose(), key, state.transpose(), transposed(data), **options
     )
     return turned.transpose(), of_columns(info)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import plaid
@@ -273,7 +274,7 @@ def _draw_row(
     moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
     u = _scan_bits_fused(
         draws.row.order,
-        jnp.log(draws.row.bits) - jnp.log1p(-draws.row.bits),
+        logit(draws.row.bits),
         here,
         row.u,
         noise_variance,

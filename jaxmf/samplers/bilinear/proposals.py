@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf.types import Array, Key
 
@@ -49,5 +50,5 @@ def proposed_bits(
     """
     num_movable = jnp.sum(free_to_move, dtype=draws.choice.dtype)
     chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
+    on = logit(draws.bits) < prior_log_odds
     return jnp.where(chosen, on, bits)
