@@ -10,6 +10,7 @@ import pytest
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import updates
+from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.samplers.bilinear import explicit
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.explicit import Side
@@ -92,7 +93,7 @@ def test_the_update_of_weights_alone(model):
 @pytest.mark.parametrize("collapsed", [False, True])
 def test_the_update_of_hyperparameters_alone(collapsed):
     model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
-    Setup(model, False, collapsed).check(partial(updates.update_hyperparameters, model))
+    Setup(model, False, collapsed).check(partial(update_hyperparameters, model))
 
 
 @pytest.mark.slow
@@ -102,7 +103,7 @@ def test_the_update_of_hyperparameters_alone(collapsed):
 def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
     numbers = {"poisson": PRIORS["poisson"] | {"weight_rate": weight_rate}}
     model = make("poisson", numbers=numbers, **KNOWN)
-    Setup(model).check(partial(updates.update_hyperparameters, model))
+    Setup(model).check(partial(update_hyperparameters, model))
 
 
 @pytest.mark.slow
@@ -219,6 +220,6 @@ def test_a_base_rate_that_counts_missing_cells_is_caught():
     model = make("poisson", numbers=PRIORS)
 
     def twin(key, state, data):
-        return updates.update_hyperparameters(model, key, state, Dense(data.values))
+        return update_hyperparameters(model, key, state, Dense(data.values))
 
     must_fail(Setup(model), twin)

@@ -50,7 +50,7 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
             complete(state, data),
             noise_scale=state.noise_scale,
             weight_scale=state.weight_scale,
-            weight_mean=model.layer_means() if model.diagonal else model.weight_mean,
+            weight_mean=model.summed_out_mean(),
         )
     each = model.cells(state).log_density(data.values, entries(state))
     if data.observed is not None:
@@ -68,11 +68,9 @@ def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     """
     if state.weights is not None:
         return _explicit(model, state, data)
-    arrays = state.u, state.v, complete(state, data)
-    statistics = (
-        plaid.spectrum(*arrays, weight_mean=model.layer_means())
-        if model.diagonal
-        else bilinear.spectrum(*arrays, weight_mean=model.weight_mean)
+    spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
+    statistics = spectrum(
+        state.u, state.v, complete(state, data), weight_mean=model.summed_out_mean()
     )
     return lambda noise, weight: bilinear.log_marginal_of_spectrum(
         statistics, noise_scale=noise, weight_scale=weight

@@ -203,10 +203,10 @@ class BinaryMF:
             diagonal=self.diagonal,
         )
 
-    def layer_means(self) -> Array:
-        """w0 as the plaid likelihood takes it: a number, or the diagonal (K,) of a matrix."""
+    def summed_out_mean(self) -> Array:
+        """w0 as the likelihoods without W take it: of a matrix for a diagonal W its diagonal."""
         mean = jnp.asarray(self.weight_mean)
-        return jnp.diagonal(mean) if mean.ndim else mean
+        return jnp.diagonal(mean) if self.diagonal and mean.ndim else mean
 
     def row_exists(self, state: State) -> Array:
         """(K,) bool: slots of U that are features, given ones included."""

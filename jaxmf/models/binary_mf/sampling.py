@@ -12,13 +12,13 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import checks
+from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, num_features
 from jaxmf.models.binary_mf.state import grow as grow_state
 from jaxmf.models.binary_mf.updates import (
     split_or_merge,
     update_columns,
-    update_hyperparameters,
     update_rows,
     update_weights,
 )
