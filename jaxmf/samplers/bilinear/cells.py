@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxmf.special import poisson
+from jaxmf.special import loggamma, poisson
 from jaxmf.types import Array, Key
 
 LIKELIHOODS = ("gaussian", "logistic", "poisson")
@@ -127,7 +127,7 @@ class WeightPrior:
 
         def one(row, column, shape):
             cell_key = jax.random.fold_in(jax.random.fold_in(key, row), column)
-            return jax.random.loggamma(cell_key, shape)
+            return loggamma(cell_key, shape)
 
         rows, columns = jnp.arange(shape.shape[0]), jnp.arange(shape.shape[1])
         over_columns = jax.vmap(one, in_axes=(None, 0, 0))

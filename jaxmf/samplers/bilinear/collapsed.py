@@ -27,10 +27,11 @@ from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
     RowPrior,
-    row_draws,
     row_prior,
+    row_uniforms,
     write_rows,
 )
+from jaxmf.special import as_normals
 from jaxmf.types import Array, Key
 
 _ROWS_A_BLOCK = 128
@@ -187,27 +188,23 @@ def collapsed_bilinear_sweep(
 
 
 def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:
-    """The random numbers of one row, each vector under a key of its own."""
-    num_slots, dtype = u.shape[1], x.dtype
-
-    def proposal(index):
-        stream = jax.random.fold_in(jax.random.fold_in(key, 4), index)
-        return ProposalDraws(
-            choice=jax.random.uniform(jax.random.fold_in(stream, 0), (num_slots,), dtype),
-            bits=jax.random.uniform(jax.random.fold_in(stream, 1), (num_slots,), dtype),
-            accept=jax.random.uniform(jax.random.fold_in(stream, 2), (), dtype),
-        )
-
-    drawn = row_draws(key, num_slots, None if observed is None else x.shape[1], dtype)
-    cells = None
-    if drawn.cells is not None:
-        effect = jax.random.normal(jax.random.fold_in(key, 5), (v.shape[1],), dtype)
-        cells = CellDraws(effect=effect, noise=drawn.cells)
+    """The random numbers of one row, by one call of the generator."""
+    num_slots, num_turned = u.shape[1], v.shape[1]
+    num_columns = 0 if observed is None else x.shape[1]
+    noise, streams = row_uniforms(
+        key, num_columns, max(num_slots, num_turned), 4 + 3 * plan.num_proposals, x.dtype
+    )
+    order, bits, number = streams[:3, :num_slots]
+    proposals, cells = None, None
+    if plan.num_proposals:
+        drawn = streams[4:, :num_slots].reshape(-1, 3, num_slots)
+        proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
+    if observed is not None:
+        normals = as_normals(jnp.concatenate([noise, streams[3, :num_turned]]))
+        cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
     return _Draws(
-        row=drawn._replace(cells=None),
-        proposals=(
-            jax.vmap(proposal)(jnp.arange(plan.num_proposals)) if plan.num_proposals else None
-        ),
+        row=RowDraws(order=order, bits=bits, number=number[0], cells=None),
+        proposals=proposals,
         cells=cells,
     )
 
