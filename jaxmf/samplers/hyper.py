@@ -36,17 +36,34 @@ def update_alpha(
     Returns:
         () float, unchanged if alpha is fixed.
     """
+    return update_rate(key, prior, alpha, power=num_features, total=rate)
+
+
+def update_rate(
+    key: Array, prior: Hyperparameter, value: Array, *, power: Array, total: Array
+) -> Array:
+    """Gibbs update of a rate v whose likelihood is v^power exp(-v total).
+
+    v | . ~ Gamma(a + power, rate b + total) under a Gamma(a, rate b) prior; a slice update under
+    any other prior.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+        value: () float, the present value.
+        power, total: () float, not negative.
+
+    Returns:
+        () float, unchanged if the rate is fixed.
+    """
     if is_fixed(prior):
-        return alpha
+        return value
     import numpyro.distributions as dist
 
     if isinstance(prior, dist.Gamma):
-        shape = prior.concentration + num_features
-        log_draw = loggamma(key, jnp.asarray(shape, alpha.dtype))
-        return (jnp.exp(log_draw) / (prior.rate + rate)).astype(alpha.dtype)
-    return update_scale(
-        key, prior, alpha, lambda value: num_features * jnp.log(value) - value * rate
-    )
+        log_draw = loggamma(key, jnp.asarray(prior.concentration + power, value.dtype))
+        return (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
+    return update_scale(key, prior, value, lambda rate: power * jnp.log(rate) - rate * total)
 
 
 def update_scale(

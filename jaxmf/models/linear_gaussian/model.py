@@ -28,6 +28,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
+from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
 from jaxmf.samplers.parallel_sweep import parallel_sweep
 from jaxmf.samplers.resampling import systematic
@@ -37,7 +38,7 @@ from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
-MAX_WHOLE_ROW_SLOTS = 12
+_WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 _ANNEAL_START = 0.2
 _ANNEAL_SHARE = 0.75
 _NUM_SCANS = 2
@@ -279,7 +280,7 @@ class LinearGaussianIBP:
             raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
         num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
         if sweep == "whole_rows":
-            check_whole_rows(num_slots)
+            check_whole_rows(num_slots, remedy=_WHOLE_ROWS_REMEDY)
         if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
             raise ValueError(
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
@@ -386,15 +387,6 @@ class LinearGaussianIBP:
         from jaxmf.models.linear_gaussian.filter import particle_draw
 
         return particle_draw(self, particle, path, data)
-
-
-def check_whole_rows(num_slots: int) -> None:
-    """Refuses to enumerate the settings of too many slots."""
-    if num_slots > MAX_WHOLE_ROW_SLOTS:
-        raise ValueError(
-            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
-            f"this needs {num_slots}. Use sweep='collapsed' (a filter: proposal='prior')"
-        )
 
 
 def complete(state: State, data: Dense) -> Array:
@@ -601,7 +593,7 @@ def num_features(model: LinearGaussianIBP, state: State) -> Array:
 
 def _grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
     if plan.sweep == "whole_rows":
-        check_whole_rows(sizes["features"])
+        check_whole_rows(sizes["features"], remedy=_WHOLE_ROWS_REMEDY)
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 

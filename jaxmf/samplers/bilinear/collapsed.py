@@ -17,21 +17,16 @@ from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
-from jaxmf.samplers.bilinear.rows import CellDraws, PartialRow, RowFit
-from jaxmf.samplers.bilinear.whole_rows import (
-    ProposalDraws,
-    propose_bits,
-    whole_row_log_weights,
-)
+from jaxmf.samplers.bilinear.draws import Draws, ProposalDraws, bilinear_draws
+from jaxmf.samplers.bilinear.rows import PartialRow, RowFit
+from jaxmf.samplers.bilinear.whole_rows import propose_bits, whole_row_log_weights
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
     RowPrior,
     row_prior,
-    row_uniforms,
     write_rows,
 )
-from jaxmf.special import as_normals
 from jaxmf.types import Array, Key
 
 _ROWS_A_BLOCK = 128
@@ -47,14 +42,6 @@ class Plan(NamedTuple):
     whole_rows: bool
     num_proposals: int
     num_fixed: int
-
-
-class _Draws(NamedTuple):
-    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
-
-    row: RowDraws
-    proposals: ProposalDraws | None
-    cells: CellDraws | None
 
 
 class _Row(NamedTuple):
@@ -134,9 +121,16 @@ def collapsed_bilinear_sweep(
         u_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
-        draws = jax.vmap(lambda row: _draws(jax.random.fold_in(key, row), plan, u, v, x, observed))(
-            rows
-        )
+        draws = jax.vmap(
+            lambda row: bilinear_draws(
+                jax.random.fold_in(key, row),
+                num_slots,
+                num_turned=v.shape[1],
+                num_columns=None if observed is None else x.shape[1],
+                num_proposals=num_proposals,
+                dtype=x.dtype,
+            )
+        )(rows)
         u_before, turned_before = (
             jax.lax.dynamic_slice_in_dim(array, start, size) for array in (u, turned_x)
         )
@@ -187,30 +181,8 @@ def collapsed_bilinear_sweep(
     return u_new, x if observed is None else x_new, overflow
 
 
-def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:
-    """The random numbers of one row, by one call of the generator."""
-    num_slots, num_turned = u.shape[1], v.shape[1]
-    num_columns = 0 if observed is None else x.shape[1]
-    noise, streams = row_uniforms(
-        key, num_columns, max(num_slots, num_turned), 4 + 3 * plan.num_proposals, x.dtype
-    )
-    order, bits, number = streams[:3, :num_slots]
-    proposals, cells = None, None
-    if plan.num_proposals:
-        drawn = streams[4:, :num_slots].reshape(-1, 3, num_slots)
-        proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
-    if observed is not None:
-        normals = as_normals(jnp.concatenate([noise, streams[3, :num_turned]]))
-        cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
-    return _Draws(
-        row=RowDraws(order=order, bits=bits, number=number[0], cells=None),
-        proposals=proposals,
-        cells=cells,
-    )
-
-
 def _update_row(
-    draws: _Draws,
+    draws: Draws,
     row: _Row,
     index: Array,
     block: _Block,

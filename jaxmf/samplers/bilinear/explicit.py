@@ -23,7 +23,7 @@ from jax.scipy.special import logsumexp
 
 from jaxmf import slots
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
@@ -384,12 +384,12 @@ def _draw_own_exactly(
     number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
     bits, claim = _hand_out(~free, number)
 
-    row_normals = normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
+    row_normals = slots.normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
     sums = jax.vmap(
         lambda fit, count, normal: _draw_sum(fit, count, normal, mean, scales),
         in_axes=(_OwnFit(*axes), 0, 0),
     )(fit, number.astype(dtype), row_normals)
-    slot_normals = weight_prior.scale * normals(
+    slot_normals = weight_prior.scale * slots.normals(
         jax.random.fold_in(key, 2), u.shape[1], weights.shape[1], dtype
     )
     bits_float = bits.astype(dtype)

@@ -314,13 +314,6 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
 _number_log_weights_fused = fused_on_cpu(_number_log_weights)
 
 
-class CellDraws(NamedTuple):
-    """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
-
-    effect: Array
-    noise: Array
-
-
 def draw_cells(
     draws: CellDraws,
     fit: RowFit,
