@@ -20,6 +20,7 @@ from jaxmf.likelihoods import bilinear
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
@@ -30,8 +31,6 @@ from jaxmf.types import Array, Key
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF, State
 
-_ANNEAL_START = 0.2
-_ANNEAL_SHARE = 0.75
 _NUM_SCANS = 2
 
 
@@ -321,12 +320,6 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     return state._replace(weights=None, x=x)
 
 
-def annealed_factor(progress: Array) -> Array:
-    """The factor on the weight scale at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
-
-
 def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
@@ -346,9 +339,8 @@ def step(
         overflow = {axis: flag | info.overflow[axis] for axis, flag in overflow.items()}
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
-        # a weight scale that followed the features found so far would shrink with them
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(weight_scale=jnp.where(held, state.weight_scale, new.weight_scale))
+        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
+        new = new._replace(weight_scale=scale)
     return new, Info(overflow=overflow)
 
 

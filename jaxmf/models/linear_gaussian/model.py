@@ -26,6 +26,7 @@ from jaxmf.models.linear_gaussian import queries
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
@@ -38,8 +39,6 @@ from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
 MAX_WHOLE_ROW_SLOTS = 12
-_ANNEAL_START = 0.2
-_ANNEAL_SHARE = 0.75
 _NUM_SCANS = 2
 
 
@@ -514,12 +513,6 @@ def update_by_split_merge(
     return state._replace(z=z), Info(overflow={"features": overflow})
 
 
-def annealed_factor(progress: Array) -> Array:
-    """The factor on the feature scale at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
-
-
 def _init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
     """No features; scales that have priors start from the spread of the data."""
     values, observed = data.values, data.observed
@@ -574,10 +567,8 @@ def _step(
         info = Info(overflow={"features": info.overflow["features"] | more.overflow["features"]})
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
-        # a feature scale that followed the features found so far would shrink with them and let
-        # their number run away; it waits for the end of the annealing
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(feature_scale=jnp.where(held, state.feature_scale, new.feature_scale))
+        scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)
+        new = new._replace(feature_scale=scale)
     return new, info
 
 
