@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import plaid
@@ -148,7 +149,7 @@ def collapsed_plaid_sweep(
         drawn = row_draws(row_key, num_slots, None, x.dtype)
         u_new = _scan_bits_fused(
             drawn.order,
-            jnp.log(drawn.bits) - jnp.log1p(-drawn.bits),
+            logit(drawn.bits),
             row,
             u_old,
             noise_scale**2,

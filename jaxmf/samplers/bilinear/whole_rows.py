@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit, logsumexp
 
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
@@ -52,7 +52,7 @@ def propose_bits(
     """
     num_movable = jnp.sum(free_to_move, dtype=fit.gap.dtype)
     chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
+    on = logit(draws.bits) < prior_log_odds
     proposal = moved(fit, jnp.where(chosen, on, fit.z))
     log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
         fit, extra, noise_variance

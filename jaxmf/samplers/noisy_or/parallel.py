@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf import slots
 from jaxmf.likelihoods import noisy_or
@@ -87,7 +88,7 @@ def draw_all_bits(
     movable = row_prior(prior, counts, num_rows, num_fixed=0).movable
     log_odds = draw_log_odds(key, prior, counts, num_rows)
     gain_of_zeros = parameters.log_fail * (cells.zeros.astype(dtype) @ y.T.astype(dtype))
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     rows = jnp.arange(z.shape[0])
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)

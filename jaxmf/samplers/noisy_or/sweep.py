@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit, logsumexp
 
 from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
@@ -278,7 +278,7 @@ def scan_bits(
     return scan(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        logit(uniforms),
         z,
         y,
         cells.ones,
@@ -385,7 +385,7 @@ def draw_activity(
     uniforms = jax.vmap(
         lambda slot: jax.random.uniform(jax.random.fold_in(bits_key, slot), (num_columns,), x.dtype)
     )(jnp.arange(z.shape[1]))
-    threshold = jnp.log(uniforms) - jnp.log1p(-uniforms)
+    threshold = logit(uniforms)
     z_float = z.astype(x.dtype)
     num_active = jnp.sum(active, dtype=jnp.int32)
 
