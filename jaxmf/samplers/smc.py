@@ -22,7 +22,7 @@ from jax import Array, lax
 from jax.scipy.special import logsumexp
 from jax.tree_util import Partial
 
-from jaxmf.engine.algorithm import Algorithm, Info, algorithm
+from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.resampling import (
     ResampleFn,
     effective_sample_size,
@@ -296,12 +296,7 @@ def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dic
         return model.extend(key, particle, choice, data, row)
 
     particles, overflow = _map(extend, options, keys, cloud.particles, choices)
-    needed = {
-        axis: jnp.any(
-            jnp.stack([jnp.any(one[axis]) for one in (unweighable, overflow) if axis in one])
-        )
-        for axis in {**unweighable, **overflow}
-    }
+    needed = merge_overflow(_of_any(unweighable), _of_any(overflow))
     return cloud._replace(particles=particles, row=row + 1), needed
 
 
@@ -393,12 +388,12 @@ def _rejuvenate(options, model, keys, cloud: Cloud, data, is_due, overflow):
     def move_all(carry):
         particles, _ = carry
         particles, needed = _map(move, options, keys, particles)
-        return particles, {axis: jnp.any(value) for axis, value in needed.items()}
+        return particles, _of_any(needed)
 
     shapes = jax.eval_shape(lambda particles: move_all((particles, {}))[1], cloud.particles)
     none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
     particles, needed = _when(is_due, move_all, (cloud.particles, none_needed))
-    return cloud._replace(particles=particles), _join(overflow, needed)
+    return cloud._replace(particles=particles), merge_overflow(overflow, needed)
 
 
 def _record(model: ParticleModel, key: Array, cloud: Cloud, data: PyTree) -> dict[str, Array]:
@@ -469,12 +464,9 @@ def _compensated(total: Array, rest: Array, increment: Array) -> tuple[Array, Ar
     return new_total, jnp.where(jnp.isfinite(new_total), new_rest, 0.0)
 
 
-def _join(first: dict[str, Array], second: dict[str, Array]) -> dict[str, Array]:
-    missing = jnp.zeros((), bool)
-    return {
-        axis: first.get(axis, missing) | second.get(axis, missing)
-        for axis in sorted(first | second)
-    }
+def _of_any(overflow: dict[str, Array]) -> dict[str, Array]:
+    """The overflow of the cloud, from those of its particles: axis name -> (P,) bool."""
+    return {axis: jnp.any(flags) for axis, flags in overflow.items()}
 
 
 def log_evidence_variance(cloud: Cloud) -> Array:

@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.engine import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import queries
 from jaxmf.priors import hyper
@@ -564,7 +564,7 @@ def _step(
             num_proposals=plan.split_merge,
             scale_factor=factor,
         )
-        info = Info(overflow={"features": info.overflow["features"] | more.overflow["features"]})
+        info = Info(overflow=merge_overflow(info.overflow, more.overflow))
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)

@@ -26,7 +26,7 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense, checks
-from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.engine import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Tally
 from jaxmf.models.noisy_or import queries
@@ -391,8 +391,7 @@ def _step(
         model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
     )
     state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
-    overflow = sweep.overflow["features"] | moves.overflow["features"]
-    return state, Info(overflow={"features": overflow})
+    return state, Info(overflow=merge_overflow(sweep.overflow, moves.overflow))
 
 
 def _record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
