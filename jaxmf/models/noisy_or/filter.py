@@ -39,10 +39,9 @@ from jaxmf.models.noisy_or.particle import (
     particle_draw as particle_draw,
 )
 from jaxmf.models.noisy_or.state import parameters_of
-from jaxmf.models.noisy_or.updates import update_noise
+from jaxmf.models.noisy_or.updates import update_given_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior
 from jaxmf.samplers.noisy_or.sweep import (
     draw_new_causes,
     new_cause_log_weights,
@@ -232,38 +231,15 @@ def extend(
         parameters_of(particle),
     )
     particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
-    particle = refresh(model, jax.random.fold_in(key, 1), particle, row + 1)
-    return particle, {"features": claim.overflow}
-
-
-def refresh(model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
-    """Kernel: the hyperparameters that have priors, given Z, Y and X of the rows so far."""
-    prior = model.prior(particle)
-    alpha, concentration = update_feature_prior(
-        jax.random.fold_in(key, 0),
-        prior,
-        alpha_prior=model.alpha,
-        concentration_prior=model.concentration,
+    particle = update_given_counts(
+        model,
+        jax.random.fold_in(key, 1),
+        particle,
         counts=particle.counts,
-        num_rows=num_rows,
+        tally=particle.tally,
+        num_rows=row + 1,
     )
-    dtype = particle.counts.dtype
-    exists = prior.exists(particle.counts)
-    ones = jnp.sum(particle.y & exists[:, None], dtype=jnp.int32).astype(dtype)
-    zeros = jnp.sum(exists, dtype=dtype) * particle.y.shape[1] - ones
-    probability = update_bernoulli_probability(
-        jax.random.fold_in(key, 1), model.cause_probability, particle.cause_probability, ones, zeros
-    )
-    efficacy, leak = update_noise(
-        model, jax.random.fold_in(key, 2), particle.efficacy, particle.leak, particle.tally
-    )
-    return particle._replace(
-        alpha=alpha,
-        concentration=concentration,
-        cause_probability=probability,
-        efficacy=efficacy,
-        leak=leak,
-    )
+    return particle, {"features": claim.overflow}
 
 
 def rejuvenate(

@@ -186,7 +186,7 @@ class NoisyOrIBP:
         """The same, from how many ones and zeros have how many active causes."""
         prior = self.prior(state)
         features = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
-        ones, zeros = active_counts(prior, state)
+        ones, zeros = active_counts(prior, features, state.y)
         parameters = parameters_of(state)
         log_activity = ones * parameters.log_odds + (ones + zeros) * parameters.log_inactive
         terms = [
