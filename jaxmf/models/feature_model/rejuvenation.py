@@ -55,17 +55,13 @@ def update_particle(
     row_key, feature_key = (jax.random.fold_in(key, index) for index in range(2))
 
     def visit(row: Array, carry: _Carry) -> _Carry:
-        def at(array):
-            return None if array is None else jax.lax.dynamic_index_in_dim(array, row, 0, False)
-
         # read from z as it came, written to another: one array for both would be copied every row
-        z_row = at(z)
+        z_row = jax.lax.dynamic_index_in_dim(z, row, keepdims=False)
         others = carry.counts - z_row
         conditional = row_prior(model.prior, others, num_rows.astype(dtype), num_fixed=0)
         z_new, y, needed = _update_row(
-            jax.random.fold_in(row_key, row), model, z_row, carry.y, at(data.values),
-            at(data.observed), conditional,
-        )  # fmt: skip
+            jax.random.fold_in(row_key, row), model, z_row, carry.y, *data.row(row), conditional
+        )
         return _Carry(
             z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
             y=y,
