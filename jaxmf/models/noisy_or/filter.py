@@ -13,7 +13,6 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -42,12 +41,12 @@ from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_given_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.noisy_or.sweep import (
+from jaxmf.samplers.noisy_or.new_causes import (
     draw_new_causes,
     new_cause_log_weights,
-    noisy_or_sweep,
     number_table,
 )
+from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.special import poisson
@@ -133,7 +132,7 @@ def propose(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Setting, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
-    cells = _cells_of(data, row)
+    cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
     propose_fn = propose_from_prior if plan.proposal == "prior" else propose_informed
     child, log_weight, cut_off = propose_fn(
@@ -217,7 +216,7 @@ def extend(
     model: Any, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
-    cells = _cells_of(data, row)
+    cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
     claim = slots.claim(~conditional.free, child.num_new)
     dtype = particle.counts.dtype
@@ -273,11 +272,6 @@ def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
     return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)
-
-
-def _cells_of(data: Dense, row: Array) -> Cells:
-    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
-    return noisy_or.cells_of(at(data.values), None if data.observed is None else at(data.observed))
 
 
 def _log_probability(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:

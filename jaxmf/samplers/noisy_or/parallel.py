@@ -18,12 +18,8 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
-from jaxmf.samplers.noisy_or.sweep import (
-    draw_activity,
-    flip_log_odds,
-    new_cause_log_weights,
-    number_table,
-)
+from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
