@@ -221,11 +221,11 @@ class LinearGaussianIBP:
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value, which
             is itself held meanwhile. Without it most chains end in a poor mode.
-          split_merge: proposals to split a feature or merge two after every sweep; each costs about
-            as much as a third of a sweep of 100 rows. None by default: on the images of section
-            4.2 the annealed start alone brought 40 of 40 chains to the mode. For chains without it
-            they help a little: 20 of 40 with three proposals without restricted scans, 15 of 40
-            with none. See `samplers/split_merge.py`.
+          split_merge: proposals to split a feature or merge two after every sweep; each goes three
+            times over the rows that have one of its features. None by default: on the images of
+            section 4.2 the annealed start alone brought 40 of 40 chains to the mode. For chains
+            without it they help a little: 20 of 40 with three proposals without restricted scans,
+            15 of 40 with none. See `samplers/split_merge.py`.
           capacity: slots to begin with; they double when a sweep needs more.
 
         Returns:
