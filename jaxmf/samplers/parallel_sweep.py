@@ -12,6 +12,7 @@ independent Poisson variables, each times the likelihood of its row, their rows 
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf import slots
 from jaxmf.likelihoods import gaussian
@@ -120,7 +121,7 @@ def draw_all_bits(
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
     slope, curvature = _slopes(z, x, observed, y)
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     one = jnp.ones((), x.dtype)
     by_row = None if observed is None else 0

@@ -23,14 +23,12 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
-
-_ANNEAL_START = 0.2
-_ANNEAL_SHARE = 0.75
 
 
 @partial(
@@ -96,12 +94,6 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     return state._replace(weights=None, x=x)
 
 
-def annealed_factor(progress: Array) -> Array:
-    """The factor on the weight scale at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
-
-
 def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
@@ -122,9 +114,8 @@ def step(
         overflow = {axis: flag | info.overflow[axis] for axis, flag in overflow.items()}
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
-        # a weight scale that followed the features found so far would shrink with them
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(weight_scale=jnp.where(held, state.weight_scale, new.weight_scale))
+        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
+        new = new._replace(weight_scale=scale)
     return new, Info(overflow=overflow)
 
 

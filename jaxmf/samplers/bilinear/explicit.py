@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit, logsumexp
 
 from jaxmf import slots
 from jaxmf.samplers import feature_rows
@@ -170,7 +170,7 @@ def _draw_bits_by_cells(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     eta = u.astype(x.dtype) @ basis
 

@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import plaid
 from jaxmf.likelihoods.gaussian import piece_start
 from jaxmf.linalg import eliminate
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.bilinear.proposals import ProposalDraws, proposed_bits
-from jaxmf.samplers.bilinear.rows import CellDraws
+from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
+from jaxmf.samplers.bilinear.proposals import proposed_bits
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
-    RowDraws,
     RowPrior,
     row_prior,
     write_rows,
@@ -130,14 +130,6 @@ class _Row(NamedTuple):
     partial: _Partial | None
 
 
-class _Draws(NamedTuple):
-    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
-
-    row: RowDraws
-    proposals: ProposalDraws | None
-    cells: CellDraws | None
-
-
 def collapsed_plaid_sweep(
     key: Key,
     u: Array,
@@ -202,8 +194,13 @@ def collapsed_plaid_sweep(
         start, first = piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
         draws = jax.vmap(
-            lambda row: _draws(
-                jax.random.fold_in(key, row), num_slots, num_proposals, observed, x.dtype
+            lambda row: bilinear_draws(
+                jax.random.fold_in(key, row),
+                num_slots,
+                num_turned=num_slots,
+                num_columns=None if observed is None else x.shape[1],
+                num_proposals=num_proposals,
+                dtype=x.dtype,
             )
         )(rows)
         some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
@@ -244,7 +241,7 @@ def collapsed_plaid_sweep(
 
 
 def _draw_row(
-    draws: _Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
+    draws: Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
 ) -> tuple[Array, Array | None]:
     """The features of a row and, where cells are missing, its cells."""
     precision = others.gram + design.ratio * jnp.eye(row.u.shape[0], dtype=row.cross.dtype)
@@ -258,7 +255,7 @@ def _draw_row(
     moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
     u = _scan_bits_fused(
         draws.row.order,
-        jnp.log(draws.row.bits) - jnp.log1p(-draws.row.bits),
+        logit(draws.row.bits),
         here,
         row.u,
         noise_variance,

@@ -1,6 +1,7 @@
 """Proposals to change several bits of a row at once (Meeds et al., section 3.3)."""
 
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf.samplers.bilinear.draws import ProposalDraws
 from jaxmf.types import Array
@@ -25,5 +26,5 @@ def proposed_bits(
     """
     num_movable = jnp.sum(free_to_move, dtype=draws.choice.dtype)
     chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = jnp.log(draws.bits) - jnp.log1p(-draws.bits) < prior_log_odds
+    on = logit(draws.bits) < prior_log_odds
     return jnp.where(chosen, on, bits)
