@@ -106,6 +106,15 @@ def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDr
     )
 
 
+def draws_of_rows(
+    key: Key, rows: Array, num_slots: int, num_columns: int | None, dtype
+) -> RowDraws:
+    """`row_draws` of several rows (R,) int on a leading axis; a row's depend on its own number."""
+    return jax.vmap(
+        lambda row: row_draws(jax.random.fold_in(key, row), num_slots, num_columns, dtype)
+    )(rows)
+
+
 def row_uniforms(
     key: Key, num_columns: int, num_slots: int, num_streams: int, dtype
 ) -> tuple[Array, Array]:

@@ -21,7 +21,7 @@ from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
     Scales,
-    row_draws,
+    draws_of_rows,
     row_prior,
 )
 from jaxmf.special import loggamma
@@ -47,9 +47,7 @@ def parallel_sweep(
     y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
     row_key = jax.random.fold_in(key, 1)
     num_columns = None if observed is None else x.shape[1]
-    draws = jax.vmap(
-        lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
-    )(jnp.arange(num_rows))
+    draws = draws_of_rows(row_key, jnp.arange(num_rows), num_slots, num_columns, x.dtype)
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     log_odds = draw_log_odds(
         jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)

@@ -21,8 +21,9 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
-from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
+from jaxmf.samplers.bilinear.explicit import explicit_sweep
 from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
+from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
 from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
