@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 import jaxmf as mf
-from benchmarks.harness import Row, in_turn, row, seconds
+from benchmarks.harness import Row, compile_row, flat_rows, interleaved, planned_bytes, row
 from jaxmf.engine.executables import num_bytes
 
 NUM_FEATURES = 16
@@ -71,31 +69,25 @@ def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
     if share_missing and not quick:
         sizes = sizes[:-1]
     name = "missing" if share_missing else "complete"
+    missing = f", {share_missing:.0%} missing" if share_missing else ""
     rows = []
     for weights in LAYOUTS:
-        measures = []
+        runs, counts = [], []
         for num_rows in sizes:
             num_steps = max(1, 100_000 // num_rows**2)
             run, *_ = program_of(
                 weights, num_rows, num_steps=num_steps, share_missing=share_missing
             )
-            run()
-            cells = num_rows**2 * (1 - share_missing) * num_steps
-            measures.append(lambda run=run, cells=cells: seconds(run) / cells)
-        figures = in_turn(*measures, repeats=3) * 1e9
-        rows += [
-            row(
-                f"binary_mf/step/{weights}/{name}/n{num_rows**2}",
-                "time",
-                "ns an observed cell",
-                figures[index],
-                peer=f"jaxmf at {sizes[0]} x {sizes[0]}" if index else None,
-                theirs=figures[0] if index else None,
-                note=f"{num_rows} x {num_rows}, K = L = {NUM_FEATURES}"
-                + (f", {share_missing:.0%} missing" if share_missing else ""),
-            )
-            for index, num_rows in enumerate(sizes)
-        ]
+            runs.append(run)
+            counts.append(num_rows**2 * (1 - share_missing) * num_steps)
+        rows += flat_rows(
+            [f"binary-mf/step/{weights}/{name}/n{num_rows**2}" for num_rows in sizes],
+            "ns an observed cell",
+            interleaved(*runs, repeats=3).over(counts),
+            scale=1e9,
+            peer=f"jaxmf at {sizes[0]} x {sizes[0]}",
+            notes=[f"{n} x {n}, K = L = {NUM_FEATURES}{missing}" for n in sizes],
+        )
     return rows
 
 
@@ -105,16 +97,8 @@ def memory(quick: bool) -> list[Row]:
     rows = []
     for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
         _, program, data = program_of(weights, num_rows, share_missing=share_missing)
-        sizes = program.memory_analysis()
-        # without donation the new state is a second copy of the old
-        planned = (
-            sizes.argument_size_in_bytes
-            + sizes.output_size_in_bytes
-            + sizes.temp_size_in_bytes
-            - sizes.alias_size_in_bytes
-        )
-        per_cell = (planned - num_bytes(data)) / num_rows**2
-        case = f"binary_mf/memory/{weights}/{kind}/n{num_rows**2}"
+        per_cell = (planned_bytes(program) - num_bytes(data)) / num_rows**2
+        case = f"binary-mf/memory/{weights}/{kind}/n{num_rows**2}"
         rows.append(row(case, "memory", "bytes a cell", per_cell))
     return rows
 
@@ -123,27 +107,20 @@ def compile_time(quick: bool) -> list[Row]:
     """Seconds to lower and compile one step, nothing cached."""
     del quick
     rows = []
-    cache = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # else JAX goes by what it found at the first compilation
-    try:
-        for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
-            # a shape that no other case has
-            algorithm, state, data = started(weights, 53, share_missing=share_missing)
-            began = time.perf_counter()
-            steps.lower(algorithm, jax.random.key(1), state, data, num_steps=1).compile()
-            took = time.perf_counter() - began
-            rows.append(row(f"binary_mf/compile/{weights}/{kind}", "compile", "s", took))
-    finally:
-        jax.config.update("jax_enable_compilation_cache", cache)
-        compilation_cache.reset_cache()
+    for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
+        # a shape that no other case has
+        algorithm, state, data = started(weights, 53, share_missing=share_missing)
+        arguments = algorithm, jax.random.key(1), state, data
+        rows.append(
+            compile_row(f"binary-mf/compile/{weights}/{kind}", steps, *arguments, num_steps=1)
+        )
     return rows
 
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
-    "binary_mf/step/complete": cells_flat,
-    "binary_mf/step/missing": partial(cells_flat, share_missing=0.3),
-    "binary_mf/memory": memory,
-    "binary_mf/compile": compile_time,
+    "binary-mf/step/complete": cells_flat,
+    "binary-mf/step/missing": partial(cells_flat, share_missing=0.3),
+    "binary-mf/memory": memory,
+    "binary-mf/compile": compile_time,
 }
-QUICK = ("binary_mf/step/complete", "binary_mf/memory", "binary_mf/compile")
+QUICK = ("binary-mf/step/complete", "binary-mf/memory", "binary-mf/compile")

@@ -11,9 +11,9 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
-from jaxmf.samplers.bilinear import explicit
+from jaxmf.samplers.bilinear import explicit, own
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.samplers.bilinear.explicit import Side
+from jaxmf.samplers.bilinear.side import Side
 from jaxmf.testing import check_prior
 from tests.binary_mf_setups import (
     BOTH,
@@ -42,7 +42,7 @@ def move(model, name):
             "num_fixed": model.num_fixed_rows(),
         }
         if name == "own":
-            u, weights, overflow = explicit.draw_own(
+            u, weights, overflow = own.draw_own(
                 key,
                 side,
                 weight_prior=model.weight_prior(state),
@@ -170,13 +170,13 @@ def test_columns_that_may_be_emptied_are_caught(monkeypatch):
 @pytest.mark.slow
 def test_own_weights_from_the_prior_are_caught(monkeypatch):
     """The rows of W of Gaussian own features drawn without looking at the row."""
-    right = explicit._draw_sum
+    right = own._draw_sum
 
     def twin(fit, number, normal, mean, scales):
         nothing = fit._replace(cross=0 * fit.cross, values=0 * fit.values)
         return right(nothing, number, normal, mean, scales)
 
-    monkeypatch.setattr(explicit, "_draw_sum", twin)
+    monkeypatch.setattr(own, "_draw_sum", twin)
     model = make("gaussian")
     must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
 
@@ -184,9 +184,7 @@ def test_own_weights_from_the_prior_are_caught(monkeypatch):
 @pytest.mark.slow
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Own features of the logistic model from the prior, the likelihood forgotten."""
-    monkeypatch.setattr(
-        explicit.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
-    )
+    monkeypatch.setattr(own.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0]))
     model = make("logistic", row_bias=True)
     must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
 

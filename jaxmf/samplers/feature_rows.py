@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, logsumexp
+from jax.scipy.special import gammaln, logit, logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
@@ -188,7 +188,7 @@ def scan_bits(
     z, slope, reach, squared_error, inflation = _scan_bits_fused(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        logit(uniforms),
         fit.z,
         fit.slope,
         fit.curvature,

@@ -15,6 +15,7 @@ from jax import Array
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
+from jaxmf.special import loggamma
 
 
 def update_alpha(
@@ -60,8 +61,8 @@ def update_rate(
     import numpyro.distributions as dist
 
     if isinstance(prior, dist.Gamma):
-        draw = jax.random.gamma(key, jnp.asarray(prior.concentration + power, value.dtype))
-        return (draw / (prior.rate + total)).astype(value.dtype)
+        log_draw = loggamma(key, jnp.asarray(prior.concentration + power, value.dtype))
+        return (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
     return update_scale(key, prior, value, lambda rate: power * jnp.log(rate) - rate * total)
 
 
@@ -159,11 +160,10 @@ def update_bernoulli_probability(
 
     if isinstance(prior, dist.Beta):
         shapes = (prior.concentration1 + num_ones, prior.concentration0 + num_zeros)
-        gammas = [
-            jax.random.loggamma(jax.random.fold_in(key, index), jnp.asarray(shape, value.dtype))
-            for index, shape in enumerate(shapes)
-        ]
-        return jax.nn.sigmoid(gammas[0] - gammas[1]).astype(value.dtype)
+        first, second = jax.vmap(loggamma)(
+            jax.random.split(key), jnp.asarray(jnp.stack(shapes), value.dtype)
+        )
+        return jax.nn.sigmoid(first - second).astype(value.dtype)
     return update_probability(
         key,
         prior,

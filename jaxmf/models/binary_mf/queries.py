@@ -20,7 +20,7 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.special import poisson
+from jaxmf.special import loggamma, poisson
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -288,7 +288,8 @@ def _replace_own(
         sum_key = jax.random.fold_in(key, 3)
         if weight_prior.positive:
             shape = jnp.broadcast_to(jnp.maximum(number, 1) * weight_prior.shape, v.shape[1:])
-            total = jax.random.gamma(sum_key, shape, dtype=x.dtype) / weight_prior.rate
+            keys = jax.random.split(sum_key, shape.shape[0])
+            total = jnp.exp(jax.vmap(loggamma)(keys, shape)) / weight_prior.rate
         else:
             normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
             total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info
+from jaxmf.engine import Info, merge_overflow
 from jaxmf.models.binary_mf import checks
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -23,14 +23,12 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
-
-_ANNEAL_START = 0.2
-_ANNEAL_SHARE = 0.75
 
 
 @partial(
@@ -96,12 +94,6 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     return state._replace(weights=None, x=x)
 
 
-def annealed_factor(progress: Array) -> Array:
-    """The factor on the weight scale at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
-
-
 def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
@@ -114,17 +106,16 @@ def step(
     state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
     state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
     state, columns = update_columns(model, jax.random.fold_in(key, 2), state, data, **options)
-    overflow = rows.overflow | columns.overflow
+    overflow = merge_overflow(rows.overflow, columns.overflow)
     if plan.split_merge:
         state, info = split_or_merge(
             model, jax.random.fold_in(key, 4), state, data, num_proposals=plan.split_merge
         )
-        overflow = {axis: flag | info.overflow[axis] for axis, flag in overflow.items()}
+        overflow = merge_overflow(overflow, info.overflow)
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
-        # a weight scale that followed the features found so far would shrink with them
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(weight_scale=jnp.where(held, state.weight_scale, new.weight_scale))
+        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
+        new = new._replace(weight_scale=scale)
     return new, Info(overflow=overflow)
 
 

@@ -12,14 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info
+from jaxmf.engine import Info, merge_overflow
 from jaxmf.models.binary_mf.state import State, complete, entries
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
-from jaxmf.samplers.bilinear.explicit import Side, explicit_sweep
+from jaxmf.samplers.bilinear.explicit import explicit_sweep
 from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
+from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
 
@@ -165,7 +166,7 @@ def _split_or_merge_both(
         transposed(data),
         num_proposals,
     )
-    overflow = rows.overflow | of_columns(columns).overflow
+    overflow = merge_overflow(rows.overflow, of_columns(columns).overflow)
     return turned.transpose(), Info(overflow=overflow)
 
 

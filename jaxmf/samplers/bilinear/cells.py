@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
 from jaxmf import slots
-from jaxmf.special import poisson
+from jaxmf.special import loggamma, poisson
 from jaxmf.types import Array, Key
 
 LIKELIHOODS = ("gaussian", "logistic", "poisson")
@@ -129,7 +129,7 @@ class WeightPrior:
 
         def one(row, column, shape):
             cell_key = jax.random.fold_in(jax.random.fold_in(key, row), column)
-            return jax.random.loggamma(cell_key, shape)
+            return loggamma(cell_key, shape)
 
         rows, columns = jnp.arange(shape.shape[0]), jnp.arange(shape.shape[1])
         over_columns = jax.vmap(one, in_axes=(None, 0, 0))

@@ -17,13 +17,11 @@ from jaxmf.likelihoods import plaid
 from jaxmf.likelihoods.gaussian import piece_start
 from jaxmf.linalg import eliminate
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.bilinear.proposals import ProposalDraws, proposal_draws, proposed_bits
-from jaxmf.samplers.bilinear.rows import CellDraws
+from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
+from jaxmf.samplers.bilinear.proposals import proposed_bits
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
-    RowDraws,
     RowPrior,
-    row_draws,
     row_prior,
     write_rows,
 )
@@ -132,14 +130,6 @@ class _Row(NamedTuple):
     partial: _Partial | None
 
 
-class _Draws(NamedTuple):
-    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
-
-    row: RowDraws
-    proposals: ProposalDraws | None
-    cells: CellDraws | None
-
-
 def collapsed_plaid_sweep(
     key: Key,
     u: Array,
@@ -204,8 +194,13 @@ def collapsed_plaid_sweep(
         start, first = piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
         draws = jax.vmap(
-            lambda row: _draws(
-                jax.random.fold_in(key, row), num_slots, num_proposals, observed, x.dtype
+            lambda row: bilinear_draws(
+                jax.random.fold_in(key, row),
+                num_slots,
+                num_turned=num_slots,
+                num_columns=None if observed is None else x.shape[1],
+                num_proposals=num_proposals,
+                dtype=x.dtype,
             )
         )(rows)
         some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
@@ -245,22 +240,8 @@ def collapsed_plaid_sweep(
     return u_new, x if x_new is None else x_new
 
 
-def _draws(key: Key, num_slots: int, num_proposals: int, observed: Array | None, dtype) -> _Draws:
-    """The random numbers of one row, each vector under a key of its own."""
-    drawn = row_draws(key, num_slots, None if observed is None else observed.shape[1], dtype)
-    cells = None
-    if drawn.cells is not None:
-        effect = jax.random.normal(jax.random.fold_in(key, 5), (num_slots,), dtype)
-        cells = CellDraws(effect=effect, noise=drawn.cells)
-    return _Draws(
-        row=drawn._replace(cells=None),
-        proposals=proposal_draws(jax.random.fold_in(key, 4), num_proposals, num_slots, dtype),
-        cells=cells,
-    )
-
-
 def _draw_row(
-    draws: _Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
+    draws: Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
 ) -> tuple[Array, Array | None]:
     """The features of a row and, where cells are missing, its cells."""
     precision = others.gram + design.ratio * jnp.eye(row.u.shape[0], dtype=row.cross.dtype)

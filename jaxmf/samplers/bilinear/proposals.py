@@ -1,36 +1,12 @@
 """Proposals to change several bits of a row at once (Meeds et al., section 3.3)."""
 
-from typing import NamedTuple
-
-import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf.types import Array, Key
+from jaxmf.samplers.bilinear.draws import ProposalDraws
+from jaxmf.types import Array
 
 _BITS_A_PROPOSAL = 3
-
-
-class ProposalDraws(NamedTuple):
-    """The random numbers of a proposal, uniforms over slots (K,) or alone ()."""
-
-    choice: Array
-    bits: Array
-    accept: Array
-
-
-def proposal_draws(key: Key, num_proposals: int, num_slots: int, dtype) -> ProposalDraws | None:
-    """The random numbers of a row's proposals, on a leading axis; None where there are none."""
-
-    def of_proposal(index):
-        stream = jax.random.fold_in(key, index)
-        return ProposalDraws(
-            choice=jax.random.uniform(jax.random.fold_in(stream, 0), (num_slots,), dtype),
-            bits=jax.random.uniform(jax.random.fold_in(stream, 1), (num_slots,), dtype),
-            accept=jax.random.uniform(jax.random.fold_in(stream, 2), (), dtype),
-        )
-
-    return jax.vmap(of_proposal)(jnp.arange(num_proposals)) if num_proposals else None
 
 
 def proposed_bits(
