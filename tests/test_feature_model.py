@@ -386,13 +386,6 @@ def test_log_joint_of_a_draw():
     assert float(found) == pytest.approx(expected, rel=1e-5)
 
 
-def test_simulated_features():
-    z, y, overflow = poisson_model(IndianBuffet(1.0)).simulate_features(jax.random.key(0), 6)
-    assert z.shape == (6, 32)
-    assert y.shape == (32, 2)
-    assert not overflow
-
-
 # --- bad input ------------------------------------------------------------------------------------
 
 NORMAL = dist.Normal(0.0, 1.0).expand([2]).to_event(1)

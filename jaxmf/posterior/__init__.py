@@ -1,7 +1,8 @@
 """What a run gives back. Open ``posterior.py`` first: the class every method returns.
 
-``prediction.py`` mixes predictions over draws, ``assemble.py`` makes a posterior from a finished
-run and goes on with one, ``saving.py`` writes and reads folders.
+``records.py`` has what it answers with, ``prediction.py`` mixes predictions over draws,
+``assemble.py`` makes a posterior from a finished run and goes on with one, ``saving.py`` writes and
+reads folders.
 """
 
 from jaxmf.posterior.posterior import Posterior as Posterior

@@ -8,9 +8,9 @@ feature k; slots are padded, see `jaxmf.slots`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -71,26 +71,43 @@ def left_ordered_form(z: Array) -> Array:
     return z[:, order]
 
 
-def _sample_by_rows(
-    log_odds_fn: Callable[[Array, Array], Array],
-    new_rate_fn: Callable[[Array], Array],
-    key: Array,
-    num_rows: int,
-    capacity: int,
+class RowByRow(Protocol):
+    """What `sample_by_rows` asks of a prior of Z; counts are of the rows before, (K,) float."""
+
+    def exists(self, counts: Array) -> Array: ...
+
+    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array: ...
+
+    def new_rate(self, num_rows: Array | int) -> Array: ...
+
+
+def sample_by_rows(
+    prior: RowByRow, key: Array, num_rows: int, capacity: int
 ) -> tuple[Array, Array]:
-    """Rows one after another, each given the counts of those before it (Algorithm 1)."""
+    """Rows one after another, each given the counts of those before it (Algorithm 1).
+
+    Args:
+        prior: of Z.
+        key: typed PRNG key.
+        num_rows: N.
+        capacity: K, the number of slots.
+
+    Returns:
+        z (N, K) bool, and overflow () bool, whether more slots were needed.
+    """
 
     def add_row(carry: tuple[Array, Array], row: Array) -> tuple[tuple[Array, Array], Array]:
         counts, overflow = carry
         bits_key, new_key = jax.random.split(jax.random.fold_in(key, row))
-        log_odds = log_odds_fn(counts, row + 1)
-        bits = jax.random.uniform(bits_key, (capacity,)) < jax.nn.sigmoid(log_odds)
-        num_new = poisson(new_key, new_rate_fn(row + 1))
-        claim = slots.claim(counts > 0, num_new)
-        bits = bits | (claim.claimed & (num_new > 0))
+        exists = prior.exists(counts)
+        log_odds = prior.log_odds(counts, row + 1)
+        bits = exists & (jax.random.uniform(bits_key, (capacity,)) < jax.nn.sigmoid(log_odds))
+        num_new = poisson(new_key, prior.new_rate(row + 1))
+        claim = slots.claim(exists, num_new)
+        bits = bits | claim.claimed
         return (counts + bits, overflow | claim.overflow), bits
 
-    start = (jnp.zeros(capacity, int), jnp.asarray(False))
+    start = (jnp.zeros(capacity, jnp.result_type(float)), jnp.asarray(False))
     (_, overflow), z = jax.lax.scan(add_row, start, jnp.arange(num_rows))
     return z, overflow
 
@@ -204,7 +221,7 @@ class IndianBuffet:
             z (N, K) bool, features in the order in which they appear, and overflow () bool,
             whether more slots were needed.
         """
-        return _sample_by_rows(self.log_odds, self.new_rate, key, num_rows, capacity)
+        return sample_by_rows(self, key, num_rows, capacity)
 
 
 @partial(
@@ -305,4 +322,4 @@ class BetaBernoulli:
             raise ValueError(
                 f"capacity {capacity} is smaller than num_features {self.num_features}"
             )
-        return _sample_by_rows(self.log_odds, self.new_rate, key, num_rows, capacity)
+        return sample_by_rows(self, key, num_rows, capacity)

@@ -26,10 +26,11 @@ def check_parts(model: Any) -> None:
             "log_likelihood must be a function (x, z, y) -> log p(x | z, Y), got "
             f"{model.log_likelihood!r}"
         )
-    if model.moments is not None and not callable(model.moments):
-        raise TypeError(
-            f"moments must be a function (z, y) -> mean, variance, got {model.moments!r}"
-        )
+    optional = {"moments": "(z, y) -> mean, variance", "sample_row": "(key, z, y) -> x"}
+    for name, signature in optional.items():
+        function = getattr(model, name)
+        if function is not None and not callable(function):
+            raise TypeError(f"{name} must be a function {signature}, got {function!r}")
     if model.cell_law not in CELL_LAWS:
         raise ValueError(f"cell_law must be one of {', '.join(CELL_LAWS)}, got {model.cell_law!r}")
     _check_feature_prior(model.feature_prior)

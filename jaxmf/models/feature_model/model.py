@@ -25,7 +25,7 @@ from jax.tree_util import Partial
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model import checks, queries
-from jaxmf.priors.features import IndianBuffet
+from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn, TriggerFn
 from jaxmf.types import Array, Key
@@ -58,7 +58,7 @@ class RowByRowPrior(Protocol):
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["log_likelihood", "feature_prior", "prior", "moments"],
+    data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row"],
     meta_fields=["cell_law"],
 )
 @dataclass(frozen=True)
@@ -77,6 +77,8 @@ class FeatureModel:
             the methods of `RowByRowPrior`.
         moments: (z (K,) bool, y (K, ...)) -> mean (D,) and variance (D,) of the cells of a row;
             what `predict` needs, and nothing else does.
+        sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
+            scores; what `simulate` needs, and nothing else does.
         cell_law: "normal" or "bernoulli": how a cell with such a mean and variance is drawn and
             scored.
 
@@ -97,10 +99,11 @@ class FeatureModel:
     prior: Any = field(default_factory=lambda: IndianBuffet(1.0), kw_only=True)
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
     cell_law: str = field(default="normal", kw_only=True)
+    sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         checks.check_parts(self)
-        for name in ("log_likelihood", "moments"):
+        for name in ("log_likelihood", "moments", "sample_row"):
             function = getattr(self, name)
             if callable(function) and not isinstance(function, Partial):
                 object.__setattr__(self, name, Partial(function))
@@ -160,17 +163,53 @@ class FeatureModel:
         log_prior = self.prior.log_prob(counts, z_float.T @ z_float, z.shape[0])
         return log_prior + jnp.sum(log_features) + jnp.sum(log_rows)
 
-    def simulate_features(
+    def simulate(
         self, key: Key, num_rows: int, *, capacity: int = 32
-    ) -> tuple[Array, Array, Array]:
-        """Z (N, K) and Y (K, ...) from the prior, and () bool whether `capacity` was too small.
+    ) -> tuple[dict[str, Array], Dense]:
+        """A draw from the prior and complete data from it; needs `sample_row`.
 
-        X is not simulated: the likelihood of a row is known by its value alone.
+        Args:
+            key: typed PRNG key.
+            num_rows: N.
+            capacity: slots for features; a prior with a fixed number of them has that many.
+
+        Returns:
+            z (N, K) bool and y (K, ...) by their names, as `log_joint` takes them, and Dense
+            (N, D). Nothing says so when `capacity` was too small: the last features are then
+            missing from Z; `simulate_features` tells.
+
+        Raises:
+            ValueError: the model has no `sample_row`, or it gives something else than a row.
         """
+        feature_key, x_key = jax.random.split(key)
+        draw, _ = self.simulate_features(feature_key, num_rows, capacity)
+        return draw, Dense(self.simulate_data(x_key, draw))
+
+    def simulate_features(
+        self, key: Key, num_rows: int, capacity: int
+    ) -> tuple[dict[str, Array], Array]:
+        """Z and Y from the prior, row by row, and () bool whether `capacity` was too small."""
         z_key, y_key = jax.random.split(key)
-        num_slots = max(capacity, self.num_slots())
-        z, overflow = self.prior.sample(z_key, num_rows, num_slots)
-        return z, self.draw_features(y_key, num_slots), overflow
+        num_slots = self.num_slots(capacity)
+        z, overflow = sample_by_rows(self.prior, z_key, num_rows, num_slots)
+        return {"z": z, "y": self.draw_features(y_key, num_slots)}, overflow
+
+    def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
+        """X (N, D) float given Z and Y: row n from fold_in(key, n)."""
+        if self.sample_row is None:
+            raise ValueError(
+                "data can be simulated only where it is known how a row is drawn, which a log "
+                "likelihood does not tell: give FeatureModel(..., sample_row=function), where "
+                "function(key, z, y) returns a row, shape (columns,)"
+            )
+        z, y = draw["z"], draw["y"]
+        keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(z.shape[0]))
+        x = jax.vmap(self.sample_row, in_axes=(0, 0, None))(keys, z, y)
+        if x.ndim != 2:
+            raise ValueError(
+                f"sample_row returned shape {x.shape[1:]}; it must return a row, (columns,)"
+            )
+        return x.astype(jnp.result_type(float))
 
     def filter(
         self,

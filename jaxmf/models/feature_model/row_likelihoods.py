@@ -2,13 +2,16 @@
 
 Each takes a row x (D,), its features z (K,) bool and the rows of Y (K, D), after its settings, and
 gives (D,) log probabilities, one a cell, so that cells may be missing. Settings are bound by
-`jax.tree_util.Partial(gaussian, 0.5)`: then other values compile nothing new.
+`jax.tree_util.Partial(gaussian, 0.5)`: then other values compile nothing new. Beside each stand
+its `moments` and its `sample_row`, with the same settings.
 """
 
+import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxmf.types import Array
+from jaxmf import special
+from jaxmf.types import Array, Key
 
 
 def gaussian(noise_scale: Array | float, x: Array, z: Array, y: Array) -> Array:
@@ -21,6 +24,12 @@ def gaussian_moments(noise_scale: Array | float, z: Array, y: Array) -> tuple[Ar
     """Mean and variance (D,) of the cells under `gaussian`."""
     mean = _total(z, y)
     return mean, jnp.full_like(mean, noise_scale**2)
+
+
+def gaussian_row(noise_scale: Array | float, key: Key, z: Array, y: Array) -> Array:
+    """A row (D,) drawn under `gaussian`."""
+    mean = _total(z, y)
+    return mean + noise_scale * jax.random.normal(key, mean.shape, mean.dtype)
 
 
 def noisy_or(efficacy: Array | float, leak: Array | float, x: Array, z: Array, y: Array) -> Array:
@@ -40,6 +49,14 @@ def noisy_or_moments(
     return 1 - off, off * (1 - off)
 
 
+def noisy_or_row(
+    efficacy: Array | float, leak: Array | float, key: Key, z: Array, y: Array
+) -> Array:
+    """A row (D,) of zeros and ones drawn under `noisy_or`."""
+    mean, _ = noisy_or_moments(efficacy, leak, z, y)
+    return jax.random.bernoulli(key, mean).astype(mean.dtype)
+
+
 def poisson(base_rate: Array | float, x: Array, z: Array, y: Array) -> Array:
     """Rates add up: x_d ~ Poisson(base_rate + sum_k z_k y_kd), y >= 0, base_rate > 0."""
     rate = base_rate + _total(z, y)
@@ -50,6 +67,12 @@ def poisson_moments(base_rate: Array | float, z: Array, y: Array) -> tuple[Array
     """Mean and variance (D,) of the cells under `poisson`."""
     rate = base_rate + _total(z, y)
     return rate, rate
+
+
+def poisson_row(base_rate: Array | float, key: Key, z: Array, y: Array) -> Array:
+    """A row (D,) of counts drawn under `poisson`."""
+    rate, _ = poisson_moments(base_rate, z, y)
+    return jax.vmap(special.poisson)(jax.random.split(key, rate.shape[0]), rate).astype(rate.dtype)
 
 
 def _total(z: Array, y: Array) -> Array:
