@@ -311,6 +311,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "ibp/run-loop": run_loop,
     "ibp/demo/first-result": first_result,
     "ibp/section-4-2": section_4_2.quality,
-    "ibp/split-merge": section_4_2.split_merge,
+    "ibp/split-merge/plain": partial(section_4_2.split_merge, anneal=False),
+    "ibp/split-merge/annealed": partial(section_4_2.split_merge, anneal=True),
 }
 QUICK = ("ibp/gibbs/sweep", "ibp/filter/particles", "ibp/run-loop")
