@@ -11,8 +11,8 @@ import pytest
 from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.engine import Info
-from jaxmf.models.binary_mf import sampling
-from jaxmf.models.binary_mf.model import HYPERPARAMETERS
+from jaxmf.models.binary_mf import updates
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS
 from jaxmf.samplers.bilinear import explicit
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.explicit import Side
@@ -40,12 +40,18 @@ PRIORS = {
         "weight_mean": 0.4,
     },
     "logistic": {"weight_scale": dist.LogNormal(0.3, 0.3), "weight_mean": 0.4},
-    "poisson": FIXED["poisson"],
+    "poisson": {
+        "weight_shape": dist.LogNormal(0.3, 0.3),
+        "weight_rate": dist.Gamma(8.0, 10.0),
+        "base_rate": dist.Gamma(6.0, 15.0),
+    },
 }
 KNOWN = {
     "row_bias": True,
     "fixed_column_features": jnp.array([[True], [False], [True]]),
 }
+# as many given features on both sides
+BOTH = {"row_bias": True, "column_bias": True}
 CAPACITY = 12
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
@@ -72,7 +78,7 @@ class Setup(NamedTuple):
             return Dense(jnp.where(OBSERVED, state.x, 0), OBSERVED)
         weights_key, x_key = jax.random.split(key)
         if state.weights is None:
-            prior = self.model.weight_prior(state.weight_scale)
+            prior = self.model.weight_prior(state)
             shape = state.u.shape[1], state.v.shape[1]
             state = state._replace(weights=prior.sample(weights_key, *shape))
         x = self.model.simulate_data(x_key, state)
@@ -112,6 +118,9 @@ class Setup(NamedTuple):
                 "missing cell": x[0, 2],
                 "missing times its row": x[0, 2] * x[0, 1] * rows[0, 0],
             }
+        if jnp.ndim(self.model.weight_mean):  # slots are not alike
+            through = u.T @ x @ v
+            found |= {"slots 0, 1": through[0, 1], "slots 1, 0": through[1, 0]}
         for name in HYPERPARAMETERS:
             if hasattr(getattr(self.model, name), "log_prob"):
                 value = getattr(state, name)
@@ -148,14 +157,14 @@ def move(model, name):
         side = Side(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
             "prior": model.row_law(state),
-            "cells": model.cells(state.noise_scale),
+            "cells": model.cells(state),
             "num_fixed": model.num_fixed_rows(),
         }
         if name == "own":
             u, weights, overflow = explicit.draw_own(
                 key,
                 side,
-                weight_prior=model.weight_prior(state.weight_scale),
+                weight_prior=model.weight_prior(state),
                 column_exists=model.column_exists(state),
                 **settings,
             )
@@ -196,14 +205,24 @@ def test_a_move_alone(name, likelihood):
     ids=["gaussian", "diagonal", "logistic", "logistic by rows", "poisson"],
 )
 def test_the_update_of_weights_alone(model):
-    Setup(model).check(partial(sampling.update_weights, model))
+    Setup(model).check(partial(updates.update_weights, model))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("collapsed", [False, True])
 def test_the_update_of_hyperparameters_alone(collapsed):
     model = make("gaussian", priors=FREE, numbers=PRIORS, row_bias=True)
-    Setup(model, False, collapsed).check(partial(sampling.update_hyperparameters, model))
+    Setup(model, False, collapsed).check(partial(updates.update_hyperparameters, model))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "weight_rate", [dist.Gamma(8.0, 10.0), dist.LogNormal(-0.3, 0.4)], ids=["conjugate", "slice"]
+)
+def test_the_update_of_poisson_hyperparameters_alone(weight_rate):
+    numbers = {"poisson": PRIORS["poisson"] | {"weight_rate": weight_rate}}
+    model = make("poisson", numbers=numbers, **KNOWN)
+    Setup(model).check(partial(updates.update_hyperparameters, model))
 
 
 @pytest.mark.slow
@@ -211,7 +230,7 @@ def test_splits_and_merges_alone():
     """On both sides, weights summed out; a bias and a given feature stay as they are."""
     numbers = {"gaussian": {"noise_scale": 0.5, "weight_scale": 1.2, "weight_mean": 0.7}}
     model = make("gaussian", numbers=numbers, **KNOWN)
-    kernel = partial(sampling.split_or_merge, model, num_proposals=2)
+    kernel = partial(updates.split_or_merge, model, num_proposals=2)
     Setup(model, collapsed=True).check(kernel)
 
 
@@ -223,11 +242,59 @@ def test_splits_and_merges_alone():
         (make("logistic", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
         (make("poisson", priors=FREE, numbers=PRIORS, **KNOWN), "explicit"),
         (make("gaussian", priors=FINITE, diagonal=True), "explicit"),
+        (make("gaussian", priors=FINITE, numbers=PRIORS, diagonal=True, **BOTH), "collapsed"),
     ],
-    ids=["collapsed", "logistic", "poisson", "diagonal"],
+    ids=["collapsed", "logistic", "poisson", "diagonal", "collapsed diagonal"],
 )
 def test_the_whole_step(model, weights):
     Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
+
+
+PRIOR_MEANS = jnp.array([[1.5, -2.0], [0.0, 0.7]])
+MATRIX = {
+    "gaussian": FIXED["gaussian"] | {"weight_mean": PRIOR_MEANS},
+    "logistic": FIXED["logistic"] | {"weight_mean": PRIOR_MEANS},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("likelihood", "weights", "diagonal"),
+    [
+        ("gaussian", "collapsed", False),
+        ("gaussian", "explicit", False),
+        ("gaussian", "collapsed", True),
+        ("logistic", "explicit", False),
+    ],
+)
+def test_the_whole_step_with_a_matrix_of_prior_means(likelihood, weights, diagonal):
+    model = make(likelihood, priors=FINITE, numbers=MATRIX, diagonal=diagonal)
+    Setup(model, collapsed=weights == "collapsed").check(whole_step(model, weights=weights))
+
+
+@pytest.mark.slow
+def test_weights_drawn_by_rows_with_a_matrix_of_prior_means(monkeypatch):
+    monkeypatch.setattr(weight_moves, "MOST_PAIRS", 0)
+    model = make("gaussian", priors=FINITE, numbers=MATRIX)
+    Setup(model).check(partial(updates.update_weights, model))
+
+
+@pytest.mark.slow
+def test_a_prior_mean_of_the_wrong_slot_is_caught():
+    """Columns drawn with the means of W in the place of those of W'."""
+    model = make("gaussian", priors=FINITE, numbers=MATRIX)
+    twin = make("gaussian", priors=FINITE, numbers=MATRIX)
+    object.__setattr__(twin, "weight_mean", model.weight_mean.T)
+    must_fail(
+        Setup(model, collapsed=True), partial(updates.update_columns, twin), num_replicates=4_096
+    )
+
+
+@pytest.mark.slow
+def test_the_whole_step_of_whole_rows():
+    model = make("gaussian", priors=FINITE, numbers=PRIORS, **KNOWN)
+    setup = Setup(model, collapsed=True)
+    setup.check(whole_step(model, sweep="whole_rows"), num_steps=2)
 
 
 @pytest.mark.slow
@@ -305,7 +372,7 @@ def test_precisions_that_are_not_drawn_are_caught(monkeypatch):
         weight_moves, "polya_gamma", lambda key, z: jnp.full(z.shape, 0.25, z.dtype)
     )
     model = make("logistic", priors=FINITE)
-    must_fail(Setup(model), partial(sampling.update_weights, model), num_steps=6)
+    must_fail(Setup(model), partial(updates.update_weights, model), num_steps=6)
 
 
 @pytest.mark.slow
@@ -318,4 +385,15 @@ def test_counts_given_to_one_feature_are_caught(monkeypatch):
 
     monkeypatch.setattr(weight_moves, "_split_counts", twin)
     model = make("poisson")
-    must_fail(Setup(model), partial(sampling.update_weights, model))
+    must_fail(Setup(model), partial(updates.update_weights, model))
+
+
+@pytest.mark.slow
+def test_a_base_rate_that_counts_missing_cells_is_caught():
+    """Missing cells taken for observed zeros."""
+    model = make("poisson", numbers=PRIORS)
+
+    def twin(key, state, data):
+        return updates.update_hyperparameters(model, key, state, Dense(data.values))
+
+    must_fail(Setup(model), twin)

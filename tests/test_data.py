@@ -110,6 +110,16 @@ def test_dense_missing_cells():
     np.testing.assert_array_equal(data.to_array(), [[1, NAN, 3], [NAN, 5, 6]])
 
 
+def test_a_row_of_dense():
+    data = Dense([[1.0, 2.0], [np.nan, 4.0], [5.0, 6.0]])
+    values, observed = jax.jit(lambda data, row: data.row(row))(data, 1)
+    np.testing.assert_array_equal(values, data.values[1])
+    np.testing.assert_array_equal(observed, [False, True])
+    values, observed = Dense([[1.0, 2.0], [3.0, 4.0]]).row(0)
+    np.testing.assert_array_equal(values, [1.0, 2.0])
+    assert observed is None
+
+
 def test_dense_complete_has_no_mask():
     for data in (Dense([[1.0, 2.0]]), Dense([[1.0, 2.0]], [[True, True]])):
         assert data.observed is None

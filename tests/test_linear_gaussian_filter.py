@@ -11,8 +11,7 @@ import numpyro.distributions as dist
 import pytest
 
 from jaxmf.data import Dense
-from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.linear_gaussian import filter as linear_gaussian_filter
+from jaxmf.models.linear_gaussian import LinearGaussianIBP, proposals
 from jaxmf.models.linear_gaussian.filter import build_filter
 from jaxmf.samplers.resampling import (
     multinomial,
@@ -263,8 +262,8 @@ def test_counting_imputed_cells_is_caught(monkeypatch):
         squared_error, inflation, _ = honest(particle, features, x, observed)
         return squared_error, inflation, jnp.asarray(x.shape[0], x.dtype)
 
-    honest = linear_gaussian_filter._fit_of
-    monkeypatch.setattr(linear_gaussian_filter, "_fit_of", fit_of)
+    honest = proposals._fit_of
+    monkeypatch.setattr(proposals, "_fit_of", fit_of)
     with pytest.raises(AssertionError, match="evidence"):
         check(num_particles=16, missing=True, num_runs=2000, max_standard_error=None)
 

@@ -19,7 +19,8 @@ from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.noisy_or import moves
-from jaxmf.samplers.noisy_or.sweep import flip_log_odds, new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.sweep import flip_log_odds
 
 NUM_ROWS, NUM_COLUMNS, NUM_SLOTS = 2, 2, 3
 ALPHA, CONCENTRATION = 1.3, 0.7

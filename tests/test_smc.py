@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from jaxmf.samplers import smc
+from jaxmf.samplers import cloud as clouds
 from jaxmf.samplers.history import History
 from jaxmf.samplers.resampling import (
     multinomial,
@@ -437,7 +437,7 @@ def test_long_sums_keep_their_digits():
     increments = np.full(100_000, -51.2345678, np.float32)
 
     def add(carry, increment):
-        return smc._compensated(*carry, increment), None
+        return clouds._compensated(*carry, increment), None
 
     start = (jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
     (total, _), _ = jax.jit(lambda c, xs: jax.lax.scan(add, c, xs))(start, jnp.asarray(increments))

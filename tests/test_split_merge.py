@@ -18,6 +18,7 @@ from jaxmf.models.linear_gaussian.model import (
     update_features,
 )
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers import restricted_scans
 from jaxmf.samplers import split_merge as moves
 from jaxmf.samplers.split_merge_gaussian import (
     GaussianColumns,
@@ -35,7 +36,7 @@ SETTINGS = {"alpha": 1.2, "noise_scale": 0.5, "feature_scale": 1.1}
 TOLERANCE = 1e-12
 ORDERS = ((0, 1, 2), (2, 0, 1))
 # All ways to share three rows out: (27, 3, 2).
-SHARINGS = np.array(list(itertools.product(moves._SETTINGS, repeat=3)))
+SHARINGS = np.array(list(itertools.product(restricted_scans.SETTINGS, repeat=3)))
 
 
 # --- transition matrices -------------------------------------------------------------------------
@@ -77,14 +78,18 @@ def compiled_tables(prior, z, rows, columns, order, *, scans):
         held = pair.held.astype(float)
 
         def log_pass(start, target):
-            return moves._pass_over_rows(
-                order_here, num_visits, jnp.zeros(3), held, target, jnp.asarray(True), start,
-                jnp.sum(start, axis=0), likelihood.at(fixed, start), fixed, prior, likelihood,
-            )[3]  # fmt: skip
+            columns = restricted_scans.Columns(
+                start, jnp.sum(start, axis=0), likelihood.at(fixed, start)
+            )
+            return restricted_scans.pass_over_rows(
+                columns, held=held, target=target, led=jnp.asarray(True), order=order_here,
+                num_visits=num_visits, uniforms=jnp.zeros(3), fixed=fixed, prior=prior,
+                likelihood=likelihood,
+            )[1]  # fmt: skip
 
         def base(sharing):
             return moves.log_split_ratio(
-                pair, moves.Passes(sharing, jnp.zeros(())), fixed, total,
+                pair, restricted_scans.Passes(sharing, jnp.zeros(())), fixed, total,
                 moves.empty_slots(prior, z, num_fixed=0).num_features,
                 prior=prior, likelihood=likelihood,
             )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Self
 
 import jax
@@ -125,6 +126,11 @@ class Dense:
             return np.zeros(0, int), np.zeros(0, int)
         rows, columns = np.nonzero(~np.asarray(self.observed))
         return rows, columns
+
+    def row(self, index: Array | int) -> tuple[Array, Array | None]:
+        """One row, inside a transformation too: values (D,), observed (D,) bool or None."""
+        at = partial(jax.lax.dynamic_index_in_dim, index=index, keepdims=False)
+        return at(self.values), None if self.observed is None else at(self.observed)
 
     def to_array(self) -> np.ndarray:
         """(N, D) float on the host, NaN where a cell is missing."""

@@ -8,7 +8,6 @@ step does, what a draw keeps, and how the state grows when a step runs out of sl
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce
 from types import MethodType
 from typing import NamedTuple
 
@@ -123,6 +122,26 @@ def sequence(*kernels: Kernel) -> Kernel:
     return Partial(_sequence, tuple(as_partial(kernel) for kernel in kernels))
 
 
+def merge_overflow(*overflows: dict[str, Array]) -> dict[str, Array]:
+    """The overflow of several kernels together: that of any of them on each axis.
+
+    Args:
+        *overflows: axis name -> () bool, as in `Info`; they need not name the same axes.
+
+    Example:
+        >>> from jaxmf.engine import merge_overflow
+        >>> full, free = jax.numpy.array(True), jax.numpy.array(False)
+        >>> merged = merge_overflow({"rows": free}, {"rows": full, "features": free})
+        >>> {axis: bool(flag) for axis, flag in merged.items()}
+        {'rows': True, 'features': False}
+    """
+    merged: dict[str, Array] = {}
+    for overflow in overflows:
+        for axis, flag in overflow.items():
+            merged[axis] = jnp.logical_or(merged[axis], flag) if axis in merged else flag
+    return merged
+
+
 def repeat(kernel: Kernel, num_times: int) -> Kernel:
     """The kernel applied `num_times` times, time i with ``fold_in(key, i)``.
 
@@ -143,7 +162,7 @@ def _sequence(
     for index, kernel in enumerate(kernels):
         state, info = kernel(jax.random.fold_in(key, index), state, data)
         overflows.append(info.overflow)
-    return state, Info(overflow=reduce(_either, overflows))
+    return state, Info(overflow=merge_overflow(*overflows))
 
 
 def _repeat(
@@ -152,15 +171,8 @@ def _repeat(
     def once(index: Array, carry: tuple[PyTree, Info]) -> tuple[PyTree, Info]:
         state, before = carry
         state, info = kernel(jax.random.fold_in(key, index), state, data)
-        return state, Info(overflow=_either(before.overflow, info.overflow))
+        return state, Info(overflow=merge_overflow(before.overflow, info.overflow))
 
     _, shapes = jax.eval_shape(kernel, key, state, data)
     none_yet = Info(overflow={axis: jnp.zeros((), bool) for axis in shapes.overflow})
     return jax.lax.fori_loop(0, num_times, once, (state, none_yet))
-
-
-def _either(left: dict[str, Array], right: dict[str, Array]) -> dict[str, Array]:
-    merged = dict(left)
-    for axis, flag in right.items():
-        merged[axis] = jnp.logical_or(merged[axis], flag) if axis in merged else flag
-    return merged

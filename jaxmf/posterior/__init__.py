@@ -4,9 +4,9 @@
 run and goes on with one, ``saving.py`` writes and reads folders.
 """
 
-from jaxmf.posterior.posterior import Features as Features
-from jaxmf.posterior.posterior import Meta as Meta
-from jaxmf.posterior.posterior import NumFeatures as NumFeatures
 from jaxmf.posterior.posterior import Posterior as Posterior
 from jaxmf.posterior.prediction import Prediction as Prediction
+from jaxmf.posterior.records import Features as Features
+from jaxmf.posterior.records import Meta as Meta
+from jaxmf.posterior.records import NumFeatures as NumFeatures
 from jaxmf.posterior.saving import load as load

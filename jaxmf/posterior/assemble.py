@@ -13,7 +13,8 @@ import numpy as np
 from jaxmf import registry
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
-from jaxmf.posterior.posterior import Evidence, Meta, Posterior
+from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.history import History
 from jaxmf.samplers.smc import combine_log_evidence, log_evidence_variance
 

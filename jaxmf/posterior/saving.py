@@ -18,7 +18,8 @@ import numpy as np
 
 from jaxmf import diagnostics, registry, settings
 from jaxmf.engine import Run
-from jaxmf.posterior.posterior import Evidence, Meta, Posterior
+from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.records import Evidence, Meta
 
 FORMAT = 1
 _MANIFEST = "posterior.json"

@@ -20,11 +20,13 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln, logsumexp
+from jax.scipy.special import gammaln, logit, logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
+
+MAX_WHOLE_ROW_SLOTS = 12
 
 
 class RowFit(NamedTuple):
@@ -186,7 +188,7 @@ def scan_bits(
     z, slope, reach, squared_error, inflation = _scan_bits_fused(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        logit(uniforms),
         fit.z,
         fit.slope,
         fit.curvature,
@@ -292,6 +294,23 @@ def draw_index(uniform: Array, log_weights: Array) -> Array:
     weights = jnp.exp(log_weights - jnp.max(log_weights))
     total = jnp.cumsum(weights)
     return jnp.sum(total < uniform * total[-1], dtype=jnp.int32)
+
+
+def check_whole_rows(num_slots: int, *, remedy: str) -> None:
+    """Refuses to go through the settings of too many slots.
+
+    Args:
+      num_slots: K.
+      remedy: what to do instead, for the message.
+
+    Raises:
+      ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
+    """
+    if num_slots > MAX_WHOLE_ROW_SLOTS:
+        raise ValueError(
+            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
+            f"this needs {num_slots}; {remedy}"
+        )
 
 
 def all_patterns(num_slots: int) -> Array:

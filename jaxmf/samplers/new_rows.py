@@ -60,23 +60,35 @@ def draw_new_row(
       conditional: prior of the row, as one more customer.
       always_on: (K,) bool, bits that are given.
     """
-    dtype = conditional.log_odds.dtype
     bits_key, number_key = jax.random.split(key)
-    num_slots = always_on.shape[0]
-    if num_slots <= _MOST_ENUMERATED:
-        patterns = all_patterns(num_slots)
-        allowed = jnp.all((patterns == always_on) | conditional.movable, axis=1)
-        totals = logsumexp(jax.lax.map(log_weights_fn, patterns), axis=1)
-        weights = jnp.where(allowed, totals, -jnp.inf)
-        share = jax.nn.softmax(weights)
-        z = patterns[draw_index(jax.random.uniform(bits_key, (), dtype), weights)]
-        probabilities = share @ patterns.astype(dtype)
-    else:
-        z, probabilities = _gibbs_bits(
-            bits_key, always_on, conditional.movable, lambda z: logsumexp(log_weights_fn(z))
-        )
-    uniform = jax.random.uniform(number_key, (), dtype)
+    z, probabilities = draw_bits(
+        bits_key, lambda z: logsumexp(log_weights_fn(z)), conditional.movable, always_on=always_on
+    )
+    uniform = jax.random.uniform(number_key, (), conditional.log_odds.dtype)
     return NewRow(z=z, num_new=draw_index(uniform, log_weights_fn(z)), probabilities=probabilities)
+
+
+def draw_bits(
+    key: Key, log_density_fn: Callable[[Array], Array], movable: Array, *, always_on: Array
+) -> tuple[Array, Array]:
+    """The bits of a further row given a draw, (K,) bool, and their probabilities, (K,) float.
+
+    Args:
+      key: typed PRNG key.
+      log_density_fn: z (K,) bool -> () float, log density of z up to a constant.
+      movable: (K,) bool, bits that are not given.
+      always_on: (K,) bool, bits that are given to be on; none of them movable.
+    """
+    num_slots = movable.shape[0]
+    if num_slots > _MOST_ENUMERATED:
+        return _gibbs_bits(key, always_on, movable, log_density_fn)
+    patterns = all_patterns(num_slots)
+    allowed = jnp.all((patterns == always_on) | movable, axis=1)
+    weights = jnp.where(allowed, jax.lax.map(log_density_fn, patterns), -jnp.inf)
+    share = jax.nn.softmax(weights)
+    z = patterns[draw_index(jax.random.uniform(key, (), weights.dtype), weights)]
+    # a sum that rounding has carried beyond one
+    return z, jnp.minimum(share @ patterns.astype(share.dtype), 1)
 
 
 def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:

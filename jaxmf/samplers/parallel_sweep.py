@@ -12,11 +12,19 @@ independent Poisson variables, each times the likelihood of its row, their rows 
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf import slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, row_draws, row_prior
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowDraws,
+    Scales,
+    row_draws,
+    row_prior,
+)
+from jaxmf.special import loggamma
 from jaxmf.types import Array, Key
 
 
@@ -77,12 +85,9 @@ def draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array)
     first, second = prior.probability_parameters(counts, num_rows)
 
     def one(slot, shapes):
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-            jax.random.fold_in(key, slot), jnp.arange(2)
-        )
-        return jax.vmap(jax.random.loggamma)(keys, shapes)
+        return jax.vmap(loggamma)(jax.random.split(jax.random.fold_in(key, slot)), shapes)
 
-    # both in one call: a Gamma draw takes a second to compile
+    # both in one call, which is compiled once
     drawn = jax.vmap(one)(jnp.arange(counts.shape[0]), jnp.stack([first, second], axis=1))
     return (drawn[:, 0] - drawn[:, 1]).astype(counts.dtype)
 
@@ -116,7 +121,7 @@ def draw_all_bits(
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
     slope, curvature = _slopes(z, x, observed, y)
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     one = jnp.ones((), x.dtype)
     by_row = None if observed is None else 0

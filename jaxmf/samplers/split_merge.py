@@ -69,80 +69,20 @@ The order of the rows, the passes and the pair picked depend on nothing that the
 feature's slot decides an order (a slot would tell its age).
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxmf.samplers.feature_layout import FeaturePrior
+from jaxmf.samplers.restricted_scans import (
+    LabelledPrior,
+    Pair,
+    PairLikelihood,
+    Passes,
+    random_row_order,
+    run_passes,
+)
 from jaxmf.types import Array, Key, PyTree
-
-
-class LabelledPrior(FeaturePrior, Protocol):
-    """What the move asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it."""
-
-    def log_prob_labelled(self, counts: Array, num_rows: Array | int) -> Array:
-        """() float, a sum over columns of log Lambda or log p, up to a constant in the counts."""
-
-
-class PairLikelihood(Protocol):
-    """The likelihood of data given Z while two columns change and the others stay.
-
-    `GaussianColumns` is one. A setting is the bits (2,) float of a row in the two columns.
-    """
-
-    def start(self, rest: Array) -> PyTree:
-        """What stays: everything that depends only on Z without the two columns, (N, K) bool."""
-
-    def at(self, fixed: PyTree, pair: Array) -> PyTree:
-        """Statistics of the two columns (N, 2) float, from nothing."""
-
-    def log_likelihood(self, fixed: PyTree, statistics: PyTree) -> Array:
-        """() float, log p(data | Z) up to what does not depend on the two columns."""
-
-    def log_likelihoods(
-        self, fixed: PyTree, statistics: PyTree, row: Array, setting: Array, candidates: Array
-    ) -> Array:
-        """(C,) float, the same with the row's setting changed to each candidate (C, 2)."""
-
-    def change(
-        self, fixed: PyTree, statistics: PyTree, row: Array, setting: Array, new: Array
-    ) -> PyTree:
-        """Statistics after the row has gone from one setting to another; 00 removes it."""
-
-
-class Pair(NamedTuple):
-    """The two columns that a proposal is about.
-
-    Attributes:
-      splits: () bool, whether a split is proposed; else a merge.
-      slots: (2,) int32, the columns picked; equal for a split.
-      now: (N, 2) bool, the columns as they are; for a split the second is empty.
-      held: (N, 2) bool, the bits that the picked ones hold: (i, a) and (j, b).
-      rest: (N, K) bool, Z with the two columns emptied.
-    """
-
-    splits: Array
-    slots: Array
-    now: Array
-    held: Array
-    rest: Array
-
-    @property
-    def rows(self) -> Array:
-        """(N,) bool, the rows that have one of the two."""
-        return jnp.any(self.now, axis=1)
-
-
-class Passes(NamedTuple):
-    """The pair (N, 2) float after the last pass, and the log of its probability () float."""
-
-    pair: Array
-    log_proposal: Array
-
-
-# The settings that a row of a split column can have.
-_SETTINGS = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 
 
 def split_merge(
@@ -252,102 +192,6 @@ def pair_of(z: Array, rows: Array, columns: Array) -> Pair:
         held=jnp.arange(z.shape[0])[:, None] == rows,
         rest=z & (slots != columns[0]) & (slots != columns[1]),
     )
-
-
-def random_row_order(key: Key, rows: Array) -> tuple[Array, Array]:
-    """The rows (N,) bool in a random order, the others behind them, and how many there are."""
-    position = jax.random.uniform(key, rows.shape)
-    order = jnp.argsort(jnp.where(rows, position, 2.0)).astype(jnp.int32)
-    return order, jnp.sum(rows, dtype=jnp.int32)
-
-
-def run_passes(
-    key: Key,
-    pair: Pair,
-    fixed: PyTree,
-    order: Array,
-    num_visits: Array,
-    *,
-    prior: LabelledPrior,
-    likelihood: PairLikelihood,
-    num_scans: int,
-) -> Passes:
-    """The passes of step 3; for a merge the last one is led to the columns as they are."""
-    num_rows = pair.now.shape[0]
-    dtype = jnp.result_type(float)
-    held = pair.held.astype(dtype)
-    statistics = likelihood.at(fixed, held)
-    target = pair.now.astype(dtype)
-
-    def one_pass(index, carry):
-        columns, counts, statistics, _ = carry
-        uniforms = jax.random.uniform(jax.random.fold_in(key, index), (num_rows,), dtype)
-        led = ~pair.splits & (index == num_scans)
-        return _pass_over_rows(
-            order, num_visits, uniforms, held, target, led, columns, counts, statistics, fixed,
-            prior, likelihood,
-        )  # fmt: skip
-
-    start = (held, jnp.sum(held, axis=0), statistics, jnp.zeros((), dtype))
-    columns, _, _, log_proposal = jax.lax.fori_loop(0, num_scans + 1, one_pass, start)
-    return Passes(pair=columns, log_proposal=log_proposal)
-
-
-def _pass_over_rows(
-    order: Array,
-    num_visits: Array,
-    uniforms: Array,
-    held: Array,
-    target: Array,
-    led: Array,
-    columns: Array,
-    counts: Array,
-    statistics: PyTree,
-    fixed: PyTree,
-    prior: LabelledPrior,
-    likelihood: PairLikelihood,
-) -> tuple[Array, Array, PyTree, Array]:
-    """Every row of the pair drawn given the others, or led to its target; and log q."""
-    candidates = jnp.asarray(_SETTINGS, columns.dtype)
-    num_rows = jnp.asarray(columns.shape[0], columns.dtype)
-
-    def visit(step, carry):
-        after, counts, statistics, log_proposal = carry
-
-        def at(array):
-            return jax.lax.dynamic_index_in_dim(array, row, keepdims=False)
-
-        row = jax.lax.dynamic_index_in_dim(order, step, keepdims=False)
-        # each row is visited once: read from the columns as they came, written to others
-        setting, bound = at(columns), at(held)
-        odds = prior.log_odds(counts - setting, num_rows).astype(columns.dtype)
-        # a bit that is held is the same in all candidates that are allowed
-        odds = jnp.where(bound > 0, 0, odds)
-        log_weights = jnp.sum(jnp.where(candidates > 0, odds, 0), axis=1)
-        log_weights = log_weights + likelihood.log_likelihoods(
-            fixed, statistics, row, setting, candidates
-        )
-        log_weights = jnp.where(jnp.all(candidates >= bound, axis=1), log_weights, -jnp.inf)
-        weights = jnp.exp(log_weights - jnp.max(log_weights))
-        first, second, third = weights[0], weights[1], weights[2]
-        whole = first + second + third
-        threshold = at(uniforms) * whole
-        drawn = jnp.where(
-            threshold < first,
-            candidates[0],
-            jnp.where(threshold < first + second, candidates[1], candidates[2]),
-        )
-        new = jnp.where(led, at(target), drawn)
-        chosen = jnp.sum(jnp.where(jnp.all(candidates == new, axis=1), weights, 0))
-        return (
-            jax.lax.dynamic_update_index_in_dim(after, new, row, 0),
-            counts + new - setting,
-            likelihood.change(fixed, statistics, row, setting, new),
-            log_proposal + jnp.log(chosen) - jnp.log(whole),
-        )
-
-    start = (columns, counts, statistics, jnp.zeros((), columns.dtype))
-    return jax.lax.fori_loop(0, num_visits, visit, start)
 
 
 def log_split_ratio(

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Dense
+from jaxmf.priors.hyper import is_placeholder
 
 CELL_LAWS = ("normal", "bernoulli")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
@@ -18,7 +19,7 @@ _NUM_TRIED = 3
 
 def check_parts(model: Any) -> None:
     """Refuses parts of the wrong kind. Parts inside a transformation of jax are not looked at."""
-    if any(_is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
+    if any(is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
         return
     if not callable(model.log_likelihood):
         raise TypeError(
@@ -33,14 +34,6 @@ def check_parts(model: Any) -> None:
         raise ValueError(f"cell_law must be one of {', '.join(CELL_LAWS)}, got {model.cell_law!r}")
     _check_feature_prior(model.feature_prior)
     _check_prior(model.prior)
-
-
-def _is_placeholder(leaf: Any) -> bool:
-    """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
-    if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
-        return True
-    of_jax = type(leaf).__module__.partition(".")[0] in ("jax", "jaxlib")
-    return of_jax and not isinstance(leaf, jax.Array)
 
 
 def _check_feature_prior(feature_prior: Any) -> None:

@@ -133,7 +133,7 @@ def propose(
     claim = slots.claim(~conditional.free, num_new)
     y = _where_slot(claim.claimed, model.draw_features(streams[2], num_slots), particle.y)
     z = bits | claim.claimed
-    x, observed = row_of(data, row)
+    x, observed = data.row(row)
     log_weight = model.row_log_likelihood(x, observed, z, y)
     choice = Choice(z=z, y=y)
     # a row with fewer new features than were drawn has the wrong weight, resampled or not
@@ -194,12 +194,6 @@ def capacity_of(particle: Particle) -> dict[str, int]:
     if particle.z is not None:
         sizes["rows"] = particle.z.shape[-2]
     return sizes
-
-
-def row_of(data: Dense, row: Array) -> tuple[Array, Array | None]:
-    """A row of the data and which of its cells are observed."""
-    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
-    return at(data.values), None if data.observed is None else at(data.observed)
 
 
 def _filling(model: Any, num_slots: int) -> Array:

@@ -14,7 +14,7 @@ The order in which slots are visited depends on nothing but the key.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +24,15 @@ from jaxmf.data import Dense
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
+
+
+class _Carry(NamedTuple):
+    """What goes from row to row; counts (K,) float are the ones of the columns of z."""
+
+    z: Array
+    y: Array
+    counts: Array
+    overflow: Array
 
 
 def update_particle(
@@ -45,23 +54,25 @@ def update_particle(
     dtype = jnp.result_type(float)
     row_key, feature_key = (jax.random.fold_in(key, index) for index in range(2))
 
-    def visit(row, carry):
-        z, y, overflow = carry
+    def visit(row: Array, carry: _Carry) -> _Carry:
+        # read from z as it came, written to another: one array for both would be copied every row
+        z_row = jax.lax.dynamic_index_in_dim(z, row, keepdims=False)
+        others = carry.counts - z_row
+        conditional = row_prior(model.prior, others, num_rows.astype(dtype), num_fixed=0)
+        z_new, y, needed = _update_row(
+            jax.random.fold_in(row_key, row), model, z_row, carry.y, *data.row(row), conditional
+        )
+        return _Carry(
+            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
+            y=y,
+            counts=others + z_new,
+            overflow=carry.overflow | needed,
+        )
 
-        def at(array):
-            return None if array is None else jax.lax.dynamic_index_in_dim(array, row, 0, False)
-
-        counts = jnp.sum(z, axis=0, dtype=dtype) - at(z)
-        conditional = row_prior(model.prior, counts, num_rows.astype(dtype), num_fixed=0)
-        z_row, y, needed = _update_row(
-            jax.random.fold_in(row_key, row), model, at(z), y, at(data.values), at(data.observed),
-            conditional,
-        )  # fmt: skip
-        return jax.lax.dynamic_update_index_in_dim(z, z_row, row, 0), y, overflow | needed
-
-    start = (z, y, jnp.zeros((), bool))
-    z, y, overflow = jax.lax.fori_loop(0, num_rows, visit, start)
-    return z, _update_features(feature_key, model, z, y, data, num_rows), overflow
+    start = _Carry(z, y, jnp.sum(z, axis=0, dtype=dtype), jnp.zeros((), bool))
+    end = jax.lax.fori_loop(0, num_rows, visit, start)
+    y = _update_features(feature_key, model, end.z, end.y, data, num_rows)
+    return end.z, y, end.overflow
 
 
 def _update_row(

@@ -12,8 +12,7 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,26 +38,22 @@ from jaxmf.models.linear_gaussian.particle import (
 from jaxmf.models.linear_gaussian.particle import (
     particle_draw as particle_draw,
 )
+from jaxmf.models.linear_gaussian.proposals import (
+    always_on_of,
+    conditional_of,
+    draw_child,
+    draw_larger,
+    propose,
+)
+from jaxmf.models.linear_gaussian.updates import update_scales
 from jaxmf.priors import hyper
-from jaxmf.samplers import feature_rows, row_enumeration
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
-from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
-from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.hyper import update_feature_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.types import Array, Key
 
 PROPOSALS = ("prior", "exact")
-_MAX_NEW = 100_000
-# Numbers of new features that are children of their own; the last stands for all larger ones.
-_NUM_NUMBERS = 4
-
-
-class Setting(NamedTuple):
-    """A child: bits of existing features (K,) bool, and the number of new ones."""
-
-    bits: Array
-    num_new: Array
 
 
 def build_filter(
@@ -156,76 +151,16 @@ def _check_plan(plan: Plan, model: Any) -> None:
     check_num_slots(plan, model, plan.num_slots)
 
 
-def propose(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Any, Array, dict[str, Array]]:
-    """The children of a particle with row `row`, and the log weight of each.
-
-    No weight needs slots for its new features: their rows of Y are summed out.
-    """
-    return *_weighed_children(plan, model, key, particle, data, row), {}
-
-
-def _weighed_children(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Any, Array]:
-    x, observed = _row_of(data, row)
-    conditional = _conditional(model, particle, row)
-    if plan.proposal == "prior":
-        return _propose_from_prior(key, model, particle, conditional, x, observed)
-    fit = feature_rows.row_fit(particle.posterior, _always_on(model, particle), x, observed)
-    if plan.has_children:
-        return _all_children(model, fit, conditional, particle.scales)
-    log_weight, block = row_enumeration.sum_settings(
-        key, fit, conditional, particle.scales, first=model.first_slot()
-    )
-    return jax.tree.map(lambda leaf: leaf[None], block), log_weight[None]
-
-
-def _propose_from_prior(
-    key: Key, model: Any, particle: Particle, conditional: RowPrior, x: Array, observed
-) -> tuple[Setting, Array]:
-    """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
-    dtype = x.dtype
-    # One vector whose head does not depend on the capacity: the number, then a slot each.
-    uniforms = jax.random.uniform(key, (conditional.movable.shape[0] + 1,), dtype)
-    bits = conditional.movable & (uniforms[1:] < jax.nn.sigmoid(conditional.log_odds))
-    num_new = _poisson_quantile(uniforms[0], conditional.rate)
-    scales = particle.scales
-    squared_error, inflation, num_observed = _fit_of(
-        particle, bits | _always_on(model, particle), x, observed
-    )
-    log_weight = gaussian.log_normal_row(
-        squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
-    )
-    child = Setting(bits, num_new)
-    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
-
-
-def _all_children(
-    model: Any, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
-) -> tuple[Setting, Array]:
-    """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
-    patterns, log_weights = row_enumeration.all_settings(
-        fit, conditional, scales, first=model.first_slot(), num_numbers=_NUM_NUMBERS
-    )
-    children = Setting(
-        bits=jnp.repeat(patterns, _NUM_NUMBERS, axis=0),
-        num_new=jnp.tile(jnp.arange(_NUM_NUMBERS, dtype=jnp.int32), len(patterns)),
-    )
-    return children, log_weights.reshape(-1)
-
-
 def extend(
     plan: Plan, model: Any, key: Key, particle: Particle, choice: Any, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
-    x, observed = _row_of(data, row)
-    conditional = _conditional(model, particle, row)
-    always_on = _always_on(model, particle)
+    x, observed = data.row(row)
+    conditional = conditional_of(model, particle, row)
+    always_on = always_on_of(model, particle)
     child = choice
     if plan.proposal == "exact":
-        draw = _draw_larger if plan.has_children else _draw_child
+        draw = draw_larger if plan.has_children else draw_child
         child = draw(jax.random.fold_in(key, 0), model, particle, choice, conditional, data, row)
     claim = slots.claim(~conditional.free, child.num_new)
     features = child.bits | always_on
@@ -234,64 +169,6 @@ def extend(
     particle = add_row(particle, features | claim.claimed, x, row)
     particle = refresh(plan, model, jax.random.fold_in(key, 2), particle, row + 1)
     return particle, {"features": claim.overflow}
-
-
-def _draw_child(
-    key: Key,
-    model: Any,
-    particle: Particle,
-    block: row_enumeration.Block,
-    conditional: RowPrior,
-    data: Dense,
-    row: Array,
-) -> Setting:
-    """A setting from the exact conditional: copies of one parent get children of their own."""
-    x, observed = _row_of(data, row)
-    uniforms = jax.random.uniform(key, (2,), x.dtype)
-    bits = row_enumeration.draw_bits(
-        uniforms[0], block, conditional.movable, first=model.first_slot()
-    )
-    fit = _fit_of(particle, bits | _always_on(model, particle), x, observed)
-    num_new = row_enumeration.draw_number(
-        uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
-    )
-    return Setting(bits, num_new)
-
-
-def _draw_larger(
-    key: Key,
-    model: Any,
-    particle: Particle,
-    child: Setting,
-    conditional: RowPrior,
-    data: Dense,
-    row: Array,
-) -> Setting:
-    """A child whose number of new features, where it stood for all larger ones, is drawn."""
-    x, observed = _row_of(data, row)
-    fit = _fit_of(particle, child.bits | _always_on(model, particle), x, observed)
-    last = _NUM_NUMBERS - 1
-    drawn = row_enumeration.draw_number(
-        jax.random.uniform(key, (), x.dtype),
-        *fit,
-        rate=conditional.rate,
-        scales=particle.scales,
-        at_least=last,
-    )
-    return child._replace(num_new=jnp.where(child.num_new == last, drawn, child.num_new))
-
-
-def _fit_of(
-    particle: Particle, features: Array, x: Array, observed: Array | None
-) -> tuple[Array, Array, Array]:
-    """Squared error of the observed cells about z mu, z M z', and their number: () float each."""
-    on = features.astype(x.dtype)
-    error = x - on @ particle.posterior.mean
-    num_observed = jnp.asarray(x.shape[0], x.dtype)
-    if observed is not None:
-        error = jnp.where(observed, error, 0)
-        num_observed = jnp.sum(observed, dtype=x.dtype)
-    return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
 def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
@@ -318,19 +195,13 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
     particle = particle._replace(alpha=alpha, concentration=concentration)
     if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
         return particle
-    spectrum = spectrum_of(particle, num_rows)
-    share = 1.0 if particle.share is None else particle.share
-    noise = update_scale(
+    noise, feature = update_scales(
+        model,
         jax.random.fold_in(key, 1),
-        model.noise_scale,
+        spectrum_of(particle, num_rows),
         particle.noise_scale,
-        lambda value: gaussian.log_marginal(spectrum, value, share * particle.feature_scale),
-    )
-    feature = update_scale(
-        jax.random.fold_in(key, 2),
-        model.feature_scale,
         particle.feature_scale,
-        lambda value: gaussian.log_marginal(spectrum, noise, share * value),
+        share=1.0 if particle.share is None else particle.share,
     )
     return recomputed(particle._replace(noise_scale=noise, feature_scale=feature))
 
@@ -398,38 +269,3 @@ def temper(
         spectrum, *particle.scales
     )
     return recomputed(raised), log_weight
-
-
-def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
-    """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
-    num_rows = (row + 1).astype(particle.counts.dtype)
-    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=model.first_slot())
-
-
-def _always_on(model: Any, particle: Particle) -> Array:
-    """(K,) bool, the bias feature."""
-    return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
-
-
-def _row_of(data: Dense, row: Array) -> tuple[Array, Array | None]:
-    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
-    return at(data.values), None if data.observed is None else at(data.observed)
-
-
-def _poisson_quantile(uniform: Array, rate: Array) -> Array:
-    """A Poisson number by inversion: a handful of turns at the rates of an Indian buffet."""
-    log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
-    # Beyond this many nothing is left that a float could tell from zero.
-    most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)
-
-    def must_go_on(carry):
-        number, _, below = carry
-        return (below <= uniform) & (number < most) & (rate > 0)
-
-    def go_on(carry):
-        number, log_term, below = carry
-        log_term = log_term + log_rate - jnp.log(number + 1.0)
-        return number + 1, log_term, below + jnp.exp(log_term)
-
-    start = (jnp.zeros((), jnp.int32), -rate, jnp.exp(-rate))
-    return jax.lax.while_loop(must_go_on, go_on, start)[0]

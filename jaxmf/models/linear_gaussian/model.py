@@ -12,67 +12,28 @@ sections 2 and 4; Griffiths & Ghahramani (2005).
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian import queries
+from jaxmf.models.linear_gaussian import chain, queries
+from jaxmf.models.linear_gaussian.chain import num_features as num_features
+from jaxmf.models.linear_gaussian.state import State, complete, scales
+from jaxmf.models.linear_gaussian.updates import update_by_split_merge as update_by_split_merge
+from jaxmf.models.linear_gaussian.updates import update_features as update_features
+from jaxmf.models.linear_gaussian.updates import update_hyperparameters as update_hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.samplers.collapsed_sweep import collapsed_sweep
-from jaxmf.samplers.feature_layout import Scales
-from jaxmf.samplers.hyper import update_feature_prior, update_scale
-from jaxmf.samplers.parallel_sweep import parallel_sweep
+from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.samplers.split_merge import split_merge as split_or_merge
-from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
-from jaxmf.types import Array, Key, PyTree
-
-SWEEPS = ("collapsed", "parallel", "whole_rows")
-MAX_WHOLE_ROW_SLOTS = 12
-_ANNEAL_START = 0.2
-_ANNEAL_SHARE = 0.75
-_NUM_SCANS = 2
-
-
-class State(NamedTuple):
-    """Where a chain is; Y is summed out.
-
-    Attributes:
-      z: (N, K) bool; with a bias feature, slot 0 is always on.
-      x: (N, D) float, the data with missing cells imputed; None when nothing is missing.
-      alpha, concentration, noise_scale, feature_scale: () float.
-    """
-
-    z: Array
-    x: Array | None
-    alpha: Array
-    concentration: Array
-    noise_scale: Array
-    feature_scale: Array
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["num_slots", "sweep", "anneal", "split_merge"],
-)
-@dataclass(frozen=True)
-class SamplerPlan:
-    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
-
-    num_slots: int
-    sweep: str
-    anneal: bool
-    split_merge: int
+from jaxmf.types import Array, Key
 
 
 def _default_alpha() -> Any:
@@ -261,11 +222,11 @@ class LinearGaussianIBP:
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value, which
             is itself held meanwhile. Without it most chains end in a poor mode.
-          split_merge: proposals to split a feature or merge two after every sweep; each costs about
-            as much as a third of a sweep of 100 rows. None by default: on the images of section
-            4.2 the annealed start alone brought 40 of 40 chains to the mode. For chains without it
-            they help a little: 20 of 40 with three proposals without restricted scans, 15 of 40
-            with none. See `samplers/split_merge.py`.
+          split_merge: proposals to split a feature or merge two after every sweep; each goes three
+            times over the rows that have one of its features. None by default: on the images of
+            section 4.2 the annealed start alone brought 40 of 40 chains to the mode. For chains
+            without it they help a little: 20 of 40 with three proposals without restricted scans,
+            15 of 40 with none. See `samplers/split_merge.py`.
           capacity: slots to begin with; they double when a sweep needs more.
 
         Returns:
@@ -275,24 +236,24 @@ class LinearGaussianIBP:
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
             negative number of proposals.
         """
-        if sweep not in SWEEPS:
-            raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+        if sweep not in chain.SWEEPS:
+            raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
         num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
         if sweep == "whole_rows":
-            check_whole_rows(num_slots)
+            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
             raise ValueError(
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
             )
-        plan = SamplerPlan(
+        plan = chain.SamplerPlan(
             num_slots=num_slots, sweep=sweep, anneal=bool(anneal), split_merge=split_merge
         )
         return algorithm(
-            init=Partial(_init, plan, self),
-            step=Partial(_step, plan, self),
-            record=Partial(_record, self),
-            grow=Partial(_grow, plan),
-            capacity=_capacity,
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, self),
+            grow=Partial(chain.grow, plan),
+            capacity=chain.capacity,
         )
 
     def num_slots(self, capacity: int | None = None) -> int:
@@ -386,224 +347,3 @@ class LinearGaussianIBP:
         from jaxmf.models.linear_gaussian.filter import particle_draw
 
         return particle_draw(self, particle, path, data)
-
-
-def check_whole_rows(num_slots: int) -> None:
-    """Refuses to enumerate the settings of too many slots."""
-    if num_slots > MAX_WHOLE_ROW_SLOTS:
-        raise ValueError(
-            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
-            f"this needs {num_slots}. Use sweep='collapsed' (a filter: proposal='prior')"
-        )
-
-
-def complete(state: State, data: Dense) -> Array:
-    """The data (N, D) with the state's missing cells."""
-    return data.values if state.x is None else state.x
-
-
-def scales(draw: dict[str, Array]) -> Scales:
-    """The scales of a draw."""
-    return Scales(noise=draw["noise_scale"], feature=draw["feature_scale"])
-
-
-def update_hyperparameters(
-    model: LinearGaussianIBP, key: Key, state: State, data: Dense
-) -> tuple[State, Info]:
-    """Kernel: alpha, concentration and both scales given Z, with Y summed out."""
-    x = complete(state, data)
-    gram, cross = gaussian.gram_statistics(state.z, x)
-    start = model.first_slot()
-    alpha, concentration = update_feature_prior(
-        jax.random.fold_in(key, 0),
-        model.prior(state),
-        alpha_prior=model.alpha,
-        concentration_prior=model.concentration,
-        counts=jnp.diagonal(gram)[start:],
-        num_rows=x.shape[0],
-    )
-    state = state._replace(alpha=alpha, concentration=concentration)
-    if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
-        return state, Info(overflow={})
-    statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
-    noise, feature = update_scales(
-        model, jax.random.fold_in(key, 1), statistics, state.noise_scale, state.feature_scale
-    )
-    return state._replace(noise_scale=noise, feature_scale=feature), Info(overflow={})
-
-
-def update_scales(
-    model: LinearGaussianIBP,
-    key: Key,
-    statistics: gaussian.Spectrum,
-    noise: Array,
-    feature: Array,
-) -> tuple[Array, Array]:
-    """The two scales, one after the other, by slices of the collapsed likelihood."""
-    noise = update_scale(
-        jax.random.fold_in(key, 0),
-        model.noise_scale,
-        noise,
-        lambda value: gaussian.log_marginal(statistics, value, feature),
-    )
-    feature = update_scale(
-        jax.random.fold_in(key, 1),
-        model.feature_scale,
-        feature,
-        lambda value: gaussian.log_marginal(statistics, noise, value),
-    )
-    return noise, feature
-
-
-def update_features(
-    model: LinearGaussianIBP,
-    key: Key,
-    state: State,
-    data: Dense,
-    *,
-    sweep: str,
-    scale_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
-    """Kernel: Z and the missing cells by one sweep over the rows.
-
-    `scale_factor` multiplies the feature scale that the sweep sees; it leaves the posterior
-    invariant only at 1.
-    """
-    sweep_fn = (
-        parallel_sweep
-        if sweep == "parallel"
-        else partial(collapsed_sweep, whole_rows=sweep == "whole_rows")
-    )
-    z, x, overflow = sweep_fn(
-        key,
-        state.z,
-        complete(state, data),
-        data.observed,
-        prior=model.prior(state),
-        scales=Scales(noise=state.noise_scale, feature=state.feature_scale * scale_factor),
-        num_fixed=model.first_slot(),
-    )
-    state = state._replace(z=z, x=None if state.x is None else x)
-    return state, Info(overflow={"features": overflow})
-
-
-def update_by_split_merge(
-    model: LinearGaussianIBP,
-    key: Key,
-    state: State,
-    data: Dense,
-    *,
-    num_proposals: int,
-    num_scans: int = _NUM_SCANS,
-    scale_factor: Array | float = 1.0,
-) -> tuple[State, Info]:
-    """Kernel: Z by proposals to split a feature or merge two, missing cells as they are."""
-    z, overflow, _ = split_or_merge(
-        key,
-        state.z,
-        prior=model.prior(state),
-        likelihood=linear_gaussian_columns(
-            complete(state, data),
-            noise_scale=state.noise_scale,
-            feature_scale=state.feature_scale * scale_factor,
-        ),
-        num_proposals=num_proposals,
-        num_scans=num_scans,
-        num_fixed=model.first_slot(),
-    )
-    return state._replace(z=z), Info(overflow={"features": overflow})
-
-
-def annealed_factor(progress: Array) -> Array:
-    """The factor on the feature scale at a share `progress` () of the warm-up."""
-    share = jnp.clip(progress / _ANNEAL_SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_ANNEAL_START, share.dtype)))
-
-
-def _init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
-    """No features; scales that have priors start from the spread of the data."""
-    values, observed = data.values, data.observed
-    dtype = values.dtype
-    if observed is None:
-        centre, spread, x = jnp.mean(values, axis=0), jnp.std(values), None
-    else:
-        number = jnp.sum(observed, axis=0, dtype=dtype)
-        centre = jnp.sum(values, axis=0) / jnp.maximum(number, 1)
-        mean = jnp.sum(values) / jnp.sum(number)
-        spread = jnp.sqrt(jnp.sum(jnp.where(observed, values - mean, 0) ** 2) / jnp.sum(number))
-        noise = jax.random.normal(key, values.shape, dtype)
-        x = jnp.where(observed, values, centre + spread * noise)
-    spread = jnp.where(spread > 0, spread, 1)
-
-    def start(prior, guess):
-        value = hyper.initial_value(prior) if hyper.is_fixed(prior) else guess
-        return jnp.asarray(value, dtype)
-
-    z = jnp.zeros((values.shape[0], plan.num_slots), bool)
-    return State(
-        z=z.at[:, 0].set(True) if model.bias else z,
-        x=x,
-        alpha=jnp.asarray(hyper.initial_value(model.alpha), dtype),
-        concentration=jnp.asarray(hyper.initial_value(model.concentration), dtype),
-        noise_scale=start(model.noise_scale, spread / 2),
-        feature_scale=start(model.feature_scale, spread),
-    )
-
-
-def _step(
-    plan: SamplerPlan,
-    model: LinearGaussianIBP,
-    key: Key,
-    state: State,
-    data: Dense,
-    progress: Array,
-) -> tuple[State, Info]:
-    factor = annealed_factor(progress) if plan.anneal else 1.0
-    state, info = update_features(
-        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
-    )
-    if plan.split_merge:
-        state, more = update_by_split_merge(
-            model,
-            jax.random.fold_in(key, 2),
-            state,
-            data,
-            num_proposals=plan.split_merge,
-            scale_factor=factor,
-        )
-        info = Info(overflow={"features": info.overflow["features"] | more.overflow["features"]})
-    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
-    if plan.anneal:
-        # a feature scale that followed the features found so far would shrink with them and let
-        # their number run away; it waits for the end of the annealing
-        held = progress < _ANNEAL_SHARE
-        new = new._replace(feature_scale=jnp.where(held, state.feature_scale, new.feature_scale))
-    return new, info
-
-
-def _record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
-    del key
-    return {
-        "z": state.z,
-        "alpha": state.alpha,
-        "concentration": state.concentration,
-        "noise_scale": state.noise_scale,
-        "feature_scale": state.feature_scale,
-        "num_features": num_features(model, state),
-        "log_joint": model.log_joint(state, data),
-    }
-
-
-def num_features(model: LinearGaussianIBP, state: State) -> Array:
-    """() int32: features that some row has, the bias feature not counted."""
-    return jnp.sum(jnp.any(state.z[:, model.first_slot() :], axis=0), dtype=jnp.int32)
-
-
-def _grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
-    if plan.sweep == "whole_rows":
-        check_whole_rows(sizes["features"])
-    return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
-
-
-def _capacity(state: PyTree) -> dict[str, int]:
-    return {"features": state.z.shape[-1]}

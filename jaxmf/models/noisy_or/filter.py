@@ -13,7 +13,6 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -39,16 +38,15 @@ from jaxmf.models.noisy_or.particle import (
     particle_draw as particle_draw,
 )
 from jaxmf.models.noisy_or.state import parameters_of
-from jaxmf.models.noisy_or.updates import update_noise
+from jaxmf.models.noisy_or.updates import update_given_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
-from jaxmf.samplers.hyper import update_bernoulli_probability, update_feature_prior
-from jaxmf.samplers.noisy_or.sweep import (
+from jaxmf.samplers.noisy_or.new_causes import (
     draw_new_causes,
     new_cause_log_weights,
-    noisy_or_sweep,
     number_table,
 )
+from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.special import poisson
@@ -134,7 +132,7 @@ def propose(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Setting, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
-    cells = _cells_of(data, row)
+    cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
     propose_fn = propose_from_prior if plan.proposal == "prior" else propose_informed
     child, log_weight, cut_off = propose_fn(
@@ -218,7 +216,7 @@ def extend(
     model: Any, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
-    cells = _cells_of(data, row)
+    cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
     claim = slots.claim(~conditional.free, child.num_new)
     dtype = particle.counts.dtype
@@ -232,38 +230,15 @@ def extend(
         parameters_of(particle),
     )
     particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
-    particle = refresh(model, jax.random.fold_in(key, 1), particle, row + 1)
-    return particle, {"features": claim.overflow}
-
-
-def refresh(model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
-    """Kernel: the hyperparameters that have priors, given Z, Y and X of the rows so far."""
-    prior = model.prior(particle)
-    alpha, concentration = update_feature_prior(
-        jax.random.fold_in(key, 0),
-        prior,
-        alpha_prior=model.alpha,
-        concentration_prior=model.concentration,
+    particle = update_given_counts(
+        model,
+        jax.random.fold_in(key, 1),
+        particle,
         counts=particle.counts,
-        num_rows=num_rows,
+        tally=particle.tally,
+        num_rows=row + 1,
     )
-    dtype = particle.counts.dtype
-    exists = prior.exists(particle.counts)
-    ones = jnp.sum(particle.y & exists[:, None], dtype=jnp.int32).astype(dtype)
-    zeros = jnp.sum(exists, dtype=dtype) * particle.y.shape[1] - ones
-    probability = update_bernoulli_probability(
-        jax.random.fold_in(key, 1), model.cause_probability, particle.cause_probability, ones, zeros
-    )
-    efficacy, leak = update_noise(
-        model, jax.random.fold_in(key, 2), particle.efficacy, particle.leak, particle.tally
-    )
-    return particle._replace(
-        alpha=alpha,
-        concentration=concentration,
-        cause_probability=probability,
-        efficacy=efficacy,
-        leak=leak,
-    )
+    return particle, {"features": claim.overflow}
 
 
 def rejuvenate(
@@ -297,11 +272,6 @@ def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
     return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)
-
-
-def _cells_of(data: Dense, row: Array) -> Cells:
-    at = partial(jax.lax.dynamic_index_in_dim, index=row, keepdims=False)
-    return noisy_or.cells_of(at(data.values), None if data.observed is None else at(data.observed))
 
 
 def _log_probability(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:

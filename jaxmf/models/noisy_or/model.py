@@ -24,36 +24,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf import slots
 from jaxmf.data import Dense, checks
-from jaxmf.engine import Algorithm, Info, algorithm
+from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Tally
-from jaxmf.models.noisy_or import queries
+from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
-from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key, PyTree
-
-SWEEPS = ("sequential", "parallel")
-
-
-@partial(
-    jax.tree_util.register_dataclass,
-    data_fields=[],
-    meta_fields=["num_slots", "sweep", "num_moves"],
-)
-@dataclass(frozen=True)
-class SamplerPlan:
-    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
-
-    num_slots: int
-    sweep: str
-    num_moves: int
+from jaxmf.types import Array, Key
 
 
 def _default_priors() -> dict[str, Any]:
@@ -186,7 +168,7 @@ class NoisyOrIBP:
         """The same, from how many ones and zeros have how many active causes."""
         prior = self.prior(state)
         features = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
-        ones, zeros = active_counts(prior, state)
+        ones, zeros = active_counts(prior, features, state.y)
         parameters = parameters_of(state)
         log_activity = ones * parameters.log_odds + (ones + zeros) * parameters.log_inactive
         terms = [
@@ -265,17 +247,19 @@ class NoisyOrIBP:
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
-        if sweep not in SWEEPS:
-            raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+        if sweep not in chain.SWEEPS:
+            raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
         if isinstance(num_moves, bool) or not isinstance(num_moves, int) or num_moves < 0:
             raise ValueError(f"num_moves must be a whole number from 0 on, got {num_moves!r}")
-        plan = SamplerPlan(num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves)
+        plan = chain.SamplerPlan(
+            num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves
+        )
         return algorithm(
-            init=Partial(_init, plan, self),
-            step=Partial(_step, plan, self),
-            record=Partial(_record, self),
-            grow=Partial(_grow),
-            capacity=_capacity,
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, self),
+            grow=Partial(chain.grow),
+            capacity=chain.capacity,
         )
 
     def num_slots(self, capacity: int | None = None) -> int:
@@ -365,54 +349,3 @@ class NoisyOrIBP:
         from jaxmf.models.noisy_or.filter import particle_draw
 
         return particle_draw(self, particle, path, data)
-
-
-def _init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
-    """No causes; hyperparameters at the means of their priors."""
-    del key
-    num_rows, num_columns = data.values.shape
-    dtype = data.values.dtype
-    return State(
-        z=jnp.zeros((num_rows, plan.num_slots), bool),
-        y=jnp.zeros((plan.num_slots, num_columns), bool),
-        **{
-            name: jnp.asarray(hyper.initial_value(getattr(model, name)), dtype)
-            for name in HYPERPARAMETERS
-        },
-    )
-
-
-def _step(
-    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
-) -> tuple[State, Info]:
-    del progress
-    state, sweep = update_features(model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep)
-    state, moves = move_features(
-        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
-    )
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
-    overflow = sweep.overflow["features"] | moves.overflow["features"]
-    return state, Info(overflow={"features": overflow})
-
-
-def _record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
-    del key
-    return {
-        "z": state.z,
-        "y": state.y,
-        **{name: getattr(state, name) for name in HYPERPARAMETERS},
-        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
-        "log_joint": model.log_joint(state, data),
-    }
-
-
-def _grow(state: State, sizes: dict[str, int]) -> State:
-    size = sizes["features"]
-    return state._replace(
-        z=slots.pad_axis(state.z, 1, size),
-        y=slots.pad_axis(state.y, 0, size),
-    )
-
-
-def _capacity(state: PyTree) -> dict[str, int]:
-    return {"features": state.z.shape[-1]}

@@ -16,6 +16,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Tally
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS
+from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
 from jaxmf.types import Array, Key
 
@@ -55,11 +56,6 @@ class Plan:
 
 
 jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
-
-
-def needs_tally(model: Any) -> bool:
-    """Whether efficacy or leak have priors."""
-    return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
 
 
 def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:

@@ -39,10 +39,16 @@ def parameters_of(draw: Any) -> Parameters:
     return Parameters(*(getattr(draw, name) for name in names))
 
 
-def active_counts(prior: IndianBuffet | BetaBernoulli, state: Any) -> tuple[Array, Array]:
-    """How many entries of Y are ones, and zeros, among the causes there are: () float each."""
-    dtype = state.alpha.dtype
-    exists = prior.exists(jnp.sum(state.z, axis=0))
-    ones = jnp.sum(state.y & exists[:, None], dtype=jnp.int32).astype(dtype)
-    number = jnp.sum(exists, dtype=dtype) * state.y.shape[1]
-    return ones, number - ones
+def active_counts(
+    prior: IndianBuffet | BetaBernoulli, counts: Array, y: Array
+) -> tuple[Array, Array]:
+    """How many entries of Y are ones, and zeros, among the causes there are: () float each.
+
+    Args:
+      prior: of Z.
+      counts: (K,) float, ones of each column of Z.
+      y: (K, D) bool.
+    """
+    exists = prior.exists(counts)
+    ones = jnp.sum(y & exists[:, None], dtype=jnp.int32).astype(counts.dtype)
+    return ones, jnp.sum(exists, dtype=counts.dtype) * y.shape[1] - ones

@@ -67,31 +67,59 @@ def move_features(
 
 def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> tuple[State, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
-    if hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak):
-        return update_given_tally(model, key, state, None), Info(overflow={})
-    counts = noisy_or.tally(state.z, state.y, data.values, data.observed)
-    return update_given_tally(model, key, state, counts), Info(overflow={})
+    tally = None
+    if needs_tally(model):
+        tally = noisy_or.tally(state.z, state.y, data.values, data.observed)
+    counts = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
+    state = update_given_counts(
+        model, key, state, counts=counts, tally=tally, num_rows=state.z.shape[0]
+    )
+    return state, Info(overflow={})
 
 
-def update_given_tally(model: Any, key: Key, state: State, counts: Tally | None) -> State:
-    """The hyperparameters given Z, Y and the tally, None where efficacy and leak are fixed."""
+def needs_tally(model: Any) -> bool:
+    """Whether efficacy or leak have priors."""
+    return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
+
+
+def update_given_counts(
+    model: Any,
+    key: Key,
+    state: Any,
+    *,
+    counts: Array,
+    tally: Tally | None,
+    num_rows: Array | int,
+) -> Any:
+    """The hyperparameters given what Z, Y and X say of them, in a chain and in a filter alike.
+
+    Args:
+      model: the description.
+      key: typed PRNG key.
+      state: of a chain, or a particle: y (K, D) bool, and the hyperparameters by their names.
+      counts: (K,) float, ones of each column of Z.
+      tally: of the observed cells; None where efficacy and leak are fixed.
+      num_rows: () N.
+
+    Returns:
+      The state with other hyperparameters.
+    """
+    prior = model.prior(state)
     alpha, concentration = update_feature_prior(
         jax.random.fold_in(key, 0),
-        model.prior(state),
+        prior,
         alpha_prior=model.alpha,
         concentration_prior=model.concentration,
-        counts=jnp.sum(state.z, axis=0, dtype=state.alpha.dtype),
-        num_rows=state.z.shape[0],
+        counts=counts,
+        num_rows=num_rows,
     )
     probability = update_bernoulli_probability(
         jax.random.fold_in(key, 1),
         model.cause_probability,
         state.cause_probability,
-        *active_counts(model.prior(state), state),
+        *active_counts(prior, counts, state.y),
     )
-    efficacy, leak = update_noise(
-        model, jax.random.fold_in(key, 2), state.efficacy, state.leak, counts
-    )
+    efficacy, leak = _update_noise(model, jax.random.fold_in(key, 2), parameters_of(state), tally)
     return state._replace(
         alpha=alpha,
         concentration=concentration,
@@ -101,24 +129,21 @@ def update_given_tally(model: Any, key: Key, state: State, counts: Tally | None)
     )
 
 
-def update_noise(
-    model: Any, key: Key, efficacy: Array, leak: Array, counts: Tally | None
+def _update_noise(
+    model: Any, key: Key, parameters: Parameters, tally: Tally | None
 ) -> tuple[Array, Array]:
     """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
-    if counts is None:
-        return efficacy, leak
+    if tally is None:
+        return parameters.efficacy, parameters.leak
 
-    def log_density(efficacy: Array, leak: Array) -> Array:
-        # the cause probability has no part in the likelihood given Y
-        return noisy_or.log_likelihood(counts, Parameters(leak, efficacy, leak))
+    def update(index: int, name: str, parameters: Parameters) -> Parameters:
+        value = update_probability(
+            jax.random.fold_in(key, index),
+            getattr(model, name),
+            getattr(parameters, name),
+            lambda value: noisy_or.log_likelihood(tally, parameters._replace(**{name: value})),
+        )
+        return parameters._replace(**{name: value})
 
-    efficacy = update_probability(
-        jax.random.fold_in(key, 0),
-        model.efficacy,
-        efficacy,
-        lambda value: log_density(value, leak),
-    )
-    leak = update_probability(
-        jax.random.fold_in(key, 1), model.leak, leak, lambda value: log_density(efficacy, value)
-    )
-    return efficacy, leak
+    parameters = update(1, "leak", update(0, "efficacy", parameters))
+    return parameters.efficacy, parameters.leak

@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit, logsumexp
 
 from jaxmf import slots
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
@@ -170,7 +170,7 @@ def _draw_bits_by_cells(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     eta = u.astype(x.dtype) @ basis
 
@@ -384,12 +384,12 @@ def _draw_own_exactly(
     number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
     bits, claim = _hand_out(~free, number)
 
-    row_normals = normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
+    row_normals = slots.normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
     sums = jax.vmap(
         lambda fit, count, normal: _draw_sum(fit, count, normal, mean, scales),
         in_axes=(_OwnFit(*axes), 0, 0),
     )(fit, number.astype(dtype), row_normals)
-    slot_normals = weight_prior.scale * normals(
+    slot_normals = weight_prior.scale * slots.normals(
         jax.random.fold_in(key, 2), u.shape[1], weights.shape[1], dtype
     )
     bits_float = bits.astype(dtype)

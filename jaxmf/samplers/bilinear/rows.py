@@ -16,10 +16,11 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit, logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
+from jaxmf.samplers.bilinear.draws import CellDraws
 from jaxmf.types import Array
 
 
@@ -202,7 +203,7 @@ def scan_bits(
     z, gap, squares, reach, inflation = _scan_bits_fused(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        logit(uniforms),
         fit,
         extra,
         noise_variance,
@@ -312,13 +313,6 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
 
 
 _number_log_weights_fused = fused_on_cpu(_number_log_weights)
-
-
-class CellDraws(NamedTuple):
-    """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
-
-    effect: Array
-    noise: Array
 
 
 def draw_cells(

@@ -11,18 +11,15 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import logit
 
 from jaxmf import slots
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
-from jaxmf.samplers.noisy_or.sweep import (
-    draw_activity,
-    flip_log_odds,
-    new_cause_log_weights,
-    number_table,
-)
+from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
 
@@ -87,7 +84,7 @@ def draw_all_bits(
     movable = row_prior(prior, counts, num_rows, num_fixed=0).movable
     log_odds = draw_log_odds(key, prior, counts, num_rows)
     gain_of_zeros = parameters.log_fail * (cells.zeros.astype(dtype) @ y.T.astype(dtype))
-    threshold = jnp.log(draws.bits) - jnp.log1p(-draws.bits)
+    threshold = logit(draws.bits)
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     rows = jnp.arange(z.shape[0])
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)

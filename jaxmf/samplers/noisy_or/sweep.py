@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logsumexp
+from jax.scipy.special import logit
 
 from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
@@ -25,14 +25,17 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
+from jaxmf.samplers.noisy_or.new_causes import (
+    draw_new_causes,
+    new_cause_log_weights,
+    number_table,
+)
 from jaxmf.types import Array, Key
 
-# Numbers of new causes that are summed over, beyond the number of slots.
-_MORE_CANDIDATES = 12
 # Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
 _MOST_FUSED_COLUMNS = 2_048
-# Streams of a row's key beyond those of `row_draws`.
-_NEW_CAUSES = 4
+# Streams of a row's key.
+_ROW, _NEW_CAUSES = 0, 1
 
 
 class _Carry(NamedTuple):
@@ -162,7 +165,7 @@ def draw_row(
       The row (K,) bool, Y (K, D) float, and whether more slots were needed.
     """
     num_slots = z_row.shape[0]
-    draws = row_draws(key, num_slots, None, y.dtype)
+    draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
     conditional = row_prior(prior, counts, num_rows, num_fixed=0)
     own = z_row & conditional.free
     y = jnp.where(conditional.free[:, None], 0, y)
@@ -278,7 +281,7 @@ def scan_bits(
     return scan(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
-        jnp.log(uniforms) - jnp.log1p(-uniforms),
+        logit(uniforms),
         z,
         y,
         cells.ones,
@@ -288,70 +291,6 @@ def scan_bits(
         prior_log_odds,
         movable,
     )
-
-
-def number_table(num_slots: int, parameters: Parameters) -> Tally:
-    """The table that `new_cause_log_weights` needs, with one candidate more than it returns."""
-    return noisy_or.number_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
-
-
-def new_cause_log_weights(counts: Tally, rate: Array, table: Tally) -> tuple[Array, Array]:
-    """Unnormalised log probabilities of j = 0, 1, ... new causes of a row.
-
-    The weight of j is rate^j / j! times equation 11 over the observed columns.
-
-    Args:
-      counts: of the row, with the causes that it shares, H = K + 1.
-      rate: () float, Poisson rate of new causes; 0 gives weight to j = 0 alone.
-      table: of `number_table`.
-
-    Returns:
-      (J,) log weights, and () bool: whether what lies beyond the last is more than rounding.
-    """
-    num_candidates = table.ones.shape[0] - 1
-    log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
-    log_weights = log_poisson + noisy_or.log_likelihood_of_numbers(counts, table)[:-1]
-    # beyond the last candidate a one has probability one at most, a zero that of the next
-    log_beyond = log_tail + table.zeros[-1] @ counts.zeros
-    return log_weights, feature_rows.cut_off(
-        log_beyond, logsumexp(log_weights), rate, num_candidates
-    )
-
-
-def draw_new_causes(
-    key: Key,
-    y: Array,
-    claimed: Array,
-    num_new: Array,
-    eta: Array,
-    cells: Cells,
-    parameters: Parameters,
-) -> Array:
-    """Y with the rows of a row's new causes, drawn jointly given the row.
-
-    One after another, each given those before it, with those still to come summed out.
-
-    Args:
-      key: of the row and this purpose; new cause t uses fold_in(key, t).
-      y: (K, D) float, zero in the slots claimed.
-      claimed: (K,) bool, slots of the new causes.
-      num_new: () int, their number.
-      eta: (D,) float, active causes of the row without the new ones.
-      cells: (D,) bool, of the row.
-      parameters: of the likelihood.
-    """
-    rank = jnp.cumsum(claimed) - 1
-
-    def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        y, eta = carry
-        to_come = (num_new - new - 1).astype(y.dtype)
-        log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
-        uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, y.dtype)
-        active = (uniforms < jax.nn.sigmoid(log_odds)).astype(y.dtype)
-        here = claimed & (rank == new)
-        return jnp.where(here[:, None], active, y), eta + active
-
-    return jax.lax.fori_loop(0, num_new, draw, (y, eta))[0]
 
 
 def draw_activity(
@@ -385,7 +324,7 @@ def draw_activity(
     uniforms = jax.vmap(
         lambda slot: jax.random.uniform(jax.random.fold_in(bits_key, slot), (num_columns,), x.dtype)
     )(jnp.arange(z.shape[1]))
-    threshold = jnp.log(uniforms) - jnp.log1p(-uniforms)
+    threshold = logit(uniforms)
     z_float = z.astype(x.dtype)
     num_active = jnp.sum(active, dtype=jnp.int32)
 

@@ -1,0 +1,178 @@
+"""What a particle of the linear-Gaussian filter may do with a row: children, and their weights.
+
+"prior" (Algorithm 1) proposes features from their prior given the earlier rows; "exact" from their
+conditional given the row as well, a sum over all settings. Open `propose` first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.particle import Particle, Plan
+from jaxmf.samplers import feature_rows, row_enumeration
+from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
+from jaxmf.types import Array, Key
+
+_MAX_NEW = 100_000
+# Numbers of new features that are children of their own; the last stands for all larger ones.
+_NUM_NUMBERS = 4
+
+
+class Setting(NamedTuple):
+    """A child: bits of existing features (K,) bool, and the number of new ones."""
+
+    bits: Array
+    num_new: Array
+
+
+def propose(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Any, Array, dict[str, Array]]:
+    """The children of a particle with row `row`, and the log weight of each.
+
+    No weight needs slots for its new features: their rows of Y are summed out.
+    """
+    return *_weighed_children(plan, model, key, particle, data, row), {}
+
+
+def _weighed_children(
+    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[Any, Array]:
+    x, observed = data.row(row)
+    conditional = conditional_of(model, particle, row)
+    if plan.proposal == "prior":
+        return _propose_from_prior(key, model, particle, conditional, x, observed)
+    fit = feature_rows.row_fit(particle.posterior, always_on_of(model, particle), x, observed)
+    if plan.has_children:
+        return _all_children(model, fit, conditional, particle.scales)
+    log_weight, block = row_enumeration.sum_settings(
+        key, fit, conditional, particle.scales, first=model.first_slot()
+    )
+    return jax.tree.map(lambda leaf: leaf[None], block), log_weight[None]
+
+
+def _propose_from_prior(
+    key: Key, model: Any, particle: Particle, conditional: RowPrior, x: Array, observed
+) -> tuple[Setting, Array]:
+    """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
+    dtype = x.dtype
+    # One vector whose head does not depend on the capacity: the number, then a slot each.
+    uniforms = jax.random.uniform(key, (conditional.movable.shape[0] + 1,), dtype)
+    bits = conditional.movable & (uniforms[1:] < jax.nn.sigmoid(conditional.log_odds))
+    num_new = _poisson_quantile(uniforms[0], conditional.rate)
+    scales = particle.scales
+    squared_error, inflation, num_observed = _fit_of(
+        particle, bits | always_on_of(model, particle), x, observed
+    )
+    log_weight = gaussian.log_normal_row(
+        squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
+    )
+    child = Setting(bits, num_new)
+    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
+
+
+def _all_children(
+    model: Any, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+) -> tuple[Setting, Array]:
+    """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
+    patterns, log_weights = row_enumeration.all_settings(
+        fit, conditional, scales, first=model.first_slot(), num_numbers=_NUM_NUMBERS
+    )
+    children = Setting(
+        bits=jnp.repeat(patterns, _NUM_NUMBERS, axis=0),
+        num_new=jnp.tile(jnp.arange(_NUM_NUMBERS, dtype=jnp.int32), len(patterns)),
+    )
+    return children, log_weights.reshape(-1)
+
+
+def draw_child(
+    key: Key,
+    model: Any,
+    particle: Particle,
+    block: row_enumeration.Block,
+    conditional: RowPrior,
+    data: Dense,
+    row: Array,
+) -> Setting:
+    """A setting from the exact conditional: copies of one parent get children of their own."""
+    x, observed = data.row(row)
+    uniforms = jax.random.uniform(key, (2,), x.dtype)
+    bits = row_enumeration.draw_bits(
+        uniforms[0], block, conditional.movable, first=model.first_slot()
+    )
+    fit = _fit_of(particle, bits | always_on_of(model, particle), x, observed)
+    num_new = row_enumeration.draw_number(
+        uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
+    )
+    return Setting(bits, num_new)
+
+
+def draw_larger(
+    key: Key,
+    model: Any,
+    particle: Particle,
+    child: Setting,
+    conditional: RowPrior,
+    data: Dense,
+    row: Array,
+) -> Setting:
+    """A child whose number of new features, where it stood for all larger ones, is drawn."""
+    x, observed = data.row(row)
+    fit = _fit_of(particle, child.bits | always_on_of(model, particle), x, observed)
+    last = _NUM_NUMBERS - 1
+    drawn = row_enumeration.draw_number(
+        jax.random.uniform(key, (), x.dtype),
+        *fit,
+        rate=conditional.rate,
+        scales=particle.scales,
+        at_least=last,
+    )
+    return child._replace(num_new=jnp.where(child.num_new == last, drawn, child.num_new))
+
+
+def _fit_of(
+    particle: Particle, features: Array, x: Array, observed: Array | None
+) -> tuple[Array, Array, Array]:
+    """Squared error of the observed cells about z mu, z M z', and their number: () float each."""
+    on = features.astype(x.dtype)
+    error = x - on @ particle.posterior.mean
+    num_observed = jnp.asarray(x.shape[0], x.dtype)
+    if observed is not None:
+        error = jnp.where(observed, error, 0)
+        num_observed = jnp.sum(observed, dtype=x.dtype)
+    return error @ error, on @ particle.posterior.spread @ on, num_observed
+
+
+def conditional_of(model: Any, particle: Particle, row: Array) -> RowPrior:
+    """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
+    num_rows = (row + 1).astype(particle.counts.dtype)
+    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=model.first_slot())
+
+
+def always_on_of(model: Any, particle: Particle) -> Array:
+    """(K,) bool, the bias feature."""
+    return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
+
+
+def _poisson_quantile(uniform: Array, rate: Array) -> Array:
+    """A Poisson number by inversion: a handful of turns at the rates of an Indian buffet."""
+    log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
+    # Beyond this many nothing is left that a float could tell from zero.
+    most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)
+
+    def must_go_on(carry):
+        number, _, below = carry
+        return (below <= uniform) & (number < most) & (rate > 0)
+
+    def go_on(carry):
+        number, log_term, below = carry
+        log_term = log_term + log_rate - jnp.log(number + 1.0)
+        return number + 1, log_term, below + jnp.exp(log_term)
+
+    start = (jnp.zeros((), jnp.int32), -rate, jnp.exp(-rate))
+    return jax.lax.while_loop(must_go_on, go_on, start)[0]

@@ -1,0 +1,36 @@
+"""The state of a chain of the linear-Gaussian Indian buffet process."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxmf.data import Dense
+from jaxmf.samplers.feature_layout import Scales
+from jaxmf.types import Array
+
+
+class State(NamedTuple):
+    """Where a chain is; Y is summed out.
+
+    Attributes:
+      z: (N, K) bool; with a bias feature, slot 0 is always on.
+      x: (N, D) float, the data with missing cells imputed; None when nothing is missing.
+      alpha, concentration, noise_scale, feature_scale: () float.
+    """
+
+    z: Array
+    x: Array | None
+    alpha: Array
+    concentration: Array
+    noise_scale: Array
+    feature_scale: Array
+
+
+def complete(state: State, data: Dense) -> Array:
+    """The data (N, D) with the state's missing cells."""
+    return data.values if state.x is None else state.x
+
+
+def scales(draw: dict[str, Array]) -> Scales:
+    """The scales of a draw."""
+    return Scales(noise=draw["noise_scale"], feature=draw["feature_scale"])

@@ -1,0 +1,137 @@
+"""The kernels of the linear-Gaussian Indian buffet process: sweeps, splits and merges, scales.
+
+Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.engine import Info
+from jaxmf.likelihoods import gaussian
+from jaxmf.models.linear_gaussian.state import State, complete
+from jaxmf.priors import hyper
+from jaxmf.samplers.collapsed_sweep import collapsed_sweep
+from jaxmf.samplers.feature_layout import Scales
+from jaxmf.samplers.hyper import update_feature_prior, update_scale
+from jaxmf.samplers.parallel_sweep import parallel_sweep
+from jaxmf.samplers.split_merge import split_merge as split_or_merge
+from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
+from jaxmf.types import Array, Key
+
+_NUM_SCANS = 2
+
+
+def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> tuple[State, Info]:
+    """Kernel: alpha, concentration and both scales given Z, with Y summed out."""
+    x = complete(state, data)
+    gram, cross = gaussian.gram_statistics(state.z, x)
+    start = model.first_slot()
+    alpha, concentration = update_feature_prior(
+        jax.random.fold_in(key, 0),
+        model.prior(state),
+        alpha_prior=model.alpha,
+        concentration_prior=model.concentration,
+        counts=jnp.diagonal(gram)[start:],
+        num_rows=x.shape[0],
+    )
+    state = state._replace(alpha=alpha, concentration=concentration)
+    if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
+        return state, Info(overflow={})
+    statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+    noise, feature = update_scales(
+        model, jax.random.fold_in(key, 1), statistics, state.noise_scale, state.feature_scale
+    )
+    return state._replace(noise_scale=noise, feature_scale=feature), Info(overflow={})
+
+
+def update_scales(
+    model: Any,
+    key: Key,
+    statistics: gaussian.Spectrum,
+    noise: Array,
+    feature: Array,
+    *,
+    share: Array | float = 1.0,
+) -> tuple[Array, Array]:
+    """The two scales, one after the other, by slices of the collapsed likelihood.
+
+    `share` multiplies the feature scale that the likelihood sees, as in a filter while it tempers.
+    """
+    noise = update_scale(
+        jax.random.fold_in(key, 0),
+        model.noise_scale,
+        noise,
+        lambda value: gaussian.log_marginal(statistics, value, share * feature),
+    )
+    feature = update_scale(
+        jax.random.fold_in(key, 1),
+        model.feature_scale,
+        feature,
+        lambda value: gaussian.log_marginal(statistics, noise, share * value),
+    )
+    return noise, feature
+
+
+def update_features(
+    model: Any,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    sweep: str,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: Z and the missing cells by one sweep over the rows.
+
+    `scale_factor` multiplies the feature scale that the sweep sees; it leaves the posterior
+    invariant only at 1.
+    """
+    sweep_fn = (
+        parallel_sweep
+        if sweep == "parallel"
+        else partial(collapsed_sweep, whole_rows=sweep == "whole_rows")
+    )
+    z, x, overflow = sweep_fn(
+        key,
+        state.z,
+        complete(state, data),
+        data.observed,
+        prior=model.prior(state),
+        scales=Scales(noise=state.noise_scale, feature=state.feature_scale * scale_factor),
+        num_fixed=model.first_slot(),
+    )
+    state = state._replace(z=z, x=None if state.x is None else x)
+    return state, Info(overflow={"features": overflow})
+
+
+def update_by_split_merge(
+    model: Any,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_proposals: int,
+    num_scans: int = _NUM_SCANS,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: Z by proposals to split a feature or merge two, missing cells as they are."""
+    z, overflow, _ = split_or_merge(
+        key,
+        state.z,
+        prior=model.prior(state),
+        likelihood=linear_gaussian_columns(
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            feature_scale=state.feature_scale * scale_factor,
+        ),
+        num_proposals=num_proposals,
+        num_scans=num_scans,
+        num_fixed=model.first_slot(),
+    )
+    return state._replace(z=z), Info(overflow={"features": overflow})

@@ -1,0 +1,91 @@
+"""The Markov chain of the noisy-OR Indian buffet process: where it starts, its step, what it keeps.
+
+The kernels that a step is made of are in `updates.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.engine import Info, merge_overflow
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
+from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
+from jaxmf.priors import hyper
+from jaxmf.types import Array, Key, PyTree
+
+SWEEPS = ("sequential", "parallel")
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[],
+    meta_fields=["num_slots", "sweep", "num_moves"],
+)
+@dataclass(frozen=True)
+class SamplerPlan:
+    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
+
+    num_slots: int
+    sweep: str
+    num_moves: int
+
+
+def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
+    """No causes; hyperparameters at the means of their priors."""
+    del key
+    num_rows, num_columns = data.values.shape
+    dtype = data.values.dtype
+    return State(
+        z=jnp.zeros((num_rows, plan.num_slots), bool),
+        y=jnp.zeros((plan.num_slots, num_columns), bool),
+        **{
+            name: jnp.asarray(hyper.initial_value(getattr(model, name)), dtype)
+            for name in HYPERPARAMETERS
+        },
+    )
+
+
+def step(
+    plan: SamplerPlan, model: Any, key: Key, state: State, data: Dense, progress: Array
+) -> tuple[State, Info]:
+    """A sweep, moves of whole causes, hyperparameters."""
+    del progress
+    state, sweep = update_features(model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep)
+    state, moves = move_features(
+        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
+    )
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    return state, Info(overflow=merge_overflow(sweep.overflow, moves.overflow))
+
+
+def record(model: Any, key: Key, state: State, data: Dense) -> dict[str, Array]:
+    """What a draw keeps."""
+    del key
+    return {
+        "z": state.z,
+        "y": state.y,
+        **{name: getattr(state, name) for name in HYPERPARAMETERS},
+        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
+        "log_joint": model.log_joint(state, data),
+    }
+
+
+def grow(state: State, sizes: dict[str, int]) -> State:
+    """The state with more slots for causes."""
+    size = sizes["features"]
+    return state._replace(
+        z=slots.pad_axis(state.z, 1, size),
+        y=slots.pad_axis(state.y, 0, size),
+    )
+
+
+def capacity(state: PyTree) -> dict[str, int]:
+    """Slots for causes."""
+    return {"features": state.z.shape[-1]}

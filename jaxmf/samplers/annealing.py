@@ -1,0 +1,38 @@
+"""An annealed start of chains that sum weights out: small scales first, few features at a time.
+
+During the first three quarters of the warm-up the sweeps see the scale of the weights times a
+factor that rises geometrically from a fifth to one. Only at one is the posterior left invariant.
+"""
+
+import jax.numpy as jnp
+
+from jaxmf.types import Array
+
+_START = 0.2
+_SHARE = 0.75
+
+
+def annealed_factor(progress: Array) -> Array:
+    """The factor on the scale of the weights.
+
+    Args:
+      progress: () float, the share of the warm-up that is over.
+
+    Returns:
+      () float, of the dtype of `progress`; one from three quarters of the warm-up on.
+    """
+    share = jnp.clip(progress / _SHARE, 0, 1)
+    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_START, share.dtype)))
+
+
+def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
+    """The scale of the weights after its update: `held`, its value before, while annealing lasts.
+
+    A scale that followed the features found so far would shrink with them and let their number
+    run away; it waits for the end of the annealing.
+
+    Args:
+      progress: () float, the share of the warm-up that is over.
+      held, free: () float, the scale before and after its update.
+    """
+    return jnp.where(progress < _SHARE, held, free)

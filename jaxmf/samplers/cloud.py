@@ -1,0 +1,218 @@
+"""A cloud of weighted particles: weights, who goes on, and what is known of the evidence.
+
+Of a particle nothing is asked but that it is a pytree. The evidence estimate is unbiased (its log
+is not) with every scheme and trigger here. Open `Cloud` and `weigh` first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array, lax
+from jax.scipy.special import logsumexp
+
+from jaxmf.samplers.resampling import ResampleFn, log_mean_weight, optimal, systematic
+
+PyTree = Any
+TriggerFn = Callable[[Array], Array]
+
+
+class Cloud(NamedTuple):
+    """The state of a filter: P weighted particles.
+
+    Attributes:
+        particles: pytree with leading axis P.
+        log_weights: (P,) float, scaled to a mean weight of one.
+        log_evidence: () float, log of the estimate of p(rows so far).
+        log_evidence_rest: () float, what rounding has cut off the sum in log_evidence.
+        ancestor: (P,) int32, each particle's parent in the step before.
+        eve: (P,) int32, each particle's ancestor at the start.
+        num_resampled: () int32, how often the cloud was resampled.
+        row: () int32, rows taken in.
+        num_tempered: () int32, tempering steps done.
+    """
+
+    particles: PyTree
+    log_weights: Array
+    log_evidence: Array
+    log_evidence_rest: Array
+    ancestor: Array
+    eve: Array
+    num_resampled: Array
+    row: Array
+    num_tempered: Array
+
+
+def one_of_identical(particles: PyTree, log_weights: Array) -> Array:
+    """Give all weight to the first particle when all are the same.
+
+    Distinct children are what optimal resampling is about: those of identical parents would
+    fill the cloud with copies.
+    """
+    same = jnp.ones((), bool)
+    for leaf in jax.tree.leaves(particles):
+        same &= jnp.all(leaf == leaf[:1])
+    num_particles = log_weights.shape[0]
+    alone = jnp.full_like(log_weights, -jnp.inf).at[0].set(np.log(num_particles))
+    return jnp.where(same, alone, log_weights)
+
+
+def weigh(
+    cloud: Cloud,
+    key: Array,
+    choices: PyTree,
+    log_weights: Array,
+    *,
+    resample_fn: ResampleFn,
+    trigger_fn: TriggerFn,
+) -> tuple[Cloud, PyTree]:
+    """Weight the children, add to the evidence, and choose who goes on.
+
+    Args:
+        cloud: before the row.
+        key: of the choice.
+        choices: pytree with leading axes (P, B), or None.
+        log_weights: (P, B) float, log of target over proposal.
+        resample_fn: scheme of `jaxmf.samplers.resampling`.
+        trigger_fn: log weights (P,) -> () bool, whether to choose where each has one child.
+
+    Returns:
+        The cloud of the chosen ones' parents, with their new weights, and the chosen children
+        with leading axis P.
+    """
+    num_particles, num_children = log_weights.shape
+    candidates = (cloud.log_weights[:, None] + log_weights).reshape(-1)
+    before = logsumexp(cloud.log_weights)
+    increment = logsumexp(candidates) - jnp.where(jnp.isfinite(before), before, 0.0)
+    total, rest = _compensated(cloud.log_evidence, cloud.log_evidence_rest, increment)
+    cloud = cloud._replace(
+        log_evidence=total,
+        log_evidence_rest=rest,
+        ancestor=jnp.arange(num_particles, dtype=jnp.int32),
+    )
+    if num_children > 1:
+        chosen, new_weights = resample_fn(key, candidates, num_particles)
+        cloud = _descend(cloud, chosen // num_children)
+        choices = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[chosen], choices)
+        return cloud._replace(log_weights=_scaled(new_weights)), choices
+
+    scheme = _scheme_of_single_children(resample_fn, is_row=choices is not None)
+
+    def resample(carry):
+        cloud, choices, log_weights = carry
+        ancestor, log_weights = scheme(key, log_weights, num_particles)
+        choices = jax.tree.map(lambda leaf: leaf[ancestor], choices)
+        return _descend(cloud, ancestor), choices, log_weights
+
+    choices = jax.tree.map(lambda leaf: leaf[:, 0], choices)
+    # With all weights zero there is nothing to choose: the evidence says so.
+    is_due = trigger_fn(candidates) & (jnp.max(candidates) > -jnp.inf)
+    cloud, choices, new_weights = when(is_due, resample, (cloud, choices, candidates))
+    return cloud._replace(log_weights=_scaled(new_weights)), choices
+
+
+def _descend(cloud: Cloud, ancestor: Array) -> Cloud:
+    """Replace each particle by the one it descends from."""
+    return cloud._replace(
+        particles=jax.tree.map(lambda leaf: leaf[ancestor], cloud.particles),
+        ancestor=ancestor,
+        eve=cloud.eve[ancestor],
+        num_resampled=cloud.num_resampled + 1,
+    )
+
+
+def _scheme_of_single_children(resample_fn: ResampleFn, *, is_row: bool) -> ResampleFn:
+    """The scheme for one child a particle: tempering steps have no children to enumerate."""
+    if resample_fn is not optimal:
+        return resample_fn
+    if is_row:
+        raise ValueError(
+            "optimal resampling chooses among enumerated children, and this proposal makes one "
+            "child a particle: take a proposal that enumerates, or another resampling scheme"
+        )
+    return systematic
+
+
+def when(predicate: Array, function: Callable[[PyTree], PyTree], operand: PyTree) -> PyTree:
+    """Return ``function(operand)`` where the predicate holds, else ``operand``.
+
+    A loop of at most one turn rather than a cond: under vmap a cond becomes a select, which does
+    the work always, while a loop still does it only when some member of the batch needs it.
+    """
+
+    def body(carry):
+        _, operand = carry
+        return jnp.zeros((), bool), function(operand)
+
+    return lax.while_loop(lambda carry: carry[0], body, (predicate, operand))[1]
+
+
+def _scaled(log_weights: Array) -> Array:
+    """Scale to a mean weight of one, so that nothing drifts in long passes."""
+    log_mean = log_mean_weight(log_weights)
+    return log_weights - jnp.where(jnp.isfinite(log_mean), log_mean, 0.0)
+
+
+def _compensated(total: Array, rest: Array, increment: Array) -> tuple[Array, Array]:
+    """Add to a running sum, carrying what rounding cuts off (Kahan): 1e5 rows in float32."""
+    increment = increment + rest
+    new_total = total + increment
+    new_rest = increment - (new_total - total)
+    return new_total, jnp.where(jnp.isfinite(new_total), new_rest, 0.0)
+
+
+def log_evidence_variance(cloud: Cloud) -> Array:
+    """Estimate the variance of one filter's log evidence from who descends from whom.
+
+    The relative variance of the evidence (to first order the variance of its log) is estimated by
+    ``1 - (P/(P-1))^(r+1) (1 - sum_e W_e^2)`` with W_e the share of weight that descends from
+    particle e of the start and r the number of times the cloud was resampled. The estimate is
+    unbiased up to the square of the evidence for multinomial resampling, and on the careful side
+    for the others. When all descend from one particle nothing is known: infinity.
+
+    Args:
+        cloud: last state of a filter, without chain axis.
+
+    Returns:
+        () float.
+
+    Reference: Lee and Whiteley (2018), Variance estimation in the particle filter.
+    """
+    num_particles = cloud.log_weights.shape[0]
+    if num_particles == 1:
+        return jnp.asarray(jnp.inf, cloud.log_weights.dtype)
+    weights = jax.nn.softmax(cloud.log_weights)
+    families = jnp.zeros_like(weights).at[cloud.eve].add(weights)
+    apart = 1.0 - jnp.sum(families**2)
+    num_levels = (cloud.num_resampled + 1).astype(weights.dtype)
+    factor = jnp.exp(-num_levels * jnp.log1p(-1.0 / num_particles))
+    one_family = jnp.sum(families > 0) == 1
+    return jnp.where(one_family, jnp.inf, jnp.maximum(1.0 - factor * apart, 0.0))
+
+
+def combine_log_evidence(log_evidences: np.ndarray) -> tuple[float, float]:
+    """Combine the log evidences of independent filters.
+
+    Args:
+        log_evidences: (C,) float, one of each run.
+
+    Returns:
+        The log of the mean evidence, whose mean is unbiased, and the relative variance of that
+        mean, from the variance between the runs; NaN for a single run.
+
+    Example:
+        >>> combine_log_evidence([0.0, 0.0])
+        (0.0, 0.0)
+    """
+    values = np.asarray(log_evidences, np.float64)
+    highest = values.max()
+    if not np.isfinite(highest):
+        return float(highest), float("nan")
+    ratios = np.exp(values - highest)
+    mean = ratios.mean()
+    variance = ratios.var(ddof=1) / mean**2 / len(values) if len(values) > 1 else float("nan")
+    return float(highest + np.log(mean)), float(variance)
