@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,22 +13,37 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxmf as mf
-from benchmarks.harness import Row, compile_row, flat_rows, interleaved, planned_bytes, row
+from benchmarks.harness import (
+    Row,
+    clock,
+    compile_row,
+    flat_rows,
+    interleaved,
+    planned_bytes,
+    row,
+    started_run,
+    timed_run,
+)
 from jaxmf.engine.executables import num_bytes
 
 NUM_FEATURES = 16
 LAYOUTS = ("collapsed", "explicit")
+TRUE_FEATURES = 4
+WARM_UP, DRAWS = 300, 50
+NATS = 12.0
 KINDS = {"complete": 0.0, "missing": 0.3}
 FINITE = mf.BetaBernoulli(8.0, 1.0, NUM_FEATURES)
 MODEL = mf.BinaryMF(row_prior=FINITE, column_prior=FINITE, noise_scale=0.5, weight_scale=1.0)
 
 
-def made(num_rows: int, *, share_missing: float = 0.0, seed: int = 0) -> tuple[Any, Any, Any]:
-    """U, V (n, 16) bool with odds of one to two and X = U W V' + noise of 0.5, square."""
+def made(
+    num_rows: int, *, num_features: int = NUM_FEATURES, share_missing: float = 0.0, seed: int = 0
+) -> tuple[Any, Any, Any]:
+    """U, V (n, K) bool with odds of one to two and X = U W V' + noise of 0.5, square."""
     generator = np.random.default_rng(seed)
-    shape = (num_rows, NUM_FEATURES)
+    shape = (num_rows, num_features)
     u, v = (generator.random(shape, dtype=np.float32) < 1 / 3 for _ in range(2))
-    weights = generator.standard_normal((NUM_FEATURES, NUM_FEATURES), dtype=np.float32)
+    weights = generator.standard_normal((num_features, num_features), dtype=np.float32)
     x = u.astype(np.float32) @ weights @ v.T.astype(np.float32)
     x += 0.5 * generator.standard_normal(x.shape, dtype=np.float32)
     if share_missing:
@@ -67,7 +83,7 @@ def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
     """Time of a cell in a step over ever more cells; ratio to the time at the smallest size."""
     sizes = [100, 316] if quick else [100, 316, 1_000, 3_162]
     if share_missing and not quick:
-        sizes = sizes[:-1]
+        sizes = [100, 1_000]
     name = "missing" if share_missing else "complete"
     missing = f", {share_missing:.0%} missing" if share_missing else ""
     rows = []
@@ -117,10 +133,61 @@ def compile_time(quick: bool) -> list[Row]:
     return rows
 
 
+def found_mode(quick: bool) -> list[Row]:
+    """Share of chains that come as high as one from the truth, annealed at the start or not."""
+    num_sets, num_chains, num_warmup = (1, 2, 40) if quick else (5, 8, WARM_UP)
+    prior = mf.BetaBernoulli(TRUE_FEATURES, 1.0, 2 * TRUE_FEATURES)
+    model = replace(MODEL, row_prior=prior, column_prior=prior)
+    below: dict[str, list[float]] = {"plain": [], "annealed": []}
+    seconds_each: dict[str, list[float]] = {"plain": [], "annealed": []}
+    for seed in range(num_sets):
+        u, v, data = made(50, num_features=TRUE_FEATURES, seed=seed)
+        plain = model.sampler()
+        state = plain.init(jax.random.key(0), data)
+        room = [(0, 0), (0, TRUE_FEATURES)]
+        state = state._replace(u=jnp.asarray(np.pad(u, room)), v=jnp.asarray(np.pad(v, room)))
+        truth, _ = timed_run(plain, data, num_samples=DRAWS, initial=started_run(plain, state))
+        level = truth.draws["log_joint"].mean()
+        for name, gaps in below.items():
+            run, seconds = timed_run(
+                model.sampler(anneal=name == "annealed"), data, seed=seed,
+                num_warmup=num_warmup, num_samples=DRAWS, num_chains=num_chains,
+            )  # fmt: skip
+            gaps.extend(level - run.draws["log_joint"].mean(axis=1))
+            seconds_each[name].append(seconds / num_chains)
+    rows = []
+    for name, gaps in below.items():
+        inside = np.asarray(gaps) <= NATS
+        beside: dict[str, Any] = {}
+        if name == "annealed":
+            beside = {
+                "peer": "a plain start",
+                "theirs": float((np.asarray(below["plain"]) <= NATS).mean()),
+            }
+        note = (
+            f"{inside.sum()} of {inside.size} chains at most {NATS:g} nats below one from the "
+            f"truth, by the mean of {DRAWS} draws after {num_warmup}; 50 x 50, {TRUE_FEATURES} "
+            f"features a side in {2 * TRUE_FEATURES} slots, weights summed out"
+        )
+        case = f"binary-mf/start/{name}"
+        rows.append(
+            row(f"{case}/in-mode", "quality", "share", float(inside.mean()), more_is_better=True,
+                note=note, **beside)
+        )  # fmt: skip
+        note = "the median of data sets; the first compiles"
+        rows.append(
+            row(
+                f"{case}/seconds", "time", "s a chain", seconds_each[name], clock=clock(), note=note
+            )
+        )
+    return rows
+
+
 CASES: dict[str, Callable[[bool], list[Row]]] = {
     "binary-mf/step/complete": cells_flat,
     "binary-mf/step/missing": partial(cells_flat, share_missing=0.3),
     "binary-mf/memory": memory,
     "binary-mf/compile": compile_time,
+    "binary-mf/start": found_mode,
 }
 QUICK = ("binary-mf/step/complete", "binary-mf/memory", "binary-mf/compile")

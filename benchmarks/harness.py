@@ -214,6 +214,22 @@ def timed_run(algorithm: Any, data: Any, **options: Any) -> tuple[Any, float]:
     return run, watch.seconds
 
 
+def started_run(algorithm: Any, state: Any) -> engine.Run:
+    """A run of one chain that stands at this state and has done no step."""
+    return engine.Run(
+        draws={},
+        averages={},
+        state=jax.tree.map(lambda leaf: np.asarray(leaf)[None], state),
+        num_steps=0,
+        num_warmup=0,
+        complete=True,
+        seconds=0.0,
+        capacity=algorithm.capacity(state),
+        num_draws=0,
+        thin=1,
+    )
+
+
 def flat_rows(
     cases: Sequence[str],
     unit: str,

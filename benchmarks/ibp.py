@@ -22,6 +22,7 @@ from benchmarks.harness import (
     planned_bytes,
     row,
     seconds,
+    started_run,
 )
 from benchmarks.peer import load_peer, peer_sweep_seconds
 from jaxmf import engine
@@ -143,7 +144,9 @@ def memory(quick: bool) -> list[Row]:
     ]
     if not quick and (before := reset_peak()) is not None:
         # from the true features: a first sweep from none would claim room for many more
-        engine.run(algorithm, data, num_samples=1, progress=False, initial=started_run(state))
+        engine.run(
+            algorithm, data, num_samples=1, progress=False, initial=started_run(algorithm, state)
+        )
         rows.append(
             row(
                 f"{case}/process",
@@ -155,22 +158,6 @@ def memory(quick: bool) -> list[Row]:
             )
         )
     return rows
-
-
-def started_run(state: Any) -> engine.Run:
-    """A run of one chain that stands at this state and has done no step."""
-    return engine.Run(
-        draws={},
-        averages={},
-        state=jax.tree.map(lambda leaf: np.asarray(leaf)[None], state),
-        num_steps=0,
-        num_warmup=0,
-        complete=True,
-        seconds=0.0,
-        capacity={"features": state.z.shape[1]},
-        num_draws=0,
-        thin=1,
-    )
 
 
 def reset_peak() -> int | None:
@@ -311,6 +298,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "ibp/run-loop": run_loop,
     "ibp/demo/first-result": first_result,
     "ibp/section-4-2": section_4_2.quality,
-    "ibp/split-merge": section_4_2.split_merge,
+    "ibp/split-merge/plain": partial(section_4_2.split_merge, anneal=False),
+    "ibp/split-merge/annealed": partial(section_4_2.split_merge, anneal=True),
 }
 QUICK = ("ibp/gibbs/sweep", "ibp/filter/particles", "ibp/run-loop")

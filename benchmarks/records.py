@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -113,10 +114,13 @@ def merge_json(path: str | Path, content: Mapping[str, Any]) -> None:
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """The document as JSON, numbers rounded to what they are worth."""
+    """The document as JSON, numbers rounded to what they are worth, plain lists on one line."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_rounded(content), indent=1) + "\n")
+    text = json.dumps(_rounded(content), indent=1)
+    # innermost lists of numbers
+    text = re.sub(r"\[([^\[\]{}\"]+)\]", lambda found: f"[{' '.join(found[1].split())}]", text)
+    path.write_text(text + "\n")
 
 
 class Paper:
@@ -167,3 +171,13 @@ def _rounded(content: Any) -> Any:
     if isinstance(content, float | np.floating):
         return float(f"{content:.4g}")
     return content
+
+
+def bit_strings(bits: np.ndarray) -> list[str]:
+    """Rows of zeros and ones as words of them."""
+    return ["".join("1" if bit else "0" for bit in row) for row in np.asarray(bits)]
+
+
+def whole_percent(values: np.ndarray) -> list[list[int]]:
+    """Shares as whole hundredths."""
+    return np.round(100 * np.asarray(values)).astype(int).tolist()
