@@ -1,8 +1,8 @@
 """Figure 5 of Meeds et al. (2006): leukemia samples of Golub et al., genes by patients.
 
 The thousand genes that vary most, standardised. Two groups of patients are made from the posterior
-and compared with ALL and AML, which no choice is made by: features and priors are chosen by the
-predictive density of cells that were held out.
+and compared with ALL and AML, which no choice is made by: priors are chosen by the predictive
+density of cells that were held out.
 """
 
 from __future__ import annotations
