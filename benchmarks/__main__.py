@@ -19,7 +19,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import typer
 from rich.console import Console
 
-from benchmarks import harness
+from benchmarks import harness, records
 from jaxmf.engine.compilation_cache import enable_compilation_cache
 
 BENCHMARKS = {
@@ -34,7 +34,7 @@ PAPERS = {
 RESULTS = Path(__file__).parent / "results"
 
 Quick = Annotated[bool, typer.Option("--quick", help="small sizes; ends within a minute")]
-Json = Annotated[Path | None, typer.Option("--json", help="write the rows to this file")]
+Json = Annotated[Path | None, typer.Option("--json", help="put the rows into this file")]
 Only = Annotated[str, typer.Option("--only", help="only cases whose names hold this word")]
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
@@ -51,13 +51,14 @@ def run_benchmark(name: str, *, quick: bool, only: str = "", json: Path | None =
         raise typer.BadParameter(f"no case holds {only!r}; there are {', '.join(cases)}")
     enable_compilation_cache()  # a second run compiles little; what is timed never compiles
     console = Console(stderr=True)
-    began, rows = harness.environment(), []
+    began, rows = records.environment(), []
     for case, measure in chosen.items():
         start = time.perf_counter()
-        rows += measure(quick)
+        now = began | {"load": records.load()}
+        rows += records.stamped(measure(quick), name, now)
         console.print(f"{case}: {time.perf_counter() - start:.0f} s", highlight=False)
         if json is not None:  # after every case, so that a broken-off run leaves what it has
-            harness.write_json(json, harness.document(name, rows, quick=quick, began=began))
+            records.merge_json(json, records.document(rows, quick=quick, began=began))
     title = f"{name} on {began['device']}, load {began['load']}{', quick' if quick else ''}"
     harness.print_table(rows, title=title)
     return rows

@@ -3,33 +3,47 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental.compilation_cache import compilation_cache
 
 import jaxmf as mf
-from benchmarks.harness import Row, in_turn, row, seconds
+from benchmarks.harness import (
+    Row,
+    clock,
+    compile_row,
+    flat_rows,
+    interleaved,
+    planned_bytes,
+    row,
+    started_run,
+    timed_run,
+)
 from jaxmf.engine.executables import num_bytes
 
 NUM_FEATURES = 16
 LAYOUTS = ("collapsed", "explicit")
+TRUE_FEATURES = 4
+WARM_UP, DRAWS = 300, 50
+NATS = 12.0
 KINDS = {"complete": 0.0, "missing": 0.3}
 FINITE = mf.BetaBernoulli(8.0, 1.0, NUM_FEATURES)
 MODEL = mf.BinaryMF(row_prior=FINITE, column_prior=FINITE, noise_scale=0.5, weight_scale=1.0)
 
 
-def made(num_rows: int, *, share_missing: float = 0.0, seed: int = 0) -> tuple[Any, Any, Any]:
-    """U, V (n, 16) bool with odds of one to two and X = U W V' + noise of 0.5, square."""
+def made(
+    num_rows: int, *, num_features: int = NUM_FEATURES, share_missing: float = 0.0, seed: int = 0
+) -> tuple[Any, Any, Any]:
+    """U, V (n, K) bool with odds of one to two and X = U W V' + noise of 0.5, square."""
     generator = np.random.default_rng(seed)
-    shape = (num_rows, NUM_FEATURES)
+    shape = (num_rows, num_features)
     u, v = (generator.random(shape, dtype=np.float32) < 1 / 3 for _ in range(2))
-    weights = generator.standard_normal((NUM_FEATURES, NUM_FEATURES), dtype=np.float32)
+    weights = generator.standard_normal((num_features, num_features), dtype=np.float32)
     x = u.astype(np.float32) @ weights @ v.T.astype(np.float32)
     x += 0.5 * generator.standard_normal(x.shape, dtype=np.float32)
     if share_missing:
@@ -69,33 +83,27 @@ def cells_flat(quick: bool, *, share_missing: float = 0.0) -> list[Row]:
     """Time of a cell in a step over ever more cells; ratio to the time at the smallest size."""
     sizes = [100, 316] if quick else [100, 316, 1_000, 3_162]
     if share_missing and not quick:
-        sizes = sizes[:-1]
+        sizes = [100, 1_000]
     name = "missing" if share_missing else "complete"
+    missing = f", {share_missing:.0%} missing" if share_missing else ""
     rows = []
     for weights in LAYOUTS:
-        measures = []
+        runs, counts = [], []
         for num_rows in sizes:
             num_steps = max(1, 100_000 // num_rows**2)
             run, *_ = program_of(
                 weights, num_rows, num_steps=num_steps, share_missing=share_missing
             )
-            run()
-            cells = num_rows**2 * (1 - share_missing) * num_steps
-            measures.append(lambda run=run, cells=cells: seconds(run) / cells)
-        figures = in_turn(*measures, repeats=3) * 1e9
-        rows += [
-            row(
-                f"binary_mf/step/{weights}/{name}/n{num_rows**2}",
-                "time",
-                "ns an observed cell",
-                figures[index],
-                peer=f"jaxmf at {sizes[0]} x {sizes[0]}" if index else None,
-                theirs=figures[0] if index else None,
-                note=f"{num_rows} x {num_rows}, K = L = {NUM_FEATURES}"
-                + (f", {share_missing:.0%} missing" if share_missing else ""),
-            )
-            for index, num_rows in enumerate(sizes)
-        ]
+            runs.append(run)
+            counts.append(num_rows**2 * (1 - share_missing) * num_steps)
+        rows += flat_rows(
+            [f"binary-mf/step/{weights}/{name}/n{num_rows**2}" for num_rows in sizes],
+            "ns an observed cell",
+            interleaved(*runs, repeats=3).over(counts),
+            scale=1e9,
+            peer=f"jaxmf at {sizes[0]} x {sizes[0]}",
+            notes=[f"{n} x {n}, K = L = {NUM_FEATURES}{missing}" for n in sizes],
+        )
     return rows
 
 
@@ -105,16 +113,8 @@ def memory(quick: bool) -> list[Row]:
     rows = []
     for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
         _, program, data = program_of(weights, num_rows, share_missing=share_missing)
-        sizes = program.memory_analysis()
-        # without donation the new state is a second copy of the old
-        planned = (
-            sizes.argument_size_in_bytes
-            + sizes.output_size_in_bytes
-            + sizes.temp_size_in_bytes
-            - sizes.alias_size_in_bytes
-        )
-        per_cell = (planned - num_bytes(data)) / num_rows**2
-        case = f"binary_mf/memory/{weights}/{kind}/n{num_rows**2}"
+        per_cell = (planned_bytes(program) - num_bytes(data)) / num_rows**2
+        case = f"binary-mf/memory/{weights}/{kind}/n{num_rows**2}"
         rows.append(row(case, "memory", "bytes a cell", per_cell))
     return rows
 
@@ -123,27 +123,71 @@ def compile_time(quick: bool) -> list[Row]:
     """Seconds to lower and compile one step, nothing cached."""
     del quick
     rows = []
-    cache = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    compilation_cache.reset_cache()  # else JAX goes by what it found at the first compilation
-    try:
-        for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
-            # a shape that no other case has
-            algorithm, state, data = started(weights, 53, share_missing=share_missing)
-            began = time.perf_counter()
-            steps.lower(algorithm, jax.random.key(1), state, data, num_steps=1).compile()
-            took = time.perf_counter() - began
-            rows.append(row(f"binary_mf/compile/{weights}/{kind}", "compile", "s", took))
-    finally:
-        jax.config.update("jax_enable_compilation_cache", cache)
-        compilation_cache.reset_cache()
+    for weights, (kind, share_missing) in itertools.product(LAYOUTS, KINDS.items()):
+        # a shape that no other case has
+        algorithm, state, data = started(weights, 53, share_missing=share_missing)
+        arguments = algorithm, jax.random.key(1), state, data
+        rows.append(
+            compile_row(f"binary-mf/compile/{weights}/{kind}", steps, *arguments, num_steps=1)
+        )
+    return rows
+
+
+def found_mode(quick: bool) -> list[Row]:
+    """Share of chains that come as high as one from the truth, annealed at the start or not."""
+    num_sets, num_chains, num_warmup = (1, 2, 40) if quick else (5, 8, WARM_UP)
+    prior = mf.BetaBernoulli(TRUE_FEATURES, 1.0, 2 * TRUE_FEATURES)
+    model = replace(MODEL, row_prior=prior, column_prior=prior)
+    below: dict[str, list[float]] = {"plain": [], "annealed": []}
+    seconds_each: dict[str, list[float]] = {"plain": [], "annealed": []}
+    for seed in range(num_sets):
+        u, v, data = made(50, num_features=TRUE_FEATURES, seed=seed)
+        plain = model.sampler()
+        state = plain.init(jax.random.key(0), data)
+        room = [(0, 0), (0, TRUE_FEATURES)]
+        state = state._replace(u=jnp.asarray(np.pad(u, room)), v=jnp.asarray(np.pad(v, room)))
+        truth, _ = timed_run(plain, data, num_samples=DRAWS, initial=started_run(plain, state))
+        level = truth.draws["log_joint"].mean()
+        for name, gaps in below.items():
+            run, seconds = timed_run(
+                model.sampler(anneal=name == "annealed"), data, seed=seed,
+                num_warmup=num_warmup, num_samples=DRAWS, num_chains=num_chains,
+            )  # fmt: skip
+            gaps.extend(level - run.draws["log_joint"].mean(axis=1))
+            seconds_each[name].append(seconds / num_chains)
+    rows = []
+    for name, gaps in below.items():
+        inside = np.asarray(gaps) <= NATS
+        beside: dict[str, Any] = {}
+        if name == "annealed":
+            beside = {
+                "peer": "a plain start",
+                "theirs": float((np.asarray(below["plain"]) <= NATS).mean()),
+            }
+        note = (
+            f"{inside.sum()} of {inside.size} chains at most {NATS:g} nats below one from the "
+            f"truth, by the mean of {DRAWS} draws after {num_warmup}; 50 x 50, {TRUE_FEATURES} "
+            f"features a side in {2 * TRUE_FEATURES} slots, weights summed out"
+        )
+        case = f"binary-mf/start/{name}"
+        rows.append(
+            row(f"{case}/in-mode", "quality", "share", float(inside.mean()), more_is_better=True,
+                note=note, **beside)
+        )  # fmt: skip
+        note = "the median of data sets; the first compiles"
+        rows.append(
+            row(
+                f"{case}/seconds", "time", "s a chain", seconds_each[name], clock=clock(), note=note
+            )
+        )
     return rows
 
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {
-    "binary_mf/step/complete": cells_flat,
-    "binary_mf/step/missing": partial(cells_flat, share_missing=0.3),
-    "binary_mf/memory": memory,
-    "binary_mf/compile": compile_time,
+    "binary-mf/step/complete": cells_flat,
+    "binary-mf/step/missing": partial(cells_flat, share_missing=0.3),
+    "binary-mf/memory": memory,
+    "binary-mf/compile": compile_time,
+    "binary-mf/start": found_mode,
 }
-QUICK = ("binary_mf/step/complete", "binary_mf/memory", "binary_mf/compile")
+QUICK = ("binary-mf/step/complete", "binary-mf/memory", "binary-mf/compile")

@@ -2,29 +2,32 @@
 
 A row is ``{case, metric, unit, ours, peer, theirs, ratio}``; a ratio above 1 means ours is better.
 Functions that are compared are run in turn, A, B, A, B, in one process, so that a machine that is
-busy with something else slows down both.
+busy with something else slows down both. With ``PJRT_NPROC=1`` on a CPU, figures of time are the
+process's own CPU seconds, which other programs hardly touch; wall time stands beside them.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import platform
+import resource
+import subprocess
+import sys
+import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from functools import partial
-from importlib import metadata
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import jax
 import numpy as np
+from jax.experimental.compilation_cache import compilation_cache
 from rich.console import Console
 from rich.table import Table
 
+from jaxmf import engine
+
 METRICS = ("time", "quality", "memory", "compile")
-PACKAGES = ("jaxmf", "jax", "jaxlib", "numpy", "scipy", "STA-663-IBP")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ class Row:
         spread: half the range between the quartiles of ours over its median.
         repeats: how often ours was measured.
         note: what a reader must know.
+        clock: of a figure of time: wall, or cpu for the process's own seconds.
+        wall: the median by the wall clock where `ours` is CPU time.
+        condition: cores, threads, load and versions under which it was measured.
     """
 
     case: str
@@ -54,6 +60,9 @@ class Row:
     spread: float | None = None
     repeats: int = 1
     note: str = ""
+    clock: str | None = None
+    wall: float | None = None
+    condition: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.metric not in METRICS:
@@ -70,6 +79,7 @@ def row(
     theirs: float | Sequence[float] | None = None,
     more_is_better: bool = False,
     note: str = "",
+    **more: Any,
 ) -> Row:
     """A row from one figure or several a side; figures of the two sides go in pairs if as many.
 
@@ -94,6 +104,7 @@ def row(
         spread=spread(mine) if mine.size > 1 else None,
         repeats=int(mine.size),
         note=note,
+        **more,
     )
 
 
@@ -103,15 +114,71 @@ def spread(values: Sequence[float]) -> float | None:
     return _finite((high - low) / 2 / middle) if middle else None
 
 
-def seconds(function: Callable[[], Any]) -> float:
-    """Seconds of one call, until its arrays are ready."""
-    began = time.perf_counter()
-    jax.block_until_ready(function())
-    return time.perf_counter() - began
+def clock() -> str:
+    """What figures of time are read from: cpu where one thread does all the work, else wall."""
+    one_thread = os.environ.get("PJRT_NPROC") == "1" and jax.default_backend() == "cpu"
+    return "cpu" if one_thread else "wall"
 
 
-def interleaved(*functions: Callable[[], Any], repeats: int, warm_up: int = 1) -> np.ndarray:
-    """Seconds of every function, run in turn: (functions, repeats) float.
+class Stopwatch:
+    """Seconds of a block by both clocks; CPU time counts child processes that have ended."""
+
+    wall = cpu = 0.0
+
+    def __init__(self) -> None:
+        self._began = self._now()
+
+    def __enter__(self) -> Stopwatch:
+        self._began = self._now()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.read()
+
+    def read(self) -> Stopwatch:
+        """Take the seconds since the start."""
+        self.wall, self.cpu = (self._now() - self._began).tolist()
+        return self
+
+    @property
+    def seconds(self) -> float:
+        """By the clock in use."""
+        return self.cpu if clock() == "cpu" else self.wall
+
+    @staticmethod
+    def _now() -> np.ndarray:
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = time.process_time() + children.ru_utime + children.ru_stime
+        return np.array([time.perf_counter(), cpu])
+
+
+@dataclass(frozen=True)
+class Timings:
+    """Seconds of functions that were run in turn: each (functions, repeats) float.
+
+    Args:
+        figures: by the clock in use.
+        wall: by the wall clock.
+    """
+
+    figures: np.ndarray
+    wall: np.ndarray
+
+    def over(self, counts: Sequence[float]) -> Timings:
+        """The same for one of so many things that each function does."""
+        each = np.asarray(counts, float)[:, None]
+        return Timings(self.figures / each, self.wall / each)
+
+    def row(self, case: str, unit: str, index: int, *, scale: float = 1.0, **more: Any) -> Row:
+        """A row of one function's times, `scale` units a second."""
+        beside: dict[str, Any] = {"clock": clock()}
+        if beside["clock"] == "cpu":
+            beside["wall"] = _finite(np.median(self.wall[index]) * scale)
+        return row(case, "time", unit, self.figures[index] * scale, **beside, **more)
+
+
+def interleaved(*functions: Callable[[], Any], repeats: int, warm_up: int = 1) -> Timings:
+    """Seconds of every function, run in turn.
 
     Args:
         functions: called without arguments; their arrays are waited for.
@@ -121,7 +188,68 @@ def interleaved(*functions: Callable[[], Any], repeats: int, warm_up: int = 1) -
     for _ in range(warm_up):
         for function in functions:
             jax.block_until_ready(function())
-    return in_turn(*(partial(seconds, function) for function in functions), repeats=repeats)
+    watches = [[_timed(function) for function in functions] for _ in range(repeats)]
+    figures, wall = (
+        np.array([[getattr(watch, name) for watch in turn] for turn in watches]).T
+        for name in ("seconds", "wall")
+    )
+    return Timings(figures, wall)
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    """Seconds of one call by the clock in use, until its arrays are ready."""
+    return _timed(function).seconds
+
+
+def _timed(function: Callable[[], Any]) -> Stopwatch:
+    with Stopwatch() as watch:
+        jax.block_until_ready(function())
+    return watch
+
+
+def timed_run(algorithm: Any, data: Any, **options: Any) -> tuple[Any, float]:
+    """A finished run of an algorithm, without a progress line, and its seconds."""
+    with Stopwatch() as watch:
+        run = engine.run(algorithm, data, progress=False, **options)
+    return run, watch.seconds
+
+
+def started_run(algorithm: Any, state: Any) -> engine.Run:
+    """A run of one chain that stands at this state and has done no step."""
+    return engine.Run(
+        draws={},
+        averages={},
+        state=jax.tree.map(lambda leaf: np.asarray(leaf)[None], state),
+        num_steps=0,
+        num_warmup=0,
+        complete=True,
+        seconds=0.0,
+        capacity=algorithm.capacity(state),
+        num_draws=0,
+        thin=1,
+    )
+
+
+def flat_rows(
+    cases: Sequence[str],
+    unit: str,
+    times: Timings,
+    *,
+    scale: float,
+    peer: str,
+    reference: int = 0,
+    notes: Sequence[str] | None = None,
+) -> list[Row]:
+    """Rows of the time of one thing at ever larger sizes; ratio to the time at one of them."""
+    rows = []
+    for index, case in enumerate(cases):
+        note = [notes[index]] if notes else []
+        beside: dict[str, Any] = {}
+        if index != reference:
+            beside = {"peer": peer, "theirs": times.figures[reference] * scale}
+            note.append("flat is a ratio of 1")
+        rows.append(times.row(case, unit, index, scale=scale, note="; ".join(note), **beside))
+    return rows
 
 
 def in_turn(*measures: Callable[[], float], repeats: int) -> np.ndarray:
@@ -129,74 +257,57 @@ def in_turn(*measures: Callable[[], float], repeats: int) -> np.ndarray:
     return np.asarray([[measure() for measure in measures] for _ in range(repeats)]).T
 
 
-def device_name() -> str:
-    """The device in words fit for a file name: ``cpu-2-cores-x86-64``, ``nvidia-h200``."""
-    device = jax.devices()[0]
-    if device.platform == "cpu":
-        words = f"cpu {num_cores()} cores {platform.machine()}"
-    else:
-        words = device.device_kind
-    return "-".join("".join(c if c.isalnum() else " " for c in words.lower()).split())
+def planned_bytes(program: Any) -> int:
+    """Bytes of a compiled program's arguments, results and work, as it plans them.
+
+    Without donation the new state is a second copy of the old.
+    """
+    plan = program.memory_analysis()
+    return (
+        plan.argument_size_in_bytes
+        + plan.output_size_in_bytes
+        + plan.temp_size_in_bytes
+        - plan.alias_size_in_bytes
+    )
 
 
-def num_cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def processor() -> str:
-    """The processor's own name, where the system tells it."""
+@contextmanager
+def nothing_cached() -> Iterator[None]:
+    """JAX's cache on disk is neither read nor written."""
+    cache = jax.config.jax_enable_compilation_cache
+    jax.config.update("jax_enable_compilation_cache", False)
+    compilation_cache.reset_cache()  # else JAX goes by what it found at the first compilation
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()
+        yield
+    finally:
+        jax.config.update("jax_enable_compilation_cache", cache)
+        compilation_cache.reset_cache()
 
 
-def environment() -> dict[str, Any]:
-    """Device, versions and load, as they are written beside the rows."""
-    versions = {"python": platform.python_version()}
-    for name in PACKAGES:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = "from source" if name == "jaxmf" else None
-    return {
-        "device": device_name(),
-        "processor": processor(),
-        "num_cores": num_cores(),
-        "float": str(jax.numpy.result_type(float)),
-        "versions": versions,
-        "blas_threads": os.environ.get("OPENBLAS_NUM_THREADS", "all"),
-        "load": load(),
-    }
+def compile_row(case: str, program: Any, *arguments: Any, note: str = "", **options: Any) -> Row:
+    """Seconds to lower and compile a jitted function, nothing cached."""
+    with nothing_cached(), Stopwatch() as watch:
+        program.lower(*arguments, **options).compile()
+    wall = watch.wall if clock() == "cpu" else None
+    return row(case, "compile", "s", watch.seconds, note=note, clock=clock(), wall=wall)
 
 
-def load() -> list[float] | None:
-    """Running processes, means of 1, 5 and 15 minutes; more than cores is a busy machine."""
-    return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
+def first_result(case: str, program: str, note: str) -> list[Row]:
+    """From the start of Python to the end of `program`, without and with a warm cache."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"JAXMF_CACHE": folder}
+        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
 
+        def start() -> None:
+            subprocess.run([sys.executable, "-c", program], check=True, env=environment)
 
-def document(
-    name: str, rows: Iterable[Row], *, quick: bool, began: dict[str, Any]
-) -> dict[str, Any]:
-    """What is written to a file: the rows, and where and how they were measured."""
-    return {
-        "benchmark": name,
-        "quick": quick,
-        **began,
-        "load_at_end": load(),
-        "rows": [asdict(one) for one in rows],
-    }
-
-
-def write_json(path: str | Path, content: Mapping[str, Any]) -> None:
-    """The document as JSON, numbers rounded to what they are worth."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(_rounded(content), indent=1) + "\n")
+        cold, warm = (interleaved(start, repeats=number, warm_up=0) for number in (1, 3))
+    beside = {"peer": "jaxmf with an empty cache", "theirs": cold.figures[0]}
+    rows = [
+        cold.row(f"{case}/cold", "s", 0, note=note),
+        warm.row(f"{case}/warm", "s", 0, note="programs from the cache on disk", **beside),
+    ]
+    return [replace(one, metric="compile") for one in rows]
 
 
 def print_table(rows: Sequence[Row], *, title: str, console: Console | None = None) -> None:
@@ -235,13 +346,3 @@ def number(value: float | None) -> str:
 
 def _finite(value: Any) -> float | None:
     return float(value) if np.isfinite(value) else None
-
-
-def _rounded(content: Any) -> Any:
-    if isinstance(content, Mapping):
-        return {name: _rounded(value) for name, value in content.items()}
-    if isinstance(content, list | tuple):
-        return [_rounded(value) for value in content]
-    if isinstance(content, float | np.floating):
-        return float(f"{content:.4g}")
-    return content

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -17,8 +12,18 @@ import jax.numpy as jnp
 import numpy as np
 
 import jaxmf as mf
-from benchmarks import section_4_2
-from benchmarks.harness import Row, in_turn, interleaved, row, seconds
+from benchmarks import harness, section_4_2
+from benchmarks.harness import (
+    Row,
+    clock,
+    flat_rows,
+    in_turn,
+    interleaved,
+    planned_bytes,
+    row,
+    seconds,
+    started_run,
+)
 from benchmarks.peer import load_peer, peer_sweep_seconds
 from jaxmf import engine
 from jaxmf.engine.executables import num_bytes
@@ -87,6 +92,7 @@ def gibbs(quick: bool) -> list[Row]:
                 figures[0],
                 peer="STA-663-IBP",
                 theirs=figures[1] if peer is not None else None,
+                clock=clock(),
                 note=note if peer is not None else note + "; the peer is not installed",
             )
         )
@@ -96,30 +102,18 @@ def gibbs(quick: bool) -> list[Row]:
 def rows_flat(quick: bool) -> list[Row]:
     """Time of a row in a sweep over ever more rows; ratio to the time at 1,000."""
     sizes = [1_000, 10_000] if quick else [1_000, 10_000, 100_000, 1_000_000]
-    measures = []
+    runs, counts = [], []
     for num_rows in sizes:
         algorithm, state, data, _ = started(num_rows, 16, 8)
         num_sweeps = max(1, 10_000 // num_rows)
-        run = partial(sweeps, algorithm, jax.random.key(1), state, data, num_sweeps=num_sweeps)
-        if num_rows <= 10_000:
-            run()
-        else:  # a compiled program, so that no sweep is spent on warming up
-            compiled = sweeps.lower(*run.args, **run.keywords).compile()
-            run = partial(compiled, *run.args)
-        measures.append(lambda run=run, n=num_rows * num_sweeps: seconds(run) / n)
-    figures = in_turn(*measures, repeats=2) * 1e6
-    return [
-        row(
-            f"ibp/gibbs/row/n{num_rows}/k16",
-            "time",
-            "µs a row",
-            figures[index],
-            peer="jaxmf at 1,000 rows" if index else None,
-            theirs=figures[0] if index else None,
-            note="flat is a ratio of 1" if index else "",
-        )
-        for index, num_rows in enumerate(sizes)
-    ]
+        # a compiled program, so that no sweep is spent on warming up
+        arguments = algorithm, jax.random.key(1), state, data
+        program = sweeps.lower(*arguments, num_sweeps=num_sweeps).compile()
+        runs.append(partial(program, *arguments))
+        counts.append(num_rows * num_sweeps)
+    times = interleaved(*runs, repeats=2, warm_up=0).over(counts)
+    cases = [f"ibp/gibbs/row/n{num_rows}/k16" for num_rows in sizes]
+    return flat_rows(cases, "µs a row", times, scale=1e6, peer="jaxmf at 1,000 rows")
 
 
 def memory(quick: bool) -> list[Row]:
@@ -127,11 +121,8 @@ def memory(quick: bool) -> list[Row]:
     num_rows = 100_000 if quick else 1_000_000
     algorithm, state, data, _ = started(num_rows, 16, 8)
     case = f"ibp/memory/n{num_rows}/k16"
-    plan = sweeps.lower(algorithm, jax.random.key(1), state, data, num_sweeps=2).compile()
-    sizes = plan.memory_analysis()
-    # without donation the new state is a second copy of the old
-    planned = sizes.argument_size_in_bytes + sizes.output_size_in_bytes + sizes.temp_size_in_bytes
-    step = planned - sizes.alias_size_in_bytes - num_bytes(data)
+    arguments = algorithm, jax.random.key(1), state, data
+    step = planned_bytes(sweeps.lower(*arguments, num_sweeps=2).compile()) - num_bytes(data)
     placement = Placement(None, batched=False)
     algorithm, data = placement.put_everywhere((algorithm, data))
     program = Program(algorithm, data, placement, 0, 1)
@@ -153,7 +144,9 @@ def memory(quick: bool) -> list[Row]:
     ]
     if not quick and (before := reset_peak()) is not None:
         # from the true features: a first sweep from none would claim room for many more
-        engine.run(algorithm, data, num_samples=1, progress=False, initial=started_run(state))
+        engine.run(
+            algorithm, data, num_samples=1, progress=False, initial=started_run(algorithm, state)
+        )
         rows.append(
             row(
                 f"{case}/process",
@@ -165,22 +158,6 @@ def memory(quick: bool) -> list[Row]:
             )
         )
     return rows
-
-
-def started_run(state: Any) -> engine.Run:
-    """A run of one chain that stands at this state and has done no step."""
-    return engine.Run(
-        draws={},
-        averages={},
-        state=jax.tree.map(lambda leaf: np.asarray(leaf)[None], state),
-        num_steps=0,
-        num_warmup=0,
-        complete=True,
-        seconds=0.0,
-        capacity={"features": state.z.shape[1]},
-        num_draws=0,
-        thin=1,
-    )
 
 
 def reset_peak() -> int | None:
@@ -200,36 +177,29 @@ def resident(name: str) -> int:
     raise OSError(f"no {name}")
 
 
-def filter_seconds(data: Any, num_particles: int) -> float:
-    """Seconds a particle and row of one pass of the plain filter."""
+def filtered(data: Any, num_particles: int) -> Any:
+    """One pass of the plain filter."""
     algorithm = MODEL.filter(num_particles=num_particles)
-    run = engine.run(algorithm, data, num_samples=data.num_rows, progress=False)
-    return run.seconds / (num_particles * data.num_rows)
+    return engine.run(algorithm, data, num_samples=data.num_rows, progress=False).draws
 
 
 def particles_flat(quick: bool) -> list[Row]:
     """Time of a particle and row with ever more particles; ratio to the time at 1,000."""
     sizes = [1_000] if quick else [100, 1_000, 10_000, 100_000]
-    measures = []
+    runs, counts = [], []
     for num_particles in sizes:
         num_rows = int(np.clip(500_000 // num_particles, 10, 100))
         data = section_4_2.images(0, num_rows)[0]
-        measures.append(partial(filter_seconds, data, num_particles))
-        filter_seconds(data, num_particles)
-    figures = in_turn(*measures, repeats=3) * 1e6
-    reference = sizes.index(1_000)
-    return [
-        row(
-            f"ibp/filter/p{num_particles}",
-            "time",
-            "µs a particle and row",
-            figures[index],
-            peer="jaxmf at 1,000 particles" if index != reference else None,
-            theirs=figures[reference] if index != reference else None,
-            note="flat is a ratio of 1" if index != reference else "",
-        )
-        for index, num_particles in enumerate(sizes)
-    ]
+        runs.append(partial(filtered, data, num_particles))
+        counts.append(num_particles * num_rows)
+    return flat_rows(
+        [f"ibp/filter/p{num_particles}" for num_particles in sizes],
+        "µs a particle and row",
+        interleaved(*runs, repeats=3).over(counts),
+        scale=1e6,
+        peer="jaxmf at 1,000 particles",
+        reference=sizes.index(1_000),
+    )
 
 
 def stream(quick: bool) -> list[Row]:
@@ -238,18 +208,18 @@ def stream(quick: bool) -> list[Row]:
     long, short = (section_4_2.images(0, n)[0] for n in (num_rows, 1_000))
     for data in (short, long):  # compiled before it is timed: one row of each
         engine.run(MODEL.filter(num_particles=num_particles), data, num_samples=1, progress=False)
-    measures = [partial(filter_seconds, data, num_particles) for data in (long, short)]
-    figures = in_turn(*measures, repeats=1) * 1e6
-    total = np.median(figures[0]) * num_particles * num_rows / 1e6
+    runs = [partial(filtered, data, num_particles) for data in (long, short)]
+    times = interleaved(*runs, repeats=1, warm_up=0)
+    each = times.over([num_particles * num_rows, num_particles * 1_000])
     return [
-        row(
+        each.row(
             f"ibp/filter/n{num_rows}/p{num_particles}",
-            "time",
             "µs a particle and row",
-            figures[0],
+            0,
+            scale=1e6,
             peer="jaxmf over 1,000 rows",
-            theirs=figures[1],
-            note=f"{total:.0f} s for the pass",
+            theirs=each.figures[1] * 1e6,
+            note=f"{times.figures[0, 0]:.0f} s for the pass",
         )
     ]
 
@@ -271,29 +241,8 @@ post.summary()
 def first_result(quick: bool) -> list[Row]:
     """From the start of Python to the first draws of the demo, without and with a warm cache."""
     del quick
-    with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"JAXMF_CACHE": folder}
-        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-
-        def start() -> float:
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment)
-            return time.perf_counter() - began
-
-        cold, warm = start(), [start() for _ in range(3)]
     note = "Python, imports, data, the first draws of the demo's two chains"
-    return [
-        row("ibp/demo/first-result/cold", "compile", "s", cold, note=note),
-        row(
-            "ibp/demo/first-result/warm",
-            "compile",
-            "s",
-            warm,
-            peer="jaxmf with an empty cache",
-            theirs=cold,
-            note="programs from the cache on disk",
-        ),
-    ]
+    return harness.first_result("ibp/demo/first-result", _FIRST_RESULT, note)
 
 
 @partial(jax.jit, static_argnames="num_steps")
@@ -325,15 +274,15 @@ def run_loop(quick: bool) -> list[Row]:
             draws = one_long_scan(algorithm, data, jax.random.key(0), num_steps=num_steps)
             return jax.device_get(draws)
 
-        figures = interleaved(loop, scan, repeats=3 if quick else 5) / num_steps * 1e6
+        times = interleaved(loop, scan, repeats=3 if quick else 5).over([num_steps] * 2)
         rows.append(
-            row(
+            times.row(
                 f"ibp/run-loop/n{num_rows}",
-                "time",
                 "µs a step",
-                figures[0],
+                0,
+                scale=1e6,
                 peer="one lax.scan of the same steps",
-                theirs=figures[1],
+                theirs=times.figures[1] * 1e6,
                 note=f"{num_steps} steps, all draws kept",
             )
         )
@@ -349,6 +298,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "ibp/run-loop": run_loop,
     "ibp/demo/first-result": first_result,
     "ibp/section-4-2": section_4_2.quality,
-    "ibp/split-merge": section_4_2.split_merge,
+    "ibp/split-merge/plain": partial(section_4_2.split_merge, anneal=False),
+    "ibp/split-merge/annealed": partial(section_4_2.split_merge, anneal=True),
 }
 QUICK = ("ibp/gibbs/sweep", "ibp/filter/particles", "ibp/run-loop")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,8 +10,8 @@ import jax
 import numpy as np
 
 import jaxmf as mf
-from benchmarks import section_5_2
-from benchmarks.harness import Row, in_turn, row, seconds
+from benchmarks import harness, section_5_2
+from benchmarks.harness import Row, compile_row, flat_rows, interleaved, planned_bytes, row
 from benchmarks.ibp import sweeps
 from jaxmf.engine.executables import num_bytes
 
@@ -66,58 +61,35 @@ KINDS = {
 
 def cells(kind: str, quick: bool) -> list[Row]:
     """Nanoseconds a cell of a sweep: rows in turn, with six moves, or all rows at once."""
-    rows: list[Row] = []
-    reference = None
-    for num_rows, num_columns in QUICK_SIZES if quick else SIZES:
-        run, num_sweeps = compiled_sweeps(num_rows, num_columns, **KINDS[kind])
-        number = num_sweeps * num_rows * num_columns
-        repeats = 3 if num_rows < 1_000 else 2  # a sweep of 40 million cells takes seconds
-        measure = partial(seconds, run)
-        figures = (in_turn(measure, repeats=repeats)[0] / number * 1e9).tolist()
-        rows.append(
-            row(
-                f"noisy-or/{kind}/{num_rows}x{num_columns}",
-                "time",
-                "ns a cell and sweep",
-                figures,
-                peer=None if reference is None else "jaxmf at 6 x 250",
-                theirs=reference,
-                note=f"{NUM_CAUSES} causes in 16 slots"
-                + ("" if reference is None else "; flat is a ratio of 1"),
-            )
-        )
-        reference = float(np.median(figures)) if reference is None else reference
-    return rows
+    sizes = QUICK_SIZES if quick else SIZES
+    names = [f"{num_rows}x{num_columns}" for num_rows, num_columns in sizes]
+    runs = [compiled_sweeps(*size, **KINDS[kind]) for size in sizes]
+    counts = [num * rows * columns for (_, num), (rows, columns) in zip(runs, sizes, strict=True)]
+    return flat_rows(
+        [f"noisy-or/{kind}/{name}" for name in names],
+        "ns a cell and sweep",
+        interleaved(*(run for run, _ in runs), repeats=3).over(counts),
+        scale=1e9,
+        peer="jaxmf at 6 x 250",
+        notes=[f"{NUM_CAUSES} causes in 16 slots"] * len(sizes),
+    )
 
 
 def memory(quick: bool) -> list[Row]:
-    """Bytes a cell beyond the data, as the compiled programs plan them."""
+    """Bytes a cell beyond the data, as the compiled programs plan them; linear is a ratio of 1."""
     rows = []
-    for num_rows, num_columns in QUICK_SIZES[1:] if quick else SIZES[1:]:
-        for kind, options in {
-            "sequential": {},
-            "parallel": {"sweep": "parallel"},
-        }.items():
-            algorithm, state, data = started(num_rows, num_columns, **options)
-            program = sweeps.lower(
-                algorithm, jax.random.key(1), state, data, num_sweeps=2
-            ).compile()
-            plan = program.memory_analysis()
-            planned = (
-                plan.argument_size_in_bytes
-                + plan.output_size_in_bytes
-                + plan.temp_size_in_bytes
-                - plan.alias_size_in_bytes
-                - num_bytes(data)
-            )
+    for kind in ("six-moves", "parallel"):
+        each: list[float] = []
+        for num_rows, num_columns in QUICK_SIZES[1:] if quick else SIZES[1:]:
+            run, _ = compiled_sweeps(num_rows, num_columns, **KINDS[kind])
+            data = run.args[-1]
+            each.append((planned_bytes(run.func) - num_bytes(data)) / (num_rows * num_columns))
+            beside: dict[str, Any] = {}
+            if len(each) > 1:
+                beside = {"peer": "jaxmf at 200 x 2,000", "theirs": each[0]}
+            case = f"noisy-or/memory/{kind}/{num_rows}x{num_columns}"
             rows.append(
-                row(
-                    f"noisy-or/memory/{kind}/{num_rows}x{num_columns}",
-                    "memory",
-                    "bytes a cell",
-                    planned / (num_rows * num_columns),
-                    note="beyond the data, six moves included",
-                )
+                row(case, "memory", "bytes a cell", each[-1], note="beyond the data", **beside)
             )
     return rows
 
@@ -126,21 +98,21 @@ def filters(quick: bool) -> list[Row]:
     """Microseconds a particle and row of one pass over 6 x 250 data, both proposals."""
     num_particles = 100 if quick else 1_000
     data = section_5_2.causes(0)[0]
-    rows = []
-    for proposal in ("prior", "informed"):
-        measure = partial(section_5_2.run_filter, data, num_particles, 0, proposal)
-        measure()
-        figures = [measure()["seconds"] / num_particles / data.num_rows for _ in range(3)]
-        rows.append(
-            row(
-                f"noisy-or/filter/{proposal}/p{num_particles}",
-                "time",
-                "µs a particle and row",
-                np.asarray(figures) * 1e6,
-                note="rows of 250 columns, 16 slots",
-            )
+    proposals = "prior", "informed"
+    runs = [
+        partial(section_5_2.run_filter, data, num_particles, 0, proposal) for proposal in proposals
+    ]
+    times = interleaved(*runs, repeats=3).over([num_particles * data.num_rows] * 2)
+    return [
+        times.row(
+            f"noisy-or/filter/{proposal}/p{num_particles}",
+            "µs a particle and row",
+            index,
+            scale=1e6,
+            note="rows of 250 columns, 16 slots",
         )
-    return rows
+        for index, proposal in enumerate(proposals)
+    ]
 
 
 _FIRST_RESULT = """
@@ -155,53 +127,21 @@ mf.sample(MODEL, causes(0)[0], num_warmup=1, num_samples=1, num_chains=2, progre
 def first_result(quick: bool) -> list[Row]:
     """From the start of Python to the first draws, without and with a warm cache."""
     del quick
-    with tempfile.TemporaryDirectory() as folder:
-        environment = os.environ | {"JAXMF_CACHE": folder}
-        environment.pop("JAX_COMPILATION_CACHE_DIR", None)
-
-        def start() -> float:
-            began = time.perf_counter()
-            subprocess.run([sys.executable, "-c", _FIRST_RESULT], check=True, env=environment)
-            return time.perf_counter() - began
-
-        cold, warm = start(), [start() for _ in range(3)]
     note = "Python, imports, data, the first draws of two chains on 6 x 250"
-    return [
-        row("noisy-or/first-result/cold", "compile", "s", cold, note=note),
-        row(
-            "noisy-or/first-result/warm",
-            "compile",
-            "s",
-            warm,
-            peer="jaxmf with an empty cache",
-            theirs=cold,
-            note="programs from the cache on disk",
-        ),
-    ]
+    return harness.first_result("noisy-or/first-result", _FIRST_RESULT, note)
 
 
 def compile_time(quick: bool) -> list[Row]:
     """Seconds to lower and compile one program of sweeps, nothing cached."""
     del quick
     rows = []
-    cache = jax.config.jax_enable_compilation_cache
-    jax.config.update("jax_enable_compilation_cache", False)
-    try:
-        for kind, options in {"sequential": {}, "parallel": {"sweep": "parallel"}}.items():
-            algorithm, state, data = started(7, 251, **options)  # a shape no other case has
-            began = time.perf_counter()
-            sweeps.lower(algorithm, jax.random.key(1), state, data, num_sweeps=2).compile()
-            rows.append(
-                row(
-                    f"noisy-or/compile/{kind}",
-                    "compile",
-                    "s",
-                    time.perf_counter() - began,
-                    note="one step with six moves, fixed hyperparameters",
-                )
-            )
-    finally:
-        jax.config.update("jax_enable_compilation_cache", cache)
+    for kind, options in {"sequential": {}, "parallel": {"sweep": "parallel"}}.items():
+        algorithm, state, data = started(7, 251, **options)  # a shape no other case has
+        note = "one step with six moves, fixed hyperparameters"
+        arguments = algorithm, jax.random.key(1), state, data
+        rows.append(
+            compile_row(f"noisy-or/compile/{kind}", sweeps, *arguments, note=note, num_sweeps=2)
+        )
     return rows
 
 

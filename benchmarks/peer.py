@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import time
+from contextlib import suppress
 from types import ModuleType
 
 import numpy as np
+
+from benchmarks.harness import Stopwatch
 
 _MAX_NEW = 4
 
@@ -40,12 +42,11 @@ def peer_sweep_seconds(
     num_rows, num_features = z.shape
     num_calls = (num_timed or num_rows) * (2 * num_features + _MAX_NEW)
     likelihood, start = peer.log_likelyhood, peer.IBP
-    count, ended = 0, 0.0
+    count = 0
 
     def counted(*args: object) -> float:
-        nonlocal count, ended
+        nonlocal count
         if count == num_calls:
-            ended = time.perf_counter()
             raise _Enough
         count += 1
         return likelihood(*args)
@@ -53,12 +54,9 @@ def peer_sweep_seconds(
     # its start is a draw from the prior; here it starts where ours does
     peer.log_likelyhood, peer.IBP = counted, lambda alpha, N: z.astype(float)
     np.random.seed(0)  # noqa: NPY002 - the peer draws from the global generator
-    began = time.perf_counter()
     try:
-        peer.sampler(x, 1, 1, 0.001, 0.5, 1.0, 1.0, 1.0, _MAX_NEW)
-        ended = time.perf_counter()
-    except _Enough:
-        pass
+        with Stopwatch() as watch, suppress(_Enough):
+            peer.sampler(x, 1, 1, 0.001, 0.5, 1.0, 1.0, 1.0, _MAX_NEW)
     finally:
         peer.log_likelyhood, peer.IBP = likelihood, start
-    return (ended - began) * num_rows * (2 * num_features + _MAX_NEW) / count
+    return watch.seconds * num_rows * (2 * num_features + _MAX_NEW) / count

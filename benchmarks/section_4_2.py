@@ -18,9 +18,10 @@ from rich.console import Console
 from rich.table import Table
 
 import jaxmf as mf
-from benchmarks import harness, naive
-from benchmarks.harness import Row, number, row
-from jaxmf import diagnostics, engine
+from benchmarks import naive
+from benchmarks.harness import Row, clock, number, row, timed_run
+from benchmarks.records import Paper
+from jaxmf import diagnostics
 from jaxmf.datasets.generated import section_4_2
 from jaxmf.samplers.history import History
 
@@ -55,23 +56,25 @@ def chain_error(z_draws: np.ndarray, z: np.ndarray) -> float:
     return error(diagnostics.shared_features(z_draws, weights), z)
 
 
-def run_filter(data: Any, num_particles: int, seed: int, **options: Any) -> tuple[Any, np.ndarray]:
-    """A finished run of the filter, and the weights (P,) of its particles."""
+def run_filter(
+    data: Any, num_particles: int, seed: int, **options: Any
+) -> tuple[Any, np.ndarray, float]:
+    """A finished run of the filter, the weights (P,) of its particles, and its seconds."""
     algorithm = MODEL.filter(num_particles=num_particles, **options)
     num_steps = data.num_rows + options.get("anneal_steps", 0)
-    run = engine.run(algorithm, data, seed=seed, num_samples=num_steps, progress=False)
+    run, seconds = timed_run(algorithm, data, seed=seed, num_samples=num_steps)
     log_weights = np.asarray(run.state.log_weights[0], float)
     weights = np.exp(log_weights - log_weights.max())
-    return run, weights / weights.sum()
+    return run, weights / weights.sum(), seconds
 
 
 def filter_point(data: Any, z: np.ndarray, num_particles: int, seed: int) -> tuple[float, float]:
     """Seconds and error of the plain filter."""
-    run, weights = run_filter(data, num_particles, seed)
+    run, weights, seconds = run_filter(data, num_particles, seed)
     history = History(num_particles)
     history.append({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
     shared = diagnostics.shared_features(history.trace()["z"], weights)
-    return run.seconds, error(shared, z)
+    return seconds, error(shared, z)
 
 
 def gibbs_points(
@@ -79,36 +82,32 @@ def gibbs_points(
 ) -> list[tuple[float, float]]:
     """Seconds and error after so many plain sweeps, the first 10 % left out; one chain for all."""
     sampler = MODEL.sampler(anneal=False)
-    run = engine.run(sampler, data, seed=seed, num_samples=max(sizes), progress=False)
+    run, seconds = timed_run(sampler, data, seed=seed, num_samples=max(sizes))
     draws = run.draws["z"][0]
     return [
-        (run.seconds * size / max(sizes), chain_error(draws[size // 10 : size], z))
-        for size in sizes
+        (seconds * size / max(sizes), chain_error(draws[size // 10 : size], z)) for size in sizes
     ]
 
 
 def annealed_point(data: Any, z: np.ndarray, num_sweeps: int, seed: int) -> tuple[float, float]:
     """The same with an annealed start inside the 10 % that are left out."""
-    run = engine.run(
+    run, seconds = timed_run(
         MODEL.sampler(),
         data,
         seed=seed,
         num_warmup=num_sweeps // 10,
         num_samples=num_sweeps - num_sweeps // 10,
-        progress=False,
     )
-    return run.seconds, chain_error(run.draws["z"][0], z)
+    return seconds, chain_error(run.draws["z"][0], z)
 
 
-def from_truth(z: np.ndarray, data: Any, seed: int, num_draws: int) -> Any:
-    """A chain started at the true Z."""
+def from_truth(z: np.ndarray, data: Any, seed: int, num_draws: int) -> tuple[Any, float]:
+    """A chain started at the true Z, and its seconds."""
     sampler = MODEL.sampler(anneal=False)
     padded = np.zeros((len(z), 16), bool)
     padded[:, : z.shape[1]] = z
     sampler = sampler._replace(init=Partial(_start_at, sampler.init, padded))
-    return engine.run(
-        sampler, data, seed=seed, num_warmup=num_draws, num_samples=num_draws, progress=False
-    )
+    return timed_run(sampler, data, seed=seed, num_warmup=num_draws, num_samples=num_draws)
 
 
 def _start_at(init: Any, z: Any, key: Any, data: Any) -> Any:
@@ -194,44 +193,38 @@ def modes(num_sets: int, *, smc: bool = True) -> dict[str, Any]:
 
     for seed in range(num_sets):
         data, z = images(seed)
-        truth = from_truth(z, data, seed, DRAWS)
+        truth, seconds = from_truth(z, data, seed, DRAWS)
         level = truth.draws["log_joint"].mean()
-        add("truth", truth.seconds, chain_error(truth.draws["z"][0], z), 0)
+        add("truth", seconds, chain_error(truth.draws["z"][0], z), 0)
         for name, anneal in (("annealed Gibbs", True), ("plain Gibbs", False)):
-            run = engine.run(
-                MODEL.sampler(anneal=anneal), data, seed=seed, num_warmup=WARM_UP,
-                num_samples=DRAWS, progress=False,
-            )  # fmt: skip
+            run, seconds = timed_run(
+                MODEL.sampler(anneal=anneal), data, seed=seed, num_warmup=WARM_UP, num_samples=DRAWS
+            )
             final = run.draws["log_joint"][0, -1]
-            add(name, run.seconds, chain_error(run.draws["z"][0], z), level - final)
+            add(name, seconds, chain_error(run.draws["z"][0], z), level - final)
         if smc:
             add("annealed SMC", *_smc_point(data, z, seed, level))
     return found
 
 
-def split_merge(quick: bool) -> list[Row]:
-    """Share of chains at the mode with and without split-merge moves, plain and annealed."""
-    num_sets, num_chains, numbers = (2, 1, (0, 3)) if quick else (NUM_SETS, 4, (0, 3))
-    below: dict[tuple[bool, int], list[float]] = {}
-    seconds_each: dict[tuple[bool, int], list[float]] = {}
+def split_merge(quick: bool, *, anneal: bool) -> list[Row]:
+    """Share of chains at the mode with and without split-merge moves, from a plain start or not."""
+    num_sets, num_chains = (2, 1) if quick else (NUM_SETS, 4)
+    below: dict[int, list[float]] = {0: [], 3: []}
+    seconds_each: dict[int, list[float]] = {0: [], 3: []}
     for seed in range(num_sets):
         data, z = images(seed)
-        level = from_truth(z, data, seed, DRAWS).draws["log_joint"].mean()
-        for anneal in (False, True):
-            for proposals in numbers:
-                run = engine.run(
-                    MODEL.sampler(anneal=anneal, split_merge=proposals), data, seed=seed,
-                    num_warmup=WARM_UP, num_samples=DRAWS, num_chains=num_chains, progress=False,
-                )  # fmt: skip
-                final = run.draws["log_joint"][:, -1]
-                below.setdefault((anneal, proposals), []).extend(level - final)
-                each = run.seconds / num_chains
-                seconds_each.setdefault((anneal, proposals), []).append(each)
+        level = from_truth(z, data, seed, DRAWS)[0].draws["log_joint"].mean()
+        for proposals, gaps in below.items():
+            run, seconds = timed_run(
+                MODEL.sampler(anneal=anneal, split_merge=proposals), data, seed=seed,
+                num_warmup=WARM_UP, num_samples=DRAWS, num_chains=num_chains,
+            )  # fmt: skip
+            gaps.extend(level - run.draws["log_joint"][:, -1])
+            seconds_each[proposals].append(seconds / num_chains)
     rows = []
-    for (anneal, proposals), gaps in below.items():
-        inside, without = (
-            float(np.mean(np.asarray(found) <= NATS)) for found in (gaps, below[anneal, 0])
-        )
+    for proposals, gaps in below.items():
+        inside, without = (float(np.mean(np.asarray(found) <= NATS)) for found in (gaps, below[0]))
         beside: dict[str, Any] = {}
         if proposals:
             beside = {"peer": "without split-merge", "theirs": without}
@@ -241,18 +234,20 @@ def split_merge(quick: bool) -> list[Row]:
             row(f"{case}/in-mode", "quality", "share", inside, more_is_better=True, **beside,
                 note=note + f"within {NATS:g} nats of a chain from the truth")
         )  # fmt: skip
-        rows.append(row(f"{case}/seconds", "time", "s a chain", seconds_each[anneal, proposals]))
+        note = "the median of data sets; the first compiles"
+        figures = seconds_each[proposals]
+        rows.append(row(f"{case}/seconds", "time", "s a chain", figures, clock=clock(), note=note))
     return rows
 
 
 def _smc_point(data: Any, z: np.ndarray, seed: int, level: float) -> tuple[float, float, float]:
     options = dict(SMC)
-    run, weights = run_filter(data, options.pop("num_particles"), seed, **options)
+    run, weights, seconds = run_filter(data, options.pop("num_particles"), seed, **options)
     paths = np.asarray(run.state.particles.z[0])
     particles = run.state.particles
     log_joints = [float(_log_joint(MODEL, particles, index, data)) for index in range(len(weights))]
     shared = diagnostics.shared_features(paths, weights)
-    return run.seconds, error(shared, z), level - float(weights @ np.asarray(log_joints))
+    return seconds, error(shared, z), level - float(weights @ np.asarray(log_joints))
 
 
 def _log_joint(model: Any, particles: Any, index: int, data: Any) -> Any:
@@ -288,7 +283,9 @@ def quality_rows(found: dict[str, Any]) -> list[Row]:
                 peer="chains started at the truth", theirs=float(np.median(truth)),
                 note=f"mean {np.mean(figures['errors']):.0f}")
         )  # fmt: skip
-        rows.append(row(f"{case}/seconds", "time", "s a data set", figures["seconds"]))
+        rows.append(
+            row(f"{case}/seconds", "time", "s a data set", figures["seconds"], clock=clock())
+        )
     return rows
 
 
@@ -350,42 +347,28 @@ def _lower(clouds: list[tuple[float, float]], chains: list[tuple[float, float]])
 
 def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     """Everything of section 4.2, printed, and written to `json`."""
-    console = harness.make_console()
-    began, start = harness.environment(), time.perf_counter()
-
-    def say(words: str) -> None:
-        console.print(f"{time.perf_counter() - start:4.0f} s  {words}", highlight=False)
-
     num_sets, sizes, annealed = (2, (1, 10, 100), (10, 100)) if quick else (
         NUM_SETS, SIZES, ANNEALED_SIZES
     )  # fmt: skip
-    content: dict[str, Any] = {"paper": "section-4-2", "quick": quick, **began}
-    content["sizes"] = {
+    about = {
         "data_sets": num_sets, "rows": 100, "columns": 36, "particles_and_sweeps": list(sizes),
         "annealed_sweeps": list(annealed),
         "model": "alpha = 1, noise scale 0.5, feature scale 1, all fixed",
         "trivial_error": [error(np.zeros((100, 100)), images(seed)[1]) for seed in range(num_sets)],
     }  # fmt: skip
-
-    def save() -> None:
-        if json is not None:
-            harness.write_json(json, content | {"load_at_end": harness.load()})
-
-    content["naive"] = naive_costs(min(num_sets, 3))
-    say(f"naive: {content['naive']}")
-    content["curves"] = figure_3(num_sets, sizes, annealed, say)
-    content["verdict"] = verdict(content["curves"], content["naive"], max(annealed))
-    content["seconds"] = time.perf_counter() - start
-    save()
-    print_curves(content["curves"], console)
-    for words in content["verdict"]:
-        console.print(words, highlight=False)
-    return content
+    paper = Paper("section-4-2", about, quick=quick, json=json)
+    costs = naive_costs(min(num_sets, 3))
+    paper.say(f"naive: {costs}")
+    paper.save(naive=costs)
+    curves = figure_3(num_sets, sizes, annealed, paper.say)
+    paper.save(curves=curves)
+    print_curves("Figure 3", curves, paper.console)
+    return paper.end(verdict(curves, costs, max(annealed)))
 
 
-def print_curves(curves: list[dict], console: Console) -> None:
-    """Figure 3 as a table."""
-    table = Table(title="Figure 3: error against time", title_justify="left")
+def print_curves(figure: str, curves: list[dict], console: Console) -> None:
+    """A figure of error against time as a table."""
+    table = Table(title=f"{figure}: error against time", title_justify="left")
     for name in ("method", "particles or sweeps", "seconds, median", "error, median", "mean", "sd"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for curve in curves:

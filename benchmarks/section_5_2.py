@@ -9,8 +9,8 @@ with the diagonal, as in section 4.2.
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +19,10 @@ from jax.tree_util import Partial
 from scipy.special import betaln
 
 import jaxmf as mf
-from benchmarks import harness
-from benchmarks.harness import Row, row
+from benchmarks.harness import Row, clock, row, timed_run
+from benchmarks.records import Paper
 from benchmarks.section_4_2 import error, print_curves
-from jaxmf import diagnostics, engine
+from jaxmf import diagnostics
 from jaxmf.datasets.causes import section_5_2
 from jaxmf.samplers.history import History
 
@@ -32,6 +32,8 @@ INFORMED_SIZES = (10, 100, 1000)
 NUM_SETS = 10
 FIGURE_4 = (500, 10_000)
 WARM_UP, DRAWS = 300, 100
+# an annealed start: the leak falls from a fifth to its value over three quarters of the warm-up
+LEAKS, SWEEPS_A_LEAK = np.geomspace(0.2, 0.01, 10), 25
 NATS = 6.0
 KINDS = {
     "Gibbs": {"num_moves": 0},
@@ -48,13 +50,13 @@ def causes(seed: int) -> tuple[Any, np.ndarray, np.ndarray]:
 def run_filter(data: Any, num_particles: int, seed: int, proposal: str) -> dict[str, Any]:
     """Seconds, weights (P,) and whole Z (P, N, K) of one pass."""
     algorithm = MODEL.filter(num_particles=num_particles, proposal=proposal, capacity=16)
-    run = engine.run(algorithm, data, seed=seed, num_samples=data.num_rows, progress=False)
+    run, seconds = timed_run(algorithm, data, seed=seed, num_samples=data.num_rows)
     log_weights = np.asarray(run.state.log_weights[0], float)
     weights = np.exp(log_weights - log_weights.max())
     history = History(num_particles)
     history.append({"z": run.draws["z"][0]}, run.draws["ancestor"][0])
     return {
-        "seconds": run.seconds,
+        "seconds": seconds,
         "weights": weights / weights.sum(),
         "z": history.trace()["z"],
         "log_evidence": float(run.state.log_evidence[0]),
@@ -67,21 +69,42 @@ def filter_point(data: Any, z: np.ndarray, size: int, seed: int, proposal: str) 
     return cloud["seconds"], error(diagnostics.shared_features(cloud["z"], cloud["weights"]), z)
 
 
-def run_chain(data: Any, num_draws: int, seed: int, kind: str, **options: Any) -> Any:
-    """A chain started without causes."""
+def run_chain(data: Any, num_draws: int, seed: int, kind: str, **options: Any) -> tuple[Any, float]:
+    """A chain started without causes, and its seconds."""
     sampler = MODEL.sampler(capacity=16, **KINDS[kind])
-    return engine.run(sampler, data, seed=seed, num_samples=num_draws, progress=False, **options)
+    return timed_run(sampler, data, seed=seed, num_samples=num_draws, **options)
+
+
+def run_annealed(data: Any, num_draws: int, seed: int, kind: str) -> tuple[Any, float]:
+    """The same with a leak that falls in steps, each a run from the last state of the last."""
+    options = {"capacity": 16, **KINDS[kind]}
+    start, total = (
+        (np.zeros((data.num_rows, 16), bool), np.zeros((16, data.num_columns), bool)),
+        0.0,
+    )
+    for stage, leak in enumerate(LEAKS):
+        sampler = replace(MODEL, leak=float(leak)).sampler(**options)
+        sampler = sampler._replace(init=Partial(_start_at, sampler.init, *start))
+        last = stage == len(LEAKS) - 1
+        run, seconds = timed_run(
+            sampler,
+            data,
+            seed=1_000 * seed + stage,
+            num_warmup=WARM_UP - SWEEPS_A_LEAK * stage if last else SWEEPS_A_LEAK - 1,
+            num_samples=num_draws if last else 1,
+        )
+        start, total = (run.state.z[0], run.state.y[0]), total + seconds
+    return run, total
 
 
 def gibbs_points(
     data: Any, z: np.ndarray, sizes: Sequence[int], seed: int, kind: str
 ) -> list[tuple[float, float]]:
     """Seconds and error after so many sweeps, the first 10 % left out; one chain for all."""
-    run = run_chain(data, max(sizes), seed, kind)
+    run, seconds = run_chain(data, max(sizes), seed, kind)
     draws = run.draws["z"][0]
     return [
-        (run.seconds * size / max(sizes), chain_error(draws[size // 10 : size], z))
-        for size in sizes
+        (seconds * size / max(sizes), chain_error(draws[size // 10 : size], z)) for size in sizes
     ]
 
 
@@ -96,7 +119,7 @@ def from_truth(data: Any, z: np.ndarray, y: np.ndarray, seed: int) -> float:
     start = np.zeros((len(z), 16), bool), np.zeros((16, y.shape[1]), bool)
     start[0][:, : z.shape[1]], start[1][: len(y)] = z, y
     sampler = sampler._replace(init=Partial(_start_at, sampler.init, *start))
-    run = engine.run(sampler, data, seed=seed, num_samples=DRAWS, progress=False)
+    run, _ = timed_run(sampler, data, seed=seed, num_samples=DRAWS)
     return log_collapsed(run.draws["z"][0, -1], data)
 
 
@@ -180,17 +203,26 @@ def figure_5(num_sets: int, sizes: Sequence[int], informed: Sequence[int], say: 
 
 def modes(num_sets: int, num_chains: int) -> dict[str, Any]:
     """How far below a chain from the truth chains end, and their errors, by kind of sampler."""
-    found: dict[str, Any] = {name: {"seconds": [], "errors": [], "below": []} for name in KINDS}
+    found: dict[str, Any] = {}
+
+    def add(name: str, seconds: float, draws: np.ndarray, data: Any, z: np.ndarray) -> None:
+        figures = found.setdefault(name, {"seconds": [], "errors": [], "below": []})
+        figures["seconds"].append(seconds)
+        figures["errors"].append(chain_error(draws, z))
+        figures["below"].append(level - log_collapsed(draws[-1], data))
+
     for seed in range(num_sets):
         data, z, y = causes(seed)
         level = from_truth(data, z, y, seed)
-        for name in KINDS:
-            run = run_chain(data, DRAWS, seed, name, num_warmup=WARM_UP, num_chains=num_chains)
-            found[name]["seconds"].append(run.seconds / num_chains)
+        for kind in KINDS:
+            run, seconds = run_chain(
+                data, DRAWS, seed, kind, num_warmup=WARM_UP, num_chains=num_chains
+            )
+            for draws in run.draws["z"]:
+                add(kind, seconds / num_chains, draws, data, z)
             for chain in range(num_chains):
-                found[name]["errors"].append(chain_error(run.draws["z"][chain], z))
-                ends = log_collapsed(run.draws["z"][chain, -1], data)
-                found[name]["below"].append(level - ends)
+                run, seconds = run_annealed(data, DRAWS, num_chains * seed + chain, kind)
+                add(f"{kind}, annealed leak", seconds, run.draws["z"][0], data, z)
     return found
 
 
@@ -199,7 +231,7 @@ def quality(quick: bool) -> list[Row]:
     num_sets, num_chains = (2, 2) if quick else (NUM_SETS, 4)
     rows = []
     for name, figures in modes(num_sets, num_chains).items():
-        case = f"noisy-or/section-5-2/{name.lower().replace(' ', '-')}"
+        case = f"noisy-or/section-5-2/{name.lower().replace(',', '').replace(' ', '-')}"
         wrong = np.asarray(figures["below"]) > NATS
         note = (
             f"{wrong.sum()} of {wrong.size} chains end more than {NATS:g} nats of log p(X, Z), Y "
@@ -210,7 +242,7 @@ def quality(quick: bool) -> list[Row]:
             row(f"{case}/error", "quality", "L1 of E[ZZ'], mean", float(np.mean(figures["errors"])),
                 note=f"median {np.median(figures['errors']):.2g}")
         )  # fmt: skip
-        rows.append(row(f"{case}/seconds", "time", "s a chain", figures["seconds"]))
+        rows.append(row(f"{case}/seconds", "time", "s a chain", figures["seconds"], clock=clock()))
     return rows
 
 
@@ -236,40 +268,27 @@ def verdict(curves: list[dict], found: dict[str, Any]) -> list[str]:
 
 def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     """Everything of section 5.2, printed, and written to `json`."""
-    console = harness.make_console()
-    began, start = harness.environment(), time.perf_counter()
-
-    def say(words: str) -> None:
-        console.print(f"{time.perf_counter() - start:4.0f} s  {words}", highlight=False)
-
     num_sets, sizes, informed = (2, (1, 10, 100), (10, 100)) if quick else (
         NUM_SETS, SIZES, INFORMED_SIZES
     )  # fmt: skip
-    content: dict[str, Any] = {"paper": "section-5-2", "quick": quick, **began}
-    content["sizes"] = {
+    num_chains = 2 if quick else 4
+    about = {
         "data_sets": num_sets, "rows": 6, "columns": 250, "particles_and_sweeps": list(sizes),
-        "informed_particles": list(informed),
+        "informed_particles": list(informed), "chains_a_data_set": num_chains,
+        "warm_up": WARM_UP, "draws": DRAWS,
         "model": "alpha = 3, p = 0.1, lambda = 0.9, epsilon = 0.01, all fixed",
         "trivial_error": [error(np.zeros((6, 6)), causes(seed)[1]) for seed in range(num_sets)],
     }  # fmt: skip
-
-    def save() -> None:
-        if json is not None:
-            harness.write_json(json, content | {"load_at_end": harness.load()})
-
-    content["figure_4"] = [
+    paper = Paper("section-5-2", about, quick=quick, json=json)
+    graphs = [
         figure_4(0, (50, 500) if quick else FIGURE_4, proposal)
         for proposal in ("prior", "informed")
     ]
-    say("Figure 4")
-    save()
-    content["curves"] = figure_5(num_sets, sizes, informed, say)
-    save()
-    content["modes"] = modes(num_sets, 2 if quick else 4)
-    content["verdict"] = verdict(content["curves"], content["modes"])
-    content["seconds"] = time.perf_counter() - start
-    save()
-    print_curves(content["curves"], console)
-    for words in content["verdict"]:
-        console.print(words, highlight=False)
-    return content
+    paper.say("Figure 4")
+    paper.save(figure_4=graphs)
+    curves = figure_5(num_sets, sizes, informed, paper.say)
+    paper.save(curves=curves)
+    found = modes(num_sets, num_chains)
+    paper.save(modes=found)
+    print_curves("Figure 5", curves, paper.console)
+    return paper.end(verdict(curves, found))

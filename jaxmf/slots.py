@@ -72,6 +72,28 @@ def random_order(key: Array, occupied: Array) -> Array:
     return jnp.argsort(jnp.where(occupied, position, 2.0), stable=True).astype(jnp.int32)
 
 
+def normals(key: Array, num_slots: int, size: int, dtype) -> Array:
+    """Standard normals over slots, and on the second axis over slots or anything else.
+
+    A vector a slot, each under a key of its own: at a larger capacity of either axis the first
+    ones are the same.
+
+    Args:
+        key: typed PRNG key.
+        num_slots: K.
+        size: L.
+        dtype: of the draws.
+
+    Returns:
+        (K, L) of that dtype.
+    """
+
+    def of_slot(slot: Array) -> Array:
+        return jax.random.normal(jax.random.fold_in(key, slot), (size,), dtype)
+
+    return jax.vmap(of_slot)(jnp.arange(num_slots))
+
+
 def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tuple[Array, ...]:
     """Moves the occupied slots to the front, in a fresh uniformly random order.
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.scipy.special import erfinv
+
+from jaxmf.fusion import fused_on_cpu
 
 
 def poisson(key: Array, rate: Array) -> Array:
@@ -31,3 +34,57 @@ def poisson(key: Array, rate: Array) -> Array:
     first = jnp.asarray(0, jnp.int32)
     count, _ = jax.lax.while_loop(lambda carry: carry[1] < rate, arrive, (first, gap(first)))
     return count
+
+
+def loggamma(key: Array, shape: Array) -> Array:
+    """The logarithm of a Gamma(shape, 1) draw.
+
+    One call of the random number generator an attempt, of which hardly more than one is needed;
+    `jax.random.loggamma` makes seven, each of which takes its time to compile.
+
+    Args:
+        key: typed PRNG key.
+        shape: () float, positive.
+
+    Returns:
+        () float.
+
+    Reference:
+        G. Marsaglia and W. W. Tsang, A simple method for generating gamma variables, ACM
+        Transactions on Mathematical Software 26 (2000).
+    """
+    return _loggamma_fused(key, shape)
+
+
+def _loggamma(key: Array, shape: Array) -> Array:
+    # shapes below one: a draw of shape + 1 times U^(1 / shape)
+    is_small = shape < 1
+    centre = jnp.where(is_small, shape + 1, shape) - 1 / 3
+    width = 1 / jnp.sqrt(9 * centre)
+
+    def attempt(count: Array) -> tuple[Array, Array, Array]:
+        uniforms = jax.random.uniform(jax.random.fold_in(key, count), (3,), shape.dtype)
+        normal = as_normals(uniforms[0])
+        cube = (1 + width * normal) ** 3
+        log_cube = jnp.log(jnp.where(cube > 0, cube, 1))
+        bound = normal**2 / 2 + centre * (1 - cube + log_cube)
+        accepted = (cube > 0) & (jnp.log(uniforms[1]) < bound)
+        return log_cube, accepted, jnp.log1p(-uniforms[2])
+
+    def again(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        return carry[0] + 1, *attempt(carry[0])
+
+    nothing = jnp.zeros((), shape.dtype)
+    start = (jnp.asarray(0, jnp.int32), nothing, jnp.asarray(False), nothing)
+    _, log_cube, _, log_uniform = jax.lax.while_loop(lambda carry: ~carry[2], again, start)
+    return jnp.log(centre) + log_cube + jnp.where(is_small, log_uniform / shape, 0)
+
+
+_loggamma_fused = fused_on_cpu(_loggamma)
+
+
+def as_normals(uniforms: Array) -> Array:
+    """Standard normals from uniforms in [0, 1), as `jax.random.normal` makes them."""
+    smallest = jnp.nextafter(jnp.asarray(-1, uniforms.dtype), jnp.asarray(0, uniforms.dtype))
+    centred = jnp.maximum(smallest, smallest + uniforms * (1 - smallest))
+    return jnp.sqrt(jnp.asarray(2, uniforms.dtype)) * erfinv(centred)

@@ -4,6 +4,8 @@ import io
 import json
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +14,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import harness, naive, peer, section_4_2
+from benchmarks import harness, naive, peer, records, section_4_2
 
 ROW = ["case", "metric", "unit", "ours", "peer", "theirs", "ratio"]
 
@@ -54,32 +56,74 @@ def test_spread_is_half_the_quartile_range_over_the_median():
 
 def test_functions_are_run_in_turn():
     called = []
-    figures = harness.interleaved(
+    times = harness.interleaved(
         lambda: called.append("a"), lambda: called.append("b"), repeats=2, warm_up=1
     )
     assert called == ["a", "b"] * 3
-    assert figures.shape == (2, 2)
-    assert (figures >= 0).all()
+    assert times.figures.shape == times.wall.shape == (2, 2)
+    assert (times.wall >= 0).all()
     counts = iter(range(6))
     turns = harness.in_turn(lambda: next(counts), lambda: next(counts), repeats=3)
     np.testing.assert_array_equal(turns, [[0, 2, 4], [1, 3, 5]])
 
 
+def test_cpu_time_leaves_out_waiting(monkeypatch):
+    monkeypatch.setenv("PJRT_NPROC", "1")
+    waiting, working = partial(time.sleep, 0.2), lambda: sum(range(300_000))
+    times = harness.interleaved(waiting, working, repeats=3, warm_up=0).over([2, 1])
+    if harness.clock() == "wall":
+        pytest.skip("an accelerator's time is wall time")
+    assert (times.wall[0] >= 0.1).all()
+    assert np.median(times.figures[0]) < 0.05
+    assert (times.figures[1] > 0).all()
+    one = times.row("a/wait", "ms", 0, scale=1e3)
+    assert one.clock == "cpu"
+    assert one.wall >= 100
+    assert one.ours < 50
+    monkeypatch.delenv("PJRT_NPROC")
+    assert harness.seconds(waiting) >= 0.2
+    assert times.row("a/wait", "s", 0).clock == "wall"
+
+
+def test_flat_rows_stand_beside_the_reference():
+    figures = np.array([[1.0, 1.0], [2.0, 2.0], [8.0, 8.0]])
+    times = harness.Timings(figures, figures).over([1, 1, 2])
+    rows = harness.flat_rows(["a/1", "a/2", "a/3"], "s", times, scale=1.0, peer="p", reference=1)
+    assert [one.ours for one in rows] == [1.0, 2.0, 4.0]
+    assert [one.ratio for one in rows] == [2.0, None, 0.5]
+
+
+def measured(case, figure, *, name="a", **options):
+    began = records.environment()
+    rows = records.stamped([harness.row(case, "time", "s", figure, **options)], name, began)
+    return records.document(rows, quick=True, began=began)
+
+
 def test_document_names_device_versions_and_load(tmp_path):
-    rows = [harness.row("a/b", "time", "s", [1.0, 2.0], peer="p", theirs=[1 / 3, 1 / 3])]
-    content = harness.document("a", rows, quick=True, began=harness.environment())
-    harness.write_json(tmp_path / "deep" / "a.json", content)
+    content = measured("a/b", [1.0, 2.0], peer="p", theirs=[1 / 3, 1 / 3])
+    records.write_json(tmp_path / "deep" / "a.json", content)
     read = json.loads((tmp_path / "deep" / "a.json").read_text())
     assert read["quick"] is True
-    assert read["device"] == harness.device_name()
+    assert read["device"] == records.device_name()
     assert read["versions"]["jax"]
-    assert "load" in read
     assert list(read["rows"][0])[:7] == ROW
     assert read["rows"][0]["theirs"] == pytest.approx(0.3333)
+    assert {"benchmark", "load", "threads", "num_cores"} <= set(read["rows"][0]["condition"])
+
+
+def test_rows_of_a_benchmark_leave_the_others_in_the_file(tmp_path):
+    path = tmp_path / "device.json"
+    for case, figure, name in (("a/x", 1.0, "a"), ("b/x", 2.0, "b"), ("a/y", 3.0, "a")):
+        records.merge_json(path, measured(case, figure, name=name))
+    records.merge_json(path, measured("a/x", 4.0))
+    rows = json.loads(path.read_text())["rows"]
+    assert [(one["case"], one["ours"]) for one in rows] == [("a/x", 4), ("a/y", 3), ("b/x", 2)]
+    with pytest.raises(ValueError, match=r"device\.json holds rows with quick True"):
+        records.merge_json(path, measured("a/x", 1.0) | {"quick": False})
 
 
 def test_device_name_fits_a_file_name():
-    assert set(harness.device_name()) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
+    assert set(records.device_name()) <= set("abcdefghijklmnopqrstuvwxyz0123456789-")
 
 
 def test_table_shows_case_and_ratio():
@@ -104,7 +148,10 @@ def test_committed_results(path):
     for row in content.get("rows", []):
         assert list(row)[:7] == ROW
         assert row["metric"] in harness.METRICS
-        assert row["case"].startswith(content["benchmark"].replace("_", "-") + "/")
+        assert row["case"].startswith(row["condition"]["benchmark"].replace("_", "-") + "/")
+        assert row["condition"]["num_cores"]
+        has_clock = row["metric"] in ("time", "compile")
+        assert row["clock"] in (("cpu", "wall") if has_clock else (None,))
     for curve in content.get("curves", []):
         assert len(curve["seconds"]) == len(curve["errors"]) == content["sizes"]["data_sets"]
 
@@ -179,6 +226,7 @@ def test_a_case_from_end_to_end(tmp_path):
     rows = json.loads(path.read_text())["rows"]
     assert rows
     assert all(row["ours"] > 0 and row["ratio"] > 0 for row in rows)
+    assert all(row["condition"]["benchmark"] == "ibp" for row in rows)
 
 
 @pytest.mark.compare

@@ -5,48 +5,44 @@ import itertools
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from scipy.special import logsumexp
 
+from jaxmf import BinaryMF
+from jaxmf.data import Dense
 from jaxmf.likelihoods import plaid
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.cells import WeightPrior
 from jaxmf.samplers.bilinear.plaid import PlaidRow, collapsed_plaid_sweep, log_density
+from jaxmf.samplers.bilinear.weights import NormalTerms
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.testing import check_means
-from tests.bilinear_oracle import finite_side
+from tests.bilinear_oracle import draw_missing, finite_side, log_likelihood, plaid_cell_laws
 from tests.oracles import all_matrices
 
 SCALES = {"noise_scale": 0.6, "weight_scale": 1.3}
 X = np.array([[1.1, -0.3, 0.8], [0.7, 0.6, -0.4], [-0.2, 0.9, 1.2]])
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, False]])
 MEAN = np.array([0.4, -0.7])
+LAW = {"law": plaid_cell_laws, **SCALES}
 PRIOR = BetaBernoulli(1.2, 1.4, 2)
-
-
-def dense(u, v, *, noise_scale, weight_scale, weight_mean):
-    """Mean and covariance of the cells, x.reshape(-1), of u (..., I, K) and v (..., J, K)."""
-    u, v = np.asarray(u, float), np.asarray(v, float)
-    design = np.einsum("...ik,...jk->...ijk", u, v)
-    design = design.reshape(*design.shape[:-3], -1, design.shape[-1])
-    covariance = weight_scale**2 * design @ np.swapaxes(design, -1, -2)
-    centre = np.broadcast_to(weight_mean, design.shape[-1:])
-    return design @ centre, covariance + noise_scale**2 * np.eye(design.shape[-2])
-
-
-def dense_log_likelihood(u, v, x, *, observed=None, **settings):
-    mean, covariance = dense(u, v, **settings)
-    seen = np.arange(x.size) if observed is None else np.flatnonzero(observed)
-    error, block = x.reshape(-1)[seen] - mean[..., seen], covariance[..., seen[:, None], seen]
-    squares = (error * np.linalg.solve(block, error[..., None])[..., 0]).sum(axis=-1)
-    return -0.5 * (np.linalg.slogdet(2 * np.pi * block)[1] + squares)
 
 
 def scales():
     return {name: jnp.asarray(value) for name, value in SCALES.items()}
 
 
+def prior_of(weight_mean):
+    one = jnp.ones(())
+    return WeightPrior(
+        mean=jnp.asarray(weight_mean), scale=jnp.asarray(1.3), shape=one, rate=one, diagonal=True
+    )
+
+
 @pytest.mark.parametrize("weight_mean", [0.0, np.array([0.3, -0.8, 0.5, 1.0])], ids=["zero", "own"])
-def test_likelihood_weights_and_cells_are_those_of_the_dense_gaussian(weight_mean):
+def test_likelihood_and_weights_are_those_of_the_dense_gaussian(weight_mean):
     rng = np.random.default_rng(3)
     u, v, x = rng.random((6, 4)) < 0.5, rng.random((5, 4)) < 0.5, rng.normal(size=(6, 5))
     u[:, 3], v[:, 2] = False, v[:, 1]  # a free layer; two that depend on each other
@@ -54,27 +50,44 @@ def test_likelihood_weights_and_cells_are_those_of_the_dense_gaussian(weight_mea
     with jax.enable_x64(True):
         settings = {**scales(), "weight_mean": jnp.asarray(weight_mean)}
         arrays = jnp.asarray(u), jnp.asarray(v), jnp.asarray(x)
-        exact = dense_log_likelihood(u, v, x, weight_mean=weight_mean, **SCALES)
+        exact = log_likelihood(u, v, x, weight_mean=weight_mean, **LAW)
         np.testing.assert_allclose(plaid.log_marginal(*arrays, **settings), exact, rtol=1e-10)
-        law = plaid.weight_law(*arrays, **settings)
+        terms = NormalTerms(precision=jnp.full(x.shape, 0.6**-2), linear=jnp.asarray(x) * 0.6**-2)
+        law = weight_moves.weight_law(*arrays[:2], terms, weight_prior=prior_of(weight_mean))
         design = np.einsum("ik,jk->ijk", u, v).reshape(30, 4).astype(float)
         spread = np.linalg.inv(design.T @ design + (0.6 / 1.3) ** 2 * np.eye(4))
         centre = np.broadcast_to(weight_mean, (4,))
         mean = centre + spread @ design.T @ (x.reshape(-1) - design @ centre)
-        np.testing.assert_allclose(law.mean, mean, rtol=0, atol=1e-10)
-        u_rows, v_rows = np.repeat(u, 5, axis=0), np.tile(v, (6, 1))
-        moments = plaid.cell_moments(law, jnp.asarray(u_rows), jnp.asarray(v_rows), 0.6)
-        variance = 0.36 * (1 + np.einsum("mk,kl,ml->m", design, spread, design))
-        np.testing.assert_allclose(moments[0], design @ mean, rtol=0, atol=1e-10)
-        np.testing.assert_allclose(moments[1], variance, rtol=1e-10)
+        np.testing.assert_allclose(law.mean, np.diag(mean), rtol=0, atol=1e-10)
         keys = jax.random.split(jax.random.key(0), 20_000)
-        drawn = jax.jit(jax.vmap(lambda key: plaid.draw_weights(key, *arrays, **settings)))(keys)
-        centred = np.asarray(drawn) - mean
+        drawn = jax.jit(jax.vmap(lambda key: weight_moves.sample_weights(key, law)))(keys)
+        drawn = np.diagonal(drawn, axis1=1, axis2=2)
+        centred = drawn - mean
         check_means(
             {"mean": drawn, "products": centred[:, :, None] * centred[:, None, :]},
             {"mean": mean, "products": 0.36 * spread},
             title="weights drawn",
         )
+
+
+def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
+    rng = np.random.default_rng(4)
+    u, v = rng.random((3, 2)) < 0.6, rng.random((3, 2)) < 0.6
+    u[0], v[2] = True, True
+    mean, covariance = plaid_cell_laws(u, v, weight_mean=0.4, **SCALES)
+    seen = np.flatnonzero(OBSERVED)
+    gain = covariance[:, seen] @ np.linalg.inv(covariance[seen[:, None], seen])
+    expected = mean + gain @ (X.reshape(-1)[seen] - mean[seen])
+    variance = np.diag(covariance - gain @ covariance[seen])
+    missing = np.argwhere(~OBSERVED)
+    places = missing @ [3, 1]
+    one = jnp.ones(())
+    draw = {"z": jnp.asarray(u), "v": jnp.asarray(v), "row_alpha": one, **scales()}
+    model = BinaryMF(row_prior=PRIOR, column_prior=PRIOR, diagonal=True, weight_mean=0.4, **SCALES)
+    data = Dense(np.where(OBSERVED, X, np.nan))
+    found = model.predict_cells(draw, data, *jnp.asarray(missing).T)
+    np.testing.assert_allclose(found[0], expected[places], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(found[1], variance[places], rtol=1e-4)
 
 
 def test_the_conditional_of_every_bit_is_exact():
@@ -106,8 +119,8 @@ def test_the_conditional_of_every_bit_is_exact():
     for row, slot in itertools.product(range(3), range(2)):
         observed = np.ones((3, 3), bool)
         observed[row] = seen[row]
-        log_joint = side.log_prior + dense_log_likelihood(
-            side.z, v, X, observed=observed, weight_mean=MEAN, **SCALES
+        log_joint = side.log_prior + log_likelihood(
+            side.z, v, X, observed=observed, weight_mean=MEAN, **LAW
         )
         other = states.copy()
         other[:, row, slot] ^= True
@@ -121,10 +134,10 @@ def test_the_conditional_of_every_bit_is_exact():
 def test_sweeps_of_both_sides_against_enumeration():
     num_chains, num_steps = 2_000, 600
     side = finite_side(3, 2, alpha=1.2, concentration=1.4)
-    settings = {"weight_mean": MEAN, **SCALES}
+    settings = {"weight_mean": MEAN, **LAW}
     log_joint = side.log_prior[:, None] + side.log_prior
     log_joint = log_joint + np.array(
-        [dense_log_likelihood(u, side.z, X, observed=OBSERVED, **settings) for u in side.z]
+        [log_likelihood(u, side.z, X, observed=OBSERVED, **settings) for u in side.z]
     )
     probability = np.exp(log_joint - logsumexp(log_joint))
     rng = np.random.default_rng(0)
@@ -136,7 +149,8 @@ def test_sweeps_of_both_sides_against_enumeration():
     def one_chain(key, u, v, x):
         def sweep(key, u, v, x):
             first, second = jax.random.split(key)
-            kinds = {"prior": prior, "weight_mean": jnp.asarray(MEAN), **scales()}
+            kinds = {"prior": prior, "weight_mean": jnp.asarray(MEAN), "num_proposals": 1}
+            kinds |= scales()
             u, x = collapsed_plaid_sweep(first, u, v, x, observed, **kinds)
             v, x = collapsed_plaid_sweep(second, v, u, x.T, observed.T, **kinds)
             return u, v, x.T
@@ -149,7 +163,9 @@ def test_sweeps_of_both_sides_against_enumeration():
         start = (u, v, x, jnp.zeros((7, 2)))
         return jax.lax.fori_loop(0, num_steps, step, start)[-1] / num_steps
 
-    x = jnp.asarray(draw_missing(rng, u, v, settings), jnp.result_type(float))
+    x = jnp.asarray(
+        draw_missing(rng, u, v, X, observed=OBSERVED, **settings), jnp.result_type(float)
+    )
     keys = jax.random.split(jax.random.key(1), num_chains)
     found = jax.jit(jax.vmap(one_chain))(keys, u, v, x)
     both = np.einsum("ab,ak,bk->k", probability, side.z[:, 0], side.z[:, 0])
@@ -163,18 +179,60 @@ def test_sweeps_of_both_sides_against_enumeration():
     check_means({"bits": found}, {"bits": exact}, max_standard_error=1e-3)
 
 
-def draw_missing(rng, u, v, settings):
-    """X (C, 3, 3) with missing cells drawn given u, v (C, 3, K) and the observed ones."""
-    mean, covariance = dense(u, v, **settings)
-    seen, missing = np.flatnonzero(OBSERVED), np.flatnonzero(~OBSERVED)
-    across = covariance[:, missing[:, None], seen]
-    gain = across @ np.linalg.inv(covariance[:, seen[:, None], seen])
-    centre = mean[:, missing] + (gain @ (X.reshape(-1)[seen] - mean[:, seen])[..., None])[..., 0]
-    spread = covariance[:, missing[:, None], missing] - gain @ across.swapaxes(1, 2)
-    normals = rng.standard_normal((len(u), len(missing), 1))
-    full = np.broadcast_to(X.reshape(-1), (len(u), X.size)).copy()
-    full[:, missing] = centre + (np.linalg.cholesky(spread) @ normals)[..., 0]
-    return full.reshape(-1, 3, 3)
+@pytest.mark.slow
+def test_chains_with_the_weights_summed_out_and_kept_agree():
+    """Larger than enumeration can do, with priors on both scales; chains of the two in pairs."""
+    num_chains, num_burn_in, num_steps = 800, 100, 200
+    prior = BetaBernoulli(2.0, 1.0, 3)
+    model = BinaryMF(
+        row_prior=prior,
+        column_prior=prior,
+        diagonal=True,
+        row_bias=True,
+        fixed_column_features=np.array([[1], [1], [0], [1]]),
+        weight_mean=0.5,
+        noise_scale=dist.LogNormal(-0.3, 0.3),
+        weight_scale=dist.LogNormal(0.0, 0.3),
+    )
+    rng = np.random.default_rng(6)
+    u, v = rng.random((6, 3)) < 0.5, rng.random((4, 3)) < 0.5
+    x = (u * np.array([1.5, -1.0, 2.0])) @ v.T + 0.7 * rng.normal(size=(6, 4))
+    x[0, 1] = x[3, 3] = np.nan
+    data = Dense(x)
+
+    def averages(weights):
+        algorithm = model.sampler(weights=weights)
+
+        def measures(state):
+            shared, together = (
+                bits.astype(float) @ bits.T.astype(float) for bits in (state.u, state.v)
+            )
+            scales = jnp.stack([state.noise_scale, state.weight_scale])
+            return {
+                "rows": shared[jnp.triu_indices(6)],
+                "columns": together[jnp.triu_indices(4)],
+                "scales": jnp.log(scales),
+            }
+
+        def one_chain(key):
+            def step(index, carry):
+                state, total = carry
+                step_key = jax.random.fold_in(key, index)
+                state, _ = algorithm.step(step_key, state, data, jnp.ones(()))
+                counted = jnp.where(index >= num_burn_in, 1 / num_steps, 0)
+                total = jax.tree.map(lambda sums, new: sums + counted * new, total, measures(state))
+                return state, total
+
+            state = algorithm.init(jax.random.fold_in(key, num_burn_in + num_steps), data)
+            start = (state, jax.tree.map(jnp.zeros_like, measures(state)))
+            return jax.lax.fori_loop(0, num_burn_in + num_steps, step, start)[1]
+
+        keys = jax.random.split(jax.random.key(8), num_chains)
+        return jax.device_get(jax.jit(jax.vmap(one_chain))(keys))
+
+    differences = jax.tree.map(np.subtract, averages("collapsed"), averages("explicit"))
+    nothing = jax.tree.map(lambda array: np.zeros(array.shape[1:]), differences)
+    print(check_means(differences, nothing, title="summed out less kept", max_standard_error=0.02))
 
 
 def test_a_process_is_refused():

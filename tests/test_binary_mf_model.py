@@ -9,11 +9,12 @@ import pytest
 import jaxmf as mf
 from jaxmf import registry, settings
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.binary_mf.model import State
+from jaxmf.models.binary_mf import State
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.plot.bilinear import order_by_features, runs
 
 RUN = {"num_warmup": 3, "num_samples": 4, "num_chains": 2, "progress": False}
+SQUARE = mf.BetaBernoulli(1.0, 1.0, 3)
 FINITE = {
     "row_prior": mf.BetaBernoulli(1.0, 1.0, 3),
     "column_prior": mf.BetaBernoulli(1.0, 1.0, 2),
@@ -52,8 +53,22 @@ def test_a_number_is_the_alpha_of_a_process():
         ({"likelihood": "logistic", "noise_scale": 1.0}, ValueError, ("noise_scale", "none")),
         ({"likelihood": "poisson", "weight_scale": 1.0}, ValueError, ("weight_shape",)),
         ({"weight_mean": float("nan")}, ValueError, ("weight_mean", "finite")),
-        ({"base_rate": 0.0}, ValueError, ("base_rate", "positive")),
-        ({"base_rate": dist.Gamma(1.0, 1.0)}, TypeError, ("base_rate", "number")),
+        ({"weight_mean": [[0.0, np.inf]]}, ValueError, ("weight_mean", "finite", "(0, 1)")),
+        ({"weight_mean": "much"}, TypeError, ("weight_mean", "'much'")),
+        ({"weight_mean": np.zeros((3, 2))}, ValueError, ("weight_mean", "BetaBernoulli", "number")),
+        (
+            {"weight_mean": np.zeros((3, 2)), "row_bias": True, **FINITE},
+            ValueError,
+            ("weight_mean", "(4, 2)", "(3, 2)"),
+        ),
+        ({"likelihood": "poisson", "base_rate": 0.0}, ValueError, ("base_rate", "positive")),
+        ({"likelihood": "poisson", "weight_rate": "1"}, TypeError, ("weight_rate", "'1'")),
+        (
+            {"likelihood": "poisson", "weight_shape": dist.Normal(0.0, 1.0)},
+            ValueError,
+            ("weight_shape", "positive"),
+        ),
+        ({"base_rate": 0.1}, ValueError, ("base_rate", "gaussian", "none")),
         ({"diagonal": True}, ValueError, ("diagonal", "BetaBernoulli")),
         ({"diagonal": True, **FINITE}, ValueError, ("as many", "3 and 2")),
         ({"row_bias": 1}, TypeError, ("row_bias",)),
@@ -103,8 +118,22 @@ def test_bad_data_is_refused_in_words(model, x, words):
         (mf.BinaryMF(likelihood="logistic"), {"weights": "collapsed"}, ("logistic",)),
         (mf.BinaryMF(likelihood="logistic"), {"anneal": True}, ("anneal", "collapsed")),
         (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
+        (
+            mf.BinaryMF(row_prior=SQUARE, column_prior=SQUARE, diagonal=True),
+            {"split_merge": 1, "weights": "collapsed"},
+            ("split_merge", "diagonal"),
+        ),
+        (mf.BinaryMF(), {"sweep": "rows"}, ("bits, whole_rows", "'rows'")),
+        (mf.BinaryMF(), {"sweep": "whole_rows", "weights": "explicit"}, ("sweep", "explicit")),
+        (mf.BinaryMF(), {"sweep": "whole_rows", "capacity": 13}, ("at most 12", "13", "bits")),
+        (
+            mf.BinaryMF(**FINITE, weight_mean=np.zeros((3, 2))),
+            {"split_merge": 1},
+            ("split_merge", "weight_mean"),
+        ),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
-        (mf.BinaryMF(), {"split_merge": 1, "weights": "explicit"}, ("split_merge", "collapsed")),
+        (mf.BinaryMF(likelihood="logistic"), {"split_merge": 1}, ("split_merge", "precision")),
+        (mf.BinaryMF(likelihood="poisson"), {"split_merge": 1}, ("split_merge", "Gamma")),
     ],
 )
 def test_bad_options_are_refused_in_words(model, options, words):
@@ -121,6 +150,9 @@ def test_priors_as_text_and_as_json():
     model = mf.BinaryMF(
         row_prior=prior, column_prior=2.0, fixed_row_features=np.array([[True], [False]])
     )
+    means = mf.BinaryMF(**FINITE, weight_mean=[[1, 0], [2, 0], [0, 3.5]])
+    decoded = registry.decode_model(registry.encode_model(means))
+    np.testing.assert_array_equal(decoded.weight_mean, [[1, 0], [2, 0], [0, 3.5]])
     again = registry.decode_model(registry.encode_model(model))
     assert settings.describe(again.row_prior) == settings.describe(prior)
     np.testing.assert_array_equal(again.fixed_row_features, model.fixed_row_features)
@@ -174,16 +206,17 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
         return
     one = jnp.ones(())
     scales = draw["noise_scale"], draw["weight_scale"]
-    state = State(draw["z"], draw["v"], None, None, one, one, one, one, *scales)
+    state = State(draw["z"], draw["v"], None, None, *(one,) * 4, *scales, *(one,) * 3)
     expected = gaussian.log_marginal(gaussian.spectrum(draw["z"], data.values), *scales)
     np.testing.assert_allclose(ours.log_likelihood(state, data), expected, rtol=1e-5)
 
 
-def test_the_law_of_the_weights_is_the_same_both_ways():
+@pytest.mark.parametrize("weight_mean", [0.7, np.linspace(-1.0, 2.0, 6).reshape(3, 2)])
+def test_the_law_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
     draw, _, x = identity_case()
     draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)
-    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=0.7)
+    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=weight_mean, **FINITE)
     whole = mf.Dense(jnp.asarray(x, float))
     masked = mf.Dense.tree_unflatten(None, (whole.values, jnp.ones(x.shape, bool)))
     cells = jnp.arange(4), jnp.arange(4)
@@ -255,6 +288,45 @@ def test_a_posterior_answers(likelihood, tmp_path):
         post.plot.blocks(expected=True),
     ):
         assert figure.axes
+
+
+SQUARE_SIDES = {"row_prior": SQUARE, "column_prior": SQUARE}
+PROCESSES = {"row_prior": 1.0, "column_prior": 1.0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (mf.BinaryMF(**SQUARE_SIDES, diagonal=True, weight_mean=np.eye(3)), ("collapsed", {})),
+        (mf.BinaryMF(**PROCESSES), ("collapsed", {"sweep": "whole_rows", "capacity": 2})),
+        (mf.BinaryMF(**PROCESSES), ("explicit", {"split_merge": 2, "capacity": 2})),
+        (
+            mf.BinaryMF(
+                likelihood="poisson",
+                weight_shape=dist.Gamma(2.0, 1.0),
+                weight_rate=dist.Gamma(2.0, 1.0),
+                base_rate=dist.LogNormal(-1.0, 1.0),
+                **FINITE,
+            ),
+            ("explicit", {}),
+        ),
+    ],
+    ids=["plaid", "whole rows", "split-merge", "poisson"],
+)
+def test_options_from_data_to_predictions(model, options, tmp_path):
+    weights, others = options
+    x = gaussian_data()
+    if model.likelihood == "poisson":
+        x = np.abs(np.round(x))
+    post = mf.sample(model, x, weights=weights, **others, **RUN)
+    assert np.isfinite(post.draws["log_joint"]).all()
+    assert np.isfinite(post.predict().mean).all()
+    assert np.isfinite(post.predict(new_rows=x[:2]).mean).all()
+    again = mf.load(post.save(tmp_path / "run"))
+    np.testing.assert_array_equal(again.predict().mean, post.predict().mean)
+    if model.likelihood == "poisson":
+        assert len(np.unique(post.draws["base_rate"])) > 1
 
 
 # --- pictures ------------------------------------------------------------------------------------

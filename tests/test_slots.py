@@ -82,3 +82,10 @@ def test_pad_axis_appends_zeros_and_refuses_to_shrink():
     chex.assert_trees_all_equal(slots.pad_axis(array, 1, 3), array)
     with pytest.raises(ValueError, match="3 slots cannot grow to 2"):
         slots.pad_axis(array, 1, 2)
+
+
+def test_normals_are_the_same_at_any_capacity_of_either_axis():
+    small = slots.normals(jax.random.key(3), 3, 2, float)
+    large = slots.normals(jax.random.key(3), 7, 5, float)
+    np.testing.assert_array_equal(small, large[:3, :2])
+    assert len(np.unique(large)) == large.size

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxmf.special import poisson
+from jaxmf.special import as_normals, loggamma, poisson
 from jaxmf.testing import LEVEL
 
 
@@ -24,3 +24,24 @@ def test_poisson_draws_have_the_poisson_law(rate):
 
 def test_poisson_of_rate_zero_is_zero():
     assert poisson(jax.random.key(16), jnp.asarray(0.0)) == 0
+
+
+@pytest.mark.parametrize("shape", [0.05, 0.8, 1.0, 30.0, 3e4])
+def test_gamma_draws_have_the_gamma_law(shape):
+    keys = jax.random.split(jax.random.key(17), 20_000)
+    draws = jax.jit(jax.vmap(loggamma, in_axes=(0, None)))(keys, jnp.asarray(shape))
+    levels = stats.loggamma(shape).cdf(np.asarray(draws, np.float64))
+    assert stats.kstest(levels, "uniform").pvalue > LEVEL
+
+
+def test_a_gamma_draw_is_the_same_alone_and_among_others():
+    keys, shape = jax.random.split(jax.random.key(18), 50), jnp.asarray(0.7)
+    together = jax.jit(jax.vmap(loggamma, in_axes=(0, None)))(keys, shape)
+    alone = jnp.stack([jax.jit(loggamma)(key, shape) for key in keys])
+    np.testing.assert_allclose(alone, together, rtol=2e-6)
+
+
+def test_uniforms_turn_into_normals():
+    uniforms = jax.random.uniform(jax.random.key(19), (20_000,))
+    assert stats.kstest(np.asarray(as_normals(uniforms), np.float64), "norm").pvalue > LEVEL
+    assert np.all(np.isfinite(as_normals(jnp.asarray([0.0, 1 - 2.0**-24]))))

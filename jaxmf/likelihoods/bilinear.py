@@ -17,9 +17,9 @@ solved here in its eigenbasis; theta = 1 / s_X^2, phi = 1 / s_W^2.
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from jaxmf import slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 
@@ -121,17 +121,9 @@ def weight_law(
 
 
 def sample_weights(key: Key, law: WeightLaw, noise_scale: Array) -> Array:
-    """W (K, L) from its law; weights of free slots come from the prior.
-
-    The normals are drawn over slots, one vector a row feature, so that the draw does not depend on
-    the capacity of either side.
-    """
+    """W (K, L) from its law; weights of free slots come from the prior."""
     num_rows, num_columns = law.mean.shape
-    normals = jax.vmap(
-        lambda slot: jax.random.normal(
-            jax.random.fold_in(key, slot), (num_columns,), law.mean.dtype
-        )
-    )(jnp.arange(num_rows))
+    normals = slots.normals(key, num_rows, num_columns, law.mean.dtype)
     turned = law.row_vectors.T @ normals @ law.column_vectors
     deviation = noise_scale / jnp.sqrt(law.row_values[:, None] * law.column_values + law.ratio)
     return law.mean + law.row_vectors @ (turned * deviation) @ law.column_vectors.T

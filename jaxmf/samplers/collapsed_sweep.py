@@ -20,7 +20,7 @@ from jaxmf.samplers.feature_layout import (
     RowDraws,
     RowPrior,
     Scales,
-    row_draws,
+    draws_of_rows,
     row_prior,
     write_rows,
 )
@@ -98,9 +98,7 @@ def collapsed_sweep(
         start, first = gaussian.piece_start(block, size, total_rows)
         rows = start + jnp.arange(size)
         here = (rows >= first) & (rows < present)
-        draws = jax.vmap(
-            lambda row: row_draws(jax.random.fold_in(key, row), num_slots, num_columns, x.dtype)
-        )(rows)
+        draws = draws_of_rows(key, rows, num_slots, num_columns, x.dtype)
         z_before = jax.lax.dynamic_slice_in_dim(z, start, size)
         x_before = jax.lax.dynamic_slice_in_dim(x, start, size)
         seen = None if observed is None else jax.lax.dynamic_slice_in_dim(observed, start, size)

@@ -5,6 +5,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from jaxmf.special import as_normals
 from jaxmf.types import Array, Key
 
 
@@ -77,7 +78,8 @@ def row_prior(
 class RowDraws(NamedTuple):
     """The random numbers of a row, over slots (K,), over columns (D,) or alone ().
 
-    Each is a vector of its own under the row's key, so a larger capacity leaves them as they are.
+    The uniforms `order`, `bits` and `number` and the normals `cells` stay as they are when there
+    are more slots.
     """
 
     order: Array
@@ -87,17 +89,43 @@ class RowDraws(NamedTuple):
 
 
 def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDraws:
-    """The random numbers of one row; `num_columns` only where cells are missing."""
+    """The random numbers of one row; `num_columns` only where cells are missing.
 
-    def stream(index):
-        return jax.random.fold_in(key, index)
-
+    Args:
+      key: for nothing but this.
+      num_slots: K.
+      num_columns: D, or None.
+      dtype: of the numbers.
+    """
+    cells, (order, bits, number) = row_uniforms(key, num_columns or 0, num_slots, 3, dtype)
     return RowDraws(
-        order=jax.random.uniform(stream(0), (num_slots,), dtype),
-        bits=jax.random.uniform(stream(1), (num_slots,), dtype),
-        number=jax.random.uniform(stream(2), (), dtype),
-        cells=None if num_columns is None else jax.random.normal(stream(3), (num_columns,), dtype),
+        order=order,
+        bits=bits,
+        number=number[0],
+        cells=None if num_columns is None else as_normals(cells),
     )
+
+
+def draws_of_rows(
+    key: Key, rows: Array, num_slots: int, num_columns: int | None, dtype
+) -> RowDraws:
+    """`row_draws` of several rows (R,) int on a leading axis; a row's depend on its own number."""
+    return jax.vmap(
+        lambda row: row_draws(jax.random.fold_in(key, row), num_slots, num_columns, dtype)
+    )(rows)
+
+
+def row_uniforms(
+    key: Key, num_columns: int, num_slots: int, num_streams: int, dtype
+) -> tuple[Array, Array]:
+    """Uniforms over columns (D,) and over slots, (S, K), by one call of the generator.
+
+    More slots leave those of the first ones as they are, since the generator counts through the
+    numbers of a slot before it goes on to the next. One call, because each takes a quarter of a
+    second to compile.
+    """
+    drawn = jax.random.uniform(key, (num_columns + num_slots * num_streams,), dtype)
+    return drawn[:num_columns], drawn[num_columns:].reshape(num_slots, num_streams).T
 
 
 def write_rows(array: Array, rows: Array, start: Array, here: Array) -> Array:

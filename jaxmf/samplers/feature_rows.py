@@ -26,6 +26,8 @@ from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
 
+MAX_WHOLE_ROW_SLOTS = 12
+
 
 class RowFit(NamedTuple):
     """How a row with features z fits, and how that changes with each bit.
@@ -292,6 +294,23 @@ def draw_index(uniform: Array, log_weights: Array) -> Array:
     weights = jnp.exp(log_weights - jnp.max(log_weights))
     total = jnp.cumsum(weights)
     return jnp.sum(total < uniform * total[-1], dtype=jnp.int32)
+
+
+def check_whole_rows(num_slots: int, *, remedy: str) -> None:
+    """Refuses to go through the settings of too many slots.
+
+    Args:
+      num_slots: K.
+      remedy: what to do instead, for the message.
+
+    Raises:
+      ValueError: more than `MAX_WHOLE_ROW_SLOTS`.
+    """
+    if num_slots > MAX_WHOLE_ROW_SLOTS:
+        raise ValueError(
+            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
+            f"this needs {num_slots}; {remedy}"
+        )
 
 
 def all_patterns(num_slots: int) -> Array:

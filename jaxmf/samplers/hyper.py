@@ -15,6 +15,7 @@ from jax import Array
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
+from jaxmf.special import loggamma
 
 
 def update_alpha(
@@ -35,17 +36,34 @@ def update_alpha(
     Returns:
         () float, unchanged if alpha is fixed.
     """
+    return update_rate(key, prior, alpha, power=num_features, total=rate)
+
+
+def update_rate(
+    key: Array, prior: Hyperparameter, value: Array, *, power: Array, total: Array
+) -> Array:
+    """Gibbs update of a rate v whose likelihood is v^power exp(-v total).
+
+    v | . ~ Gamma(a + power, rate b + total) under a Gamma(a, rate b) prior; a slice update under
+    any other prior.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+        value: () float, the present value.
+        power, total: () float, not negative.
+
+    Returns:
+        () float, unchanged if the rate is fixed.
+    """
     if is_fixed(prior):
-        return alpha
+        return value
     import numpyro.distributions as dist
 
     if isinstance(prior, dist.Gamma):
-        shape = prior.concentration + num_features
-        draw = jax.random.gamma(key, jnp.asarray(shape, alpha.dtype))
-        return (draw / (prior.rate + rate)).astype(alpha.dtype)
-    return update_scale(
-        key, prior, alpha, lambda value: num_features * jnp.log(value) - value * rate
-    )
+        log_draw = loggamma(key, jnp.asarray(prior.concentration + power, value.dtype))
+        return (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
+    return update_scale(key, prior, value, lambda rate: power * jnp.log(rate) - rate * total)
 
 
 def update_scale(
@@ -142,11 +160,10 @@ def update_bernoulli_probability(
 
     if isinstance(prior, dist.Beta):
         shapes = (prior.concentration1 + num_ones, prior.concentration0 + num_zeros)
-        gammas = [
-            jax.random.loggamma(jax.random.fold_in(key, index), jnp.asarray(shape, value.dtype))
-            for index, shape in enumerate(shapes)
-        ]
-        return jax.nn.sigmoid(gammas[0] - gammas[1]).astype(value.dtype)
+        first, second = jax.vmap(loggamma)(
+            jax.random.split(key), jnp.asarray(jnp.stack(shapes), value.dtype)
+        )
+        return jax.nn.sigmoid(first - second).astype(value.dtype)
     return update_probability(
         key,
         prior,

@@ -17,7 +17,14 @@ from jax.scipy.special import logit
 from jaxmf import slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, Scales, row_draws, row_prior
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowDraws,
+    Scales,
+    draws_of_rows,
+    row_prior,
+)
+from jaxmf.special import loggamma
 from jaxmf.types import Array, Key
 
 
@@ -40,9 +47,7 @@ def parallel_sweep(
     y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
     row_key = jax.random.fold_in(key, 1)
     num_columns = None if observed is None else x.shape[1]
-    draws = jax.vmap(
-        lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, num_columns, x.dtype)
-    )(jnp.arange(num_rows))
+    draws = draws_of_rows(row_key, jnp.arange(num_rows), num_slots, num_columns, x.dtype)
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
     log_odds = draw_log_odds(
         jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)
@@ -78,12 +83,9 @@ def draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array)
     first, second = prior.probability_parameters(counts, num_rows)
 
     def one(slot, shapes):
-        keys = jax.vmap(jax.random.fold_in, in_axes=(None, 0))(
-            jax.random.fold_in(key, slot), jnp.arange(2)
-        )
-        return jax.vmap(jax.random.loggamma)(keys, shapes)
+        return jax.vmap(loggamma)(jax.random.split(jax.random.fold_in(key, slot)), shapes)
 
-    # both in one call: a Gamma draw takes a second to compile
+    # both in one call, which is compiled once
     drawn = jax.vmap(one)(jnp.arange(counts.shape[0]), jnp.stack([first, second], axis=1))
     return (drawn[:, 0] - drawn[:, 1]).astype(counts.dtype)
 

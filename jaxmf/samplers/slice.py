@@ -54,10 +54,12 @@ def slice_sample(
         R. M. Neal, Slice sampling, Annals of Statistics 31 (2003).
     """
     x = jnp.asarray(x, jnp.result_type(float, x))
-    height_key, place_key, limit_key, shrink_key = jax.random.split(key, 4)
-    drop = jax.random.exponential(height_key, dtype=x.dtype)
-    left = x - width * jax.random.uniform(place_key, dtype=x.dtype)
-    left_budget = jax.random.randint(limit_key, (), 0, max_steps)
+    start_key, shrink_key = jax.random.split(key)
+    # one call for three numbers: each call of the generator takes its time to compile
+    height, place, limit = jax.random.uniform(start_key, (3,), x.dtype)
+    drop = -jnp.log1p(-height)
+    left = x - width * place
+    left_budget = jnp.floor(limit * max_steps).astype(int)
     last_evaluation = max_steps + _MAX_SHRINKS
 
     def turn(search: _Search) -> _Search:

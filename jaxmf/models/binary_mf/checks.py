@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import numbers
 from typing import Any
 
@@ -12,6 +11,23 @@ import numpy as np
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS
+from jaxmf.samplers.feature_rows import check_whole_rows
+
+SWEEPS = ("bits", "whole_rows")
+_LIKELIHOODS_WITH = {
+    "noise_scale": ("gaussian",),
+    "weight_scale": ("gaussian", "logistic"),
+    "weight_shape": ("poisson",),
+    "weight_rate": ("poisson",),
+    "base_rate": ("poisson",),
+}
+_DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0, "base_rate": 0.1}
+_WHY_NO_SPLIT_MERGE = {
+    "logistic": "given its Polya-Gamma variables every cell has a precision of its own, and the "
+    "weights, which the move sums out, no longer fall apart into columns",
+    "poisson": "its weights, which the move sums out, have a Gamma prior",
+}
+WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
 def settings(model: Any) -> dict[str, Any]:
@@ -27,16 +43,12 @@ def settings(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
     }
-    found |= _scales(model)
-    for name in ("weight_shape", "weight_rate", "base_rate"):
-        hyper.validate(name, getattr(model, name))
-        if not hyper.is_fixed(getattr(model, name)):
-            raise TypeError(f"{name} must be a number, got {type(getattr(model, name)).__name__}")
-    _weight_mean(model.weight_mean)
+    found |= _numbers(model)
     for name in ("fixed_row_features", "fixed_column_features"):
         found[name] = _fixed_features(name, getattr(model, name))
     if model.diagonal:
         _diagonal(model, found)
+    found["weight_mean"] = _weight_mean(model, found)
     return found
 
 
@@ -71,20 +83,17 @@ def _feature_prior(name: str, prior: Any) -> Any:
     return prior
 
 
-def _scales(model: Any) -> dict[str, Any]:
-    """The two scales; None where the likelihood has none."""
+def _numbers(model: Any) -> dict[str, Any]:
+    """The hyperparameters of cells and weights; None where the likelihood has none."""
     found = {}
-    for name, needed in (
-        ("noise_scale", model.likelihood == "gaussian"),
-        ("weight_scale", model.likelihood != "poisson"),
-    ):
+    for name, likelihoods in _LIKELIHOODS_WITH.items():
         value = getattr(model, name)
+        needed = model.likelihood in likelihoods
         if value is None and needed:
-            import numpyro.distributions as dist
-
-            value = dist.LogNormal(0.0, 2.0 if model.likelihood == "gaussian" else 1.0)
+            value = _default(name, model.likelihood)
         if value is not None and not needed:
-            other = " (its weights have weight_shape and weight_rate)" * (name == "weight_scale")
+            poisson = model.likelihood == "poisson" and name == "weight_scale"
+            other = " (its weights have weight_shape and weight_rate)" * poisson
             raise ValueError(
                 f"{name} is given, but likelihood={model.likelihood!r} has none{other}"
             )
@@ -94,14 +103,68 @@ def _scales(model: Any) -> dict[str, Any]:
     return found
 
 
-def _weight_mean(value: Any) -> None:
+def _default(name: str, likelihood: str) -> Any:
+    if name in _DEFAULTS:
+        return _DEFAULTS[name]
+    import numpyro.distributions as dist
+
+    return dist.LogNormal(0.0, 2.0 if likelihood == "gaussian" else 1.0)
+
+
+def _weight_mean(model: Any, found: dict[str, Any]) -> Any:
+    """A finite number, or a matrix of them where features do not come and go."""
+    value = model.weight_mean
     if hyper.is_placeholder(value):
-        return
-    is_number = isinstance(value, numbers.Real) or np.shape(value) == ()
-    if isinstance(value, bool) or not is_number or not hasattr(value, "__float__"):
-        raise TypeError(f"weight_mean must be a number, got {value!r}")
-    if not math.isfinite(float(value)):
-        raise ValueError(f"weight_mean must be finite, got {float(value)}")
+        return value
+    if isinstance(value, (bool, str)) or not _is_real(value):
+        raise TypeError(f"weight_mean must be a number or a matrix (K, L) of them, got {value!r}")
+    array = np.asarray(value)
+    if not np.isfinite(array).all():
+        where = f" at {tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])}" * array.ndim
+        raise ValueError(f"weight_mean must be finite, got {array[~np.isfinite(array)][0]}{where}")
+    if array.ndim == 0:
+        return value
+    sizes = _sizes(model, found)
+    if sizes is None:
+        return value
+    if None in sizes:
+        raise ValueError(
+            "weight_mean as a matrix needs finite priors on both sides, "
+            "BetaBernoulli(alpha, concentration, num_features): under a process features come and "
+            "go, so a slot has no meaning of its own. Use one number"
+        )
+    if array.shape != sizes:
+        raise ValueError(
+            f"weight_mean must be a number or a matrix of shape {sizes}, features of rows by "
+            f"features of columns with biases and given ones first, got shape {array.shape}"
+        )
+    return array
+
+
+def _is_real(value: Any) -> bool:
+    if isinstance(value, numbers.Real):
+        return True
+    kind = getattr(value, "dtype", None)
+    if kind is None and isinstance(value, (list, tuple)):
+        kind = np.asarray(value).dtype
+    return kind is not None and np.dtype(kind).kind in "iuf"
+
+
+def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] | None:
+    """How many features either side has, given ones included: None under a process.
+
+    None alone where the priors cannot be looked at.
+    """
+    sizes = []
+    for prior, bias, fixed in (
+        (found["row_prior"], model.row_bias, found["fixed_row_features"]),
+        (found["column_prior"], model.column_bias, found["fixed_column_features"]),
+    ):
+        if hyper.is_placeholder(prior) or hyper.is_placeholder(fixed):
+            return None
+        is_finite = isinstance(prior, BetaBernoulli)
+        sizes.append(prior.num_features + int(bias) + width(fixed) if is_finite else None)
+    return sizes[0], sizes[1]
 
 
 def _fixed_features(name: str, features: Any) -> Any:
@@ -117,23 +180,18 @@ def _fixed_features(name: str, features: Any) -> Any:
 
 
 def _diagonal(model: Any, found: dict[str, Any]) -> None:
-    sides = []
-    for prior, bias, fixed in (
-        (found["row_prior"], model.row_bias, found["fixed_row_features"]),
-        (found["column_prior"], model.column_bias, found["fixed_column_features"]),
-    ):
-        if hyper.is_placeholder(prior):
-            return
-        if not isinstance(prior, BetaBernoulli):
-            raise ValueError(
-                "diagonal=True needs finite priors on both sides: "
-                "BetaBernoulli(alpha, concentration, num_features)"
-            )
-        sides.append(prior.num_features + int(bias) + width(fixed))
-    if sides[0] != sides[1]:
+    sizes = _sizes(model, found)
+    if sizes is None:
+        return
+    if None in sizes:
         raise ValueError(
-            f"diagonal=True needs as many features of rows as of columns, got {sides[0]} and "
-            f"{sides[1]}, given ones included"
+            "diagonal=True needs finite priors on both sides: "
+            "BetaBernoulli(alpha, concentration, num_features)"
+        )
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"diagonal=True needs as many features of rows as of columns, got {sizes[0]} and "
+            f"{sizes[1]}, given ones included"
         )
 
 
@@ -148,29 +206,65 @@ def weights_option(model: Any, weights: Any) -> str:
     Raises:
       ValueError: an unknown way, or one that the model does not have.
     """
-    can_collapse = model.likelihood == "gaussian" and not model.diagonal
+    can_collapse = model.likelihood == "gaussian"
     if weights is None:
-        return "collapsed" if can_collapse else "explicit"
+        return "collapsed" if can_collapse and not model.diagonal else "explicit"
     if weights not in ("collapsed", "explicit"):
         raise ValueError(f"weights must be 'collapsed' or 'explicit', got {weights!r}")
     if weights == "collapsed" and not can_collapse:
-        what = "a diagonal W" if model.diagonal else f"likelihood={model.likelihood!r}"
-        raise ValueError(f"weights='collapsed' is there for Gaussian cells alone, not with {what}")
+        raise ValueError(
+            "weights='collapsed' is there for Gaussian cells alone, not with "
+            f"likelihood={model.likelihood!r}; use weights='explicit'"
+        )
     return weights
 
 
-def split_merge_option(number: Any, weights: str) -> None:
+def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
+    """Refuses a sweep that is not there.
+
+    Raises:
+      ValueError: an unknown one; whole rows where the rows are not drawn with W summed out, or with
+        too many slots.
+    """
+    if sweep not in SWEEPS:
+        raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+    if sweep == "bits":
+        return
+    if weights == "explicit" or model.diagonal:
+        what = "a diagonal W" if model.diagonal else "weights='explicit'"
+        raise ValueError(
+            f"sweep='whole_rows' is there with W summed out and not diagonal, not with {what}; "
+            f"{WHOLE_ROWS_REMEDY}"
+        )
+    check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
+
+
+def split_merge_option(model: Any, number: Any) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
-      ValueError: not a number of proposals, or a way of sampling without them.
+      ValueError: not a number of proposals, or a model without them.
     """
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {number!r}"
         )
-    if number and weights == "explicit":
-        raise ValueError("split_merge needs weights='collapsed'")
+    if number and model.diagonal:
+        raise ValueError(
+            "split_merge is not there with diagonal=True: a feature of rows is tied to one of "
+            "columns there, so splitting or merging one side alone would break layers apart; "
+            "use split_merge=0"
+        )
+    if number and np.ndim(model.weight_mean) > 0:
+        raise ValueError(
+            "split_merge needs one number as weight_mean: with a matrix the features are not "
+            "exchangeable, and a split or merge would move them between prior means"
+        )
+    if number and model.likelihood in _WHY_NO_SPLIT_MERGE:
+        raise ValueError(
+            f"split_merge is not there with likelihood={model.likelihood!r}: "
+            f"{_WHY_NO_SPLIT_MERGE[model.likelihood]}; use split_merge=0"
+        )
 
 
 def data(model: Any, data: Any, name: str) -> None:

@@ -12,55 +12,29 @@ is 1 / noise_scale^2 and phi is 1 / weight_scale^2. The prior of rows has alpha 
 Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binary latent factors.
 """
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from jaxmf.data import Dense
+from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods import bilinear
-from jaxmf.models.binary_mf import checks, queries
-from jaxmf.priors import hyper
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.models.binary_mf import checks, density, queries, sampling, sides, simulation
+from jaxmf.models.binary_mf.sides import FeatureSpec
+from jaxmf.models.binary_mf.state import Numbers, State
+from jaxmf.models.binary_mf.state import capacity as capacity_of
+from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
-FeatureSpec = IndianBuffet | BetaBernoulli
-WEIGHTS = ("collapsed", "explicit")
 _CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
-
-
-class State(NamedTuple):
-    """Where a chain is.
-
-    Attributes:
-      u: (I, K) bool, given features in the first slots.
-      v: (J, L) bool, likewise.
-      weights: (K, L) float, zero where a feature is not there; None when summed out.
-      x: (I, J) float, the data with missing cells imputed; None when nothing is missing or the
-        weights are kept, where missing cells drop out.
-      row_alpha, row_concentration, column_alpha, column_concentration: () float.
-      noise_scale, weight_scale: () float; 1 where the likelihood has none.
-    """
-
-    u: Array
-    v: Array
-    weights: Array | None
-    x: Array | None
-    row_alpha: Array
-    row_concentration: Array
-    column_alpha: Array
-    column_concentration: Array
-    noise_scale: Array
-    weight_scale: Array
-
-
-HYPERPARAMETERS = State._fields[4:]
 
 
 @partial(
@@ -95,9 +69,12 @@ class BinaryMF:
         number or a numpyro distribution, by default LogNormal(0, 2).
       weight_scale: standard deviation of the weights, phi^(-1/2); likewise. By default
         LogNormal(0, 2), with the logistic likelihood LogNormal(0, 1).
-      weight_mean: mean of the weights, w0; a number.
-      weight_shape, weight_rate: of the Gamma prior of Poisson weights; positive numbers.
-      base_rate: mean of a Poisson cell without features; a positive number.
+      weight_mean: mean of the weights, w0; a number, or, with finite priors on both sides, a matrix
+        (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
+        diagonal W only its diagonal counts.
+      weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
+        distributions, by default 1.
+      base_rate: mean of a Poisson cell without features; likewise, by default 0.1.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -121,9 +98,9 @@ class BinaryMF:
     noise_scale: Hyperparameter = None
     weight_scale: Hyperparameter = None
     weight_mean: float | Array = 0.0
-    weight_shape: float | Array = 1.0
-    weight_rate: float | Array = 1.0
-    base_rate: float | Array = 0.1
+    weight_shape: Hyperparameter = None
+    weight_rate: Hyperparameter = None
+    base_rate: Hyperparameter = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -170,6 +147,21 @@ class BinaryMF:
         """How many slots of V hold given features."""
         return int(self.column_bias) + checks.width(self.fixed_column_features)
 
+    def transpose(self) -> BinaryMF:
+        """The model of X': rows and columns in each other's place."""
+        swapped = {
+            "row_prior": self.column_prior,
+            "column_prior": self.row_prior,
+            "row_bias": self.column_bias,
+            "column_bias": self.row_bias,
+            "fixed_row_features": self.fixed_column_features,
+            "fixed_column_features": self.fixed_row_features,
+            "weight_mean": jnp.transpose(self.weight_mean),
+        }
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        # settings are checked once; inside a transformation numbers cannot be looked at
+        return bare(BinaryMF, **(present | swapped))
+
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
 
@@ -186,39 +178,43 @@ class BinaryMF:
 
     def row_law(self, state: State) -> FeatureSpec:
         """The prior of U at the state's numbers."""
-        return at_numbers(self.row_prior, state.row_alpha, state.row_concentration)
+        return sides.at_numbers(self.row_prior, state.row_alpha, state.row_concentration)
 
     def column_law(self, state: State) -> FeatureSpec:
         """The prior of V at the state's numbers."""
-        return at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
+        return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def cells(self, noise_scale: Array) -> Cells:
-        """The law of a cell given its entry of U W V'."""
-        base_rate = jnp.asarray(self.base_rate, noise_scale.dtype)
-        return Cells(likelihood=self.likelihood, noise_scale=noise_scale, base_rate=base_rate)
-
-    def weight_prior(self, weight_scale: Array) -> WeightPrior:
-        """The prior of W."""
-        mean, shape, rate = (
-            jnp.asarray(value, weight_scale.dtype)
-            for value in (self.weight_mean, self.weight_shape, self.weight_rate)
+    def cells(self, numbers: State | Numbers) -> Cells:
+        """The law of a cell given its entry of U W V', at the numbers of a state or a draw."""
+        return Cells(
+            likelihood=self.likelihood,
+            noise_scale=numbers.noise_scale,
+            base_rate=numbers.base_rate,
         )
+
+    def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
+        """The prior of W at the numbers of a state or a draw."""
         return WeightPrior(
-            mean=mean,
-            scale=weight_scale,
-            shape=shape,
-            rate=rate,
+            mean=jnp.asarray(self.weight_mean, numbers.weight_scale.dtype),
+            scale=numbers.weight_scale,
+            shape=numbers.weight_shape,
+            rate=numbers.weight_rate,
             positive=self.likelihood == "poisson",
             diagonal=self.diagonal,
         )
 
+    def summed_out_mean(self) -> Array:
+        """w0 as the likelihoods without W take it: of a matrix for a diagonal W its diagonal."""
+        mean = jnp.asarray(self.weight_mean)
+        return jnp.diagonal(mean) if self.diagonal and mean.ndim else mean
+
     def row_exists(self, state: State) -> Array:
         """(K,) bool: slots of U that are features, given ones included."""
-        return exists(self.row_law(state), state.u, self.num_fixed_rows())
+        return sides.exists(self.row_law(state), state.u, self.num_fixed_rows())
 
     def column_exists(self, state: State) -> Array:
         """(L,) bool: slots of V that are features, given ones included."""
-        return exists(self.column_law(state), state.v, self.num_fixed_columns())
+        return sides.exists(self.column_law(state), state.v, self.num_fixed_columns())
 
     def log_joint(self, state: State, data: Dense) -> Array:
         """log p(U, V, W, X, hyperparameters); without W where it is summed out.
@@ -235,46 +231,11 @@ class BinaryMF:
         Returns:
           () float.
         """
-        total = self._log_hyperprior(state)
-        for prior, bits, num_fixed in (
-            (self.row_law(state), state.u, self.num_fixed_rows()),
-            (self.column_law(state), state.v, self.num_fixed_columns()),
-        ):
-            free = bits[:, num_fixed:].astype(state.noise_scale.dtype)
-            gram = free.T @ free
-            counts = jnp.diagonal(gram)
-            if state.weights is None:
-                total = total + prior.log_prob(counts, gram, bits.shape[0])
-            else:
-                total = total + prior.log_prob_labelled(counts, bits.shape[0])
-        return total + self.log_likelihood(state, data)
+        return density.log_joint(self, state, data)
 
     def log_likelihood(self, state: State, data: Dense) -> Array:
         """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
-        if state.weights is None:
-            return bilinear.log_marginal(
-                state.u,
-                state.v,
-                complete(state, data),
-                noise_scale=state.noise_scale,
-                weight_scale=state.weight_scale,
-                weight_mean=self.weight_mean,
-            )
-        eta = entries(state)
-        each = self.cells(state.noise_scale).log_density(data.values, eta)
-        if data.observed is not None:
-            each = jnp.where(data.observed, each, 0)
-        prior = self.weight_prior(state.weight_scale)
-        there = prior.there(self.row_exists(state), self.column_exists(state))
-        return jnp.sum(each) + prior.log_density(state.weights, there)
-
-    def _log_hyperprior(self, state: State) -> Array:
-        terms = [
-            hyper.log_prior(getattr(self, name), getattr(state, name))
-            for name in HYPERPARAMETERS
-            if getattr(self, name) is not None
-        ]
-        return sum(terms[1:], terms[0])
+        return density.log_likelihood(self, state, data)
 
     # --- simulation -------------------------------------------------------------------------------
 
@@ -299,51 +260,11 @@ class BinaryMF:
 
     def simulate_state(self, key: Key, num_rows: int, num_columns: int, capacity: int) -> State:
         """A state from the prior, weights included."""
-        keys = jax.random.split(key, 3)
-        values = {
-            name: hyper.sample_prior(
-                jax.random.fold_in(keys[0], place), 1.0 if prior is None else prior
-            )
-            for place, name in enumerate(HYPERPARAMETERS)
-            for prior in (getattr(self, name),)
-        }
-        empty = jnp.zeros((0, 0), bool)
-        state = State(u=empty, v=empty, weights=None, x=None, **values)
-        return self.draw_from_prior(
-            keys[1],
-            state,
-            (num_rows, num_columns),
-            (
-                self.num_slots(capacity, "rows"),
-                self.num_slots(capacity, "columns"),
-            ),
-        )
-
-    def draw_from_prior(
-        self, key: Key, state: State, shape: tuple[int, int], num_slots: tuple[int, int]
-    ) -> State:
-        """The state with U, V and W drawn from their prior at its numbers."""
-        u = draw_bits(
-            jax.random.fold_in(key, 0),
-            self.row_law(state),
-            given(self.row_bias, self.fixed_row_features, shape[0]),
-            num_slots[0],
-        )
-        v = draw_bits(
-            jax.random.fold_in(key, 1),
-            self.column_law(state),
-            given(self.column_bias, self.fixed_column_features, shape[1]),
-            num_slots[1],
-        )
-        state = state._replace(u=u, v=v)
-        prior = self.weight_prior(state.weight_scale)
-        weights = prior.sample(jax.random.fold_in(key, 2), *num_slots)
-        there = prior.there(self.row_exists(state), self.column_exists(state))
-        return state._replace(weights=jnp.where(there, weights, 0))
+        return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
     def simulate_data(self, key: Key, state: State) -> Array:
         """X (I, J) given a state with weights."""
-        return self.cells(state.noise_scale).sample(key, entries(state))
+        return simulation.simulate_data(self, key, state)
 
     # --- methods ----------------------------------------------------------------------------------
 
@@ -351,6 +272,7 @@ class BinaryMF:
         self,
         *,
         weights: str | None = None,
+        sweep: str = "bits",
         anneal: bool = False,
         several: bool = True,
         split_merge: int = 0,
@@ -359,32 +281,40 @@ class BinaryMF:
         """Markov chain Monte Carlo over U, V, W, missing cells and hyperparameters.
 
         Args:
-          weights: "collapsed": W summed out, rows one after another (Gaussian likelihood, W not
-            diagonal; the default there). "explicit": W kept, all rows at once.
+          weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
+            default there unless W is diagonal). "explicit": W kept, all rows at once.
+          sweep: "bits": the features of a row one after another. "whole_rows": each row drawn from
+            all its 2^K settings, mixes better; for at most 12 slots on either side, with
+            "collapsed" and W not diagonal only.
           anneal: during the first three quarters of the warm-up let the sweeps see a weight scale
             that rises geometrically from a fifth of its value, which is held meanwhile; with
             "collapsed" only.
-          several: also propose several features of a row at once.
+          several: also propose several features of a row at once; not needed by whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
-            sweep; with "collapsed" only. See `samplers/split_merge.py`.
+            sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
+            W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
           capacity: slots to begin with, on either side; they double when a sweep needs more.
 
         Returns:
           Algorithm with the growing axes "row_features" and "column_features".
 
         Raises:
-          ValueError: options that the model does not have, or a capacity below 1.
+          ValueError: options that the model does not have, a capacity below 1, or too many slots
+            for "whole_rows".
         """
-        from jaxmf.models.binary_mf import sampling
-
         chosen = checks.weights_option(self, weights)
+        if capacity is None and sweep == "whole_rows":
+            capacity = 8
+        num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
+        checks.sweep_option(self, sweep, chosen, max(num_slots))
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
-        checks.split_merge_option(split_merge, chosen)
+        checks.split_merge_option(self, split_merge)
         plan = sampling.SamplerPlan(
-            row_slots=self.num_slots(capacity, "rows"),
-            column_slots=self.num_slots(capacity, "columns"),
+            row_slots=num_slots[0],
+            column_slots=num_slots[1],
             collapsed=chosen == "collapsed",
+            whole_rows=sweep == "whole_rows",
             anneal=bool(anneal),
             several=bool(several),
             split_merge=split_merge,
@@ -393,8 +323,8 @@ class BinaryMF:
             init=Partial(sampling.init, plan, self),
             step=Partial(sampling.step, plan, self),
             record=Partial(sampling.record, self),
-            grow=sampling.grow,
-            capacity=sampling.capacity,
+            grow=Partial(sampling.grow, plan),
+            capacity=capacity_of,
         )
 
     def num_slots(self, capacity: int | None, side: str) -> int:
@@ -450,42 +380,3 @@ class BinaryMF:
         eta = queries.new_rows(self, key, draw, data, new_data).eta
         cells, _ = queries.numbers_of(self, draw)
         return cells.mean(eta), cells.variance(eta)
-
-
-def at_numbers(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
-    """A prior of features with numbers in the place of distributions."""
-    if isinstance(spec, BetaBernoulli):
-        return BetaBernoulli(alpha, concentration, spec.num_features)
-    return IndianBuffet(alpha, concentration)
-
-
-def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
-    """(K,) bool: slots that are features, the given ones among them."""
-    free = prior.exists(jnp.sum(bits[:, num_fixed:], axis=0))
-    return jnp.concatenate([jnp.ones((num_fixed,), bool), free])
-
-
-def given(bias: bool, fixed: Any, num_rows: int) -> Array:
-    """(I, F) bool: the given features, the bias first."""
-    columns = [jnp.ones((num_rows, 1), bool)] if bias else []
-    if fixed is not None:
-        columns.append(jnp.asarray(fixed, bool))
-    return jnp.concatenate([jnp.zeros((num_rows, 0), bool), *columns], axis=1)
-
-
-def draw_bits(key: Key, prior: FeatureSpec, fixed: Array, num_slots: int) -> Array:
-    """Given features, and others from their prior in the slots after them."""
-    drawn, _ = prior.sample(key, fixed.shape[0], num_slots - fixed.shape[1])
-    return jnp.concatenate([fixed, drawn], axis=1)
-
-
-def complete(state: State, data: Dense) -> Array:
-    """The data (I, J) with the state's missing cells."""
-    return data.values if state.x is None else state.x
-
-
-def entries(state: State) -> Array:
-    """U W V' (I, J) of a state with weights."""
-    assert state.weights is not None
-    dtype = state.weights.dtype
-    return state.u.astype(dtype) @ (state.weights @ state.v.T.astype(dtype))

@@ -14,10 +14,13 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
+from jaxmf.models.binary_mf.sides import at_numbers
+from jaxmf.models.binary_mf.state import Numbers
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.special import poisson
+from jaxmf.special import loggamma, poisson
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -31,8 +34,8 @@ _NUM_SWEEPS = 40
 def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
     """The law of a cell and the prior of W at the numbers of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
-    cells = model.cells(jnp.asarray(draw.get("noise_scale", one)))
-    return cells, model.weight_prior(jnp.asarray(draw.get("weight_scale", one)))
+    numbers = Numbers(*(jnp.asarray(draw.get(name, one)) for name in Numbers._fields))
+    return model.cells(numbers), model.weight_prior(numbers)
 
 
 def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:
@@ -186,7 +189,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
         chain, probabilities = _sweep_bits(
             keys, chain, image, x, observed, cells, log_odds, movable
         )
-        if not model.diagonal:
+        if isinstance(model.row_prior, IndianBuffet):
             chain = _replace_own(keys, chain, v, x, observed, cells, weight_prior, rate)
         kept = jnp.where(index >= _NUM_SWEEPS // 2, probabilities, 0)
         return chain._replace(total=chain.total + kept)
@@ -208,8 +211,6 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
 
 def _row_law(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
-    from jaxmf.models.binary_mf.model import at_numbers
-
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
     prior = at_numbers(
@@ -287,7 +288,8 @@ def _replace_own(
         sum_key = jax.random.fold_in(key, 3)
         if weight_prior.positive:
             shape = jnp.broadcast_to(jnp.maximum(number, 1) * weight_prior.shape, v.shape[1:])
-            total = jax.random.gamma(sum_key, shape, dtype=x.dtype) / weight_prior.rate
+            keys = jax.random.split(sum_key, shape.shape[0])
+            total = jnp.exp(jax.vmap(loggamma)(keys, shape)) / weight_prior.rate
         else:
             normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
             total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal

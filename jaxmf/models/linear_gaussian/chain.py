@@ -23,10 +23,11 @@ from jaxmf.models.linear_gaussian.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
+from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
-MAX_WHOLE_ROW_SLOTS = 12
+WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 
 
 @partial(
@@ -42,15 +43,6 @@ class SamplerPlan:
     sweep: str
     anneal: bool
     split_merge: int
-
-
-def check_whole_rows(num_slots: int) -> None:
-    """Refuses to enumerate the settings of too many slots."""
-    if num_slots > MAX_WHOLE_ROW_SLOTS:
-        raise ValueError(
-            f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
-            f"this needs {num_slots}. Use sweep='collapsed' (a filter: proposal='prior')"
-        )
 
 
 def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
@@ -135,7 +127,7 @@ def num_features(model: Any, state: State) -> Array:
 def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for features."""
     if plan.sweep == "whole_rows":
-        check_whole_rows(sizes["features"])
+        check_whole_rows(sizes["features"], remedy=WHOLE_ROWS_REMEDY)
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 

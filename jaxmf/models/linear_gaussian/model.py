@@ -30,6 +30,7 @@ from jaxmf.models.linear_gaussian.updates import update_hyperparameters as updat
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key
@@ -239,7 +240,7 @@ class LinearGaussianIBP:
             raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
         num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
         if sweep == "whole_rows":
-            chain.check_whole_rows(num_slots)
+            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
             raise ValueError(
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"

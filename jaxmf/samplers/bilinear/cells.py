@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
 
-from jaxmf.special import poisson
+from jaxmf import slots
+from jaxmf.special import loggamma, poisson
 from jaxmf.types import Array, Key
 
 LIKELIHOODS = ("gaussian", "logistic", "poisson")
@@ -97,7 +98,8 @@ class WeightPrior:
     """The prior of the entries of W.
 
     Args:
-      mean, scale: () float, of N(mean, scale^2).
+      mean: () float or (K, L), of N(mean, scale^2).
+      scale: () float, likewise.
       shape, rate: () float, of Gamma(shape, rate), where `positive`.
       positive: whether the weights are positive.
       diagonal: whether only the diagonal of W is there (the plaid model).
@@ -119,7 +121,7 @@ class WeightPrior:
             return self.positive_gammas(
                 key, jnp.broadcast_to(self.shape, (num_rows, num_columns)), self.rate
             )
-        return self.mean + self.scale * normals(key, num_rows, num_columns, self.scale.dtype)
+        return self.mean + self.scale * slots.normals(key, num_rows, num_columns, self.scale.dtype)
 
     @staticmethod
     def positive_gammas(key: Key, shape: Array, rate: Array) -> Array:
@@ -127,7 +129,7 @@ class WeightPrior:
 
         def one(row, column, shape):
             cell_key = jax.random.fold_in(jax.random.fold_in(key, row), column)
-            return jax.random.loggamma(cell_key, shape)
+            return loggamma(cell_key, shape)
 
         rows, columns = jnp.arange(shape.shape[0]), jnp.arange(shape.shape[1])
         over_columns = jax.vmap(one, in_axes=(None, 0, 0))
@@ -158,10 +160,3 @@ class WeightPrior:
                 self.scale * jnp.sqrt(2 * jnp.pi)
             )
         return jnp.sum(jnp.where(there, each, 0))
-
-
-def normals(key: Key, num_rows: int, num_columns: int, dtype) -> Array:
-    """(K, L) standard normals, a vector a row: the first ones are the same at any capacity."""
-    return jax.vmap(
-        lambda row: jax.random.normal(jax.random.fold_in(key, row), (num_columns,), dtype)
-    )(jnp.arange(num_rows))

@@ -17,17 +17,13 @@ from jaxmf.likelihoods import bilinear_rows, gaussian
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.bilinear import rows as rows_of_bits
-from jaxmf.samplers.bilinear.rows import CellDraws, PartialRow, RowFit
-from jaxmf.samplers.bilinear.whole_rows import (
-    ProposalDraws,
-    propose_bits,
-    whole_row_log_weights,
-)
+from jaxmf.samplers.bilinear.draws import Draws, ProposalDraws, bilinear_draws
+from jaxmf.samplers.bilinear.rows import PartialRow, RowFit
+from jaxmf.samplers.bilinear.whole_rows import propose_bits, whole_row_log_weights
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
     RowPrior,
-    row_draws,
     row_prior,
     write_rows,
 )
@@ -46,14 +42,6 @@ class Plan(NamedTuple):
     whole_rows: bool
     num_proposals: int
     num_fixed: int
-
-
-class _Draws(NamedTuple):
-    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
-
-    row: RowDraws
-    proposals: ProposalDraws | None
-    cells: CellDraws | None
 
 
 class _Row(NamedTuple):
@@ -133,9 +121,16 @@ def collapsed_bilinear_sweep(
         u_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
-        draws = jax.vmap(lambda row: _draws(jax.random.fold_in(key, row), plan, u, v, x, observed))(
-            rows
-        )
+        draws = jax.vmap(
+            lambda row: bilinear_draws(
+                jax.random.fold_in(key, row),
+                num_slots,
+                num_turned=v.shape[1],
+                num_columns=None if observed is None else x.shape[1],
+                num_proposals=num_proposals,
+                dtype=x.dtype,
+            )
+        )(rows)
         u_before, turned_before = (
             jax.lax.dynamic_slice_in_dim(array, start, size) for array in (u, turned_x)
         )
@@ -186,34 +181,8 @@ def collapsed_bilinear_sweep(
     return u_new, x if observed is None else x_new, overflow
 
 
-def _draws(key: Key, plan: Plan, u: Array, v: Array, x: Array, observed: Array | None) -> _Draws:
-    """The random numbers of one row, each vector under a key of its own."""
-    num_slots, dtype = u.shape[1], x.dtype
-
-    def proposal(index):
-        stream = jax.random.fold_in(jax.random.fold_in(key, 4), index)
-        return ProposalDraws(
-            choice=jax.random.uniform(jax.random.fold_in(stream, 0), (num_slots,), dtype),
-            bits=jax.random.uniform(jax.random.fold_in(stream, 1), (num_slots,), dtype),
-            accept=jax.random.uniform(jax.random.fold_in(stream, 2), (), dtype),
-        )
-
-    drawn = row_draws(key, num_slots, None if observed is None else x.shape[1], dtype)
-    cells = None
-    if drawn.cells is not None:
-        effect = jax.random.normal(jax.random.fold_in(key, 5), (v.shape[1],), dtype)
-        cells = CellDraws(effect=effect, noise=drawn.cells)
-    return _Draws(
-        row=drawn._replace(cells=None),
-        proposals=(
-            jax.vmap(proposal)(jnp.arange(plan.num_proposals)) if plan.num_proposals else None
-        ),
-        cells=cells,
-    )
-
-
 def _update_row(
-    draws: _Draws,
+    draws: Draws,
     row: _Row,
     index: Array,
     block: _Block,

@@ -6,65 +6,34 @@ functions with X and W transposed and U and V exchanged.
 
 - `draw_bits`: every bit of every row from its conditional.
 - `draw_several`: several bits of a row at once, proposed from the prior (section 3.3).
-- `draw_own`: the features that only one row has, with their rows of W.
+- `own.draw_own`: the features that only one row has, with their rows of W.
 
 A change that would leave a column empty is refused in the first two, the last makes and removes
 features; together they leave the Indian buffet process invariant.
 
-Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1 to 3.3; Gaussian features of one row
-from the exact sum over their number, in place of equation 8.
+Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1 to 3.3.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logit, logsumexp
+from jax.scipy.special import logit
 
-from jaxmf import slots
-from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear.own import draw_own
+from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
-    RowPrior,
     Scales,
-    row_draws,
+    draws_of_rows,
     row_prior,
 )
 from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
-from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 
 _MEAN_SEVERAL = 2.5
-
-
-class Side(NamedTuple):
-    """One side of the model, as its rows see it.
-
-    Attributes:
-      u: (I, K) bool, the features of the rows.
-      v: (J, L) bool, those of the columns.
-      weights: (K, L) float, W, zero where a feature is not there.
-      x: (I, J) float.
-      observed: (I, J) bool, or None when nothing is missing.
-    """
-
-    u: Array
-    v: Array
-    weights: Array
-    x: Array
-    observed: Array | None
-
-    @property
-    def basis(self) -> Array:
-        """Y = W V', (K, J) float."""
-        return self.weights @ self.v.T.astype(self.weights.dtype)
-
-    def transpose(self) -> "Side":
-        """The other side."""
-        observed = None if self.observed is None else self.observed.T
-        return Side(self.v, self.u, self.weights.T, self.x.T, observed)
 
 
 def explicit_sweep(
@@ -133,7 +102,7 @@ def draw_bits(
     `log_odds` (K,) are those of the probabilities of the features.
     """
     u, _, _, x, observed = side
-    draws = _row_draws(key, u, x.dtype)
+    draws = draws_of_rows(key, jnp.arange(u.shape[0]), u.shape[1], None, x.dtype)
     if cells.likelihood == "gaussian":
         return draw_all_bits(
             log_odds,
@@ -147,12 +116,6 @@ def draw_bits(
             num_fixed=num_fixed,
         )
     return _draw_bits_by_cells(log_odds, draws, side, prior=prior, cells=cells, num_fixed=num_fixed)
-
-
-def _row_draws(key: Key, u: Array, dtype) -> RowDraws:
-    return jax.vmap(lambda row: row_draws(jax.random.fold_in(key, row), u.shape[1], None, dtype))(
-        jnp.arange(u.shape[0])
-    )
 
 
 def _draw_bits_by_cells(
@@ -219,7 +182,7 @@ def draw_several(
     num_rows = jnp.asarray(u.shape[0], x.dtype)
     counts = jnp.sum(u, axis=0, dtype=x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
-    draws = _row_draws(key, u, x.dtype)
+    draws = draws_of_rows(key, jnp.arange(u.shape[0]), u.shape[1], None, x.dtype)
     share = _MEAN_SEVERAL / jnp.maximum(jnp.sum(movable, dtype=x.dtype), 1)
     chosen = movable & (draws.order < share)
     proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)
@@ -232,217 +195,3 @@ def draw_several(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
     ).movable
     return jnp.where(jnp.any(movable & ~kept), u, after)
-
-
-def draw_own(
-    key: Key,
-    side: Side,
-    *,
-    prior: FeaturePrior,
-    cells: Cells,
-    weight_prior: WeightPrior,
-    column_exists: Array,
-    num_fixed: int = 0,
-) -> tuple[Array, Array, Array]:
-    """Every row's own features and their rows of W, given the features that rows share.
-
-    Given the shared features, the numbers of features that only one row has are independent
-    Poisson variables, each times the likelihood of its row. Gaussian cells: the number is drawn
-    from its exact sum with the new rows of W summed out, then these. Otherwise number and weights
-    are proposed from the prior, as a set, and accepted by the likelihood ratio (equation 8).
-
-    Returns:
-      u, weights, and () bool: whether more slots were needed.
-    """
-    counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
-    # `exists` without any one row: a column with a single one is free without it
-    conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
-    draw = _draw_own_exactly if cells.likelihood == "gaussian" else _propose_own
-    u, weights, overflow = draw(
-        key,
-        side,
-        conditional,
-        cells=cells,
-        weight_prior=weight_prior,
-        column_exists=column_exists,
-    )
-    gone = conditional.free & ~jnp.any(u, axis=0)
-    return u, slots.release(weights, gone, axis=0), overflow
-
-
-def _hand_out(occupied: Array, number: Array) -> tuple[Array, slots.Claim]:
-    """Slots for `number` (I,) new features of each row: bits (I, K), and the claim."""
-    last = jnp.cumsum(number)
-    claim = slots.claim(occupied, last[-1])
-    rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    owner = jnp.searchsorted(last, rank, side="right")
-    return claim.claimed & (jnp.arange(number.shape[0])[:, None] == owner), claim
-
-
-def _propose_own(
-    key: Key,
-    side: Side,
-    conditional: RowPrior,
-    *,
-    cells: Cells,
-    weight_prior: WeightPrior,
-    column_exists: Array,
-) -> tuple[Array, Array, Array]:
-    """Own features proposed from the prior in slots that nobody uses, accepted row by row."""
-    u, v, weights, x, observed = side
-    free = conditional.free
-    rows = jnp.arange(u.shape[0])
-    row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-    number = jax.vmap(lambda key: poisson(jax.random.fold_in(key, 0), conditional.rate))(row_keys)
-    uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (), x.dtype))(
-        row_keys
-    )
-    bits, claim = _hand_out(~free | jnp.any(u, axis=0), number)
-    new_key = jax.random.fold_in(key, u.shape[0])
-    drawn = weight_prior.sample(new_key, *weights.shape)
-    drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
-    shared = u & ~free
-    proposed = shared | bits
-    proposed_weights = jnp.where(claim.claimed[:, None], drawn, weights)
-    v_float = v.T.astype(x.dtype)
-    gain = cells.rows(x, proposed.astype(x.dtype) @ (proposed_weights @ v_float), observed)
-    gain = gain - cells.rows(x, u.astype(x.dtype) @ side.basis, observed)
-    accepted = jnp.log(uniform) < gain
-    return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
-
-
-class _OwnFit(NamedTuple):
-    """What is left of each row beside its shared features, seen through V.
-
-    Attributes:
-      cross: (I, L) float, V'e over the observed cells.
-      values: (I, L) float, or (L,) where nothing is missing, eigenvalues of V'V over the observed
-        cells.
-      vectors: (I, L, L) or (L, L) float.
-      squares: (I,) float, |e|^2.
-      num_observed: (I,) float.
-    """
-
-    cross: Array
-    values: Array
-    vectors: Array
-    squares: Array
-    num_observed: Array
-
-
-def _own_fit(side: Side, shared: Array) -> _OwnFit:
-    _, v, _, x, observed = side
-    v_float = v.astype(x.dtype)
-    error = x - shared.astype(x.dtype) @ side.basis
-    if observed is None:
-        grams = v_float.T @ v_float
-        num_observed = jnp.full(x.shape[:1], x.shape[1], x.dtype)
-    else:
-        error = jnp.where(observed, error, 0)
-        pairs = (v_float[:, :, None] * v_float[:, None, :]).reshape(v.shape[0], -1)
-        grams = (observed.astype(x.dtype) @ pairs).reshape(-1, v.shape[1], v.shape[1])
-        num_observed = jnp.sum(observed, axis=1, dtype=x.dtype)
-    values, vectors = jnp.linalg.eigh(grams)
-    return _OwnFit(
-        cross=error @ v_float,
-        values=jnp.maximum(values, 0),
-        vectors=vectors,
-        squares=jnp.sum(error**2, axis=1),
-        num_observed=num_observed,
-    )
-
-
-def _draw_own_exactly(
-    key: Key,
-    side: Side,
-    conditional: RowPrior,
-    *,
-    cells: Cells,
-    weight_prior: WeightPrior,
-    column_exists: Array,
-) -> tuple[Array, Array, Array]:
-    """The numbers of own features from their sums; then the sum of their weights, then these.
-
-    Given its number n, the own features of a row add V s to it, s ~ N(n w0, n scale^2 I): its
-    covariance is noise^2 I + n scale^2 V V'. Given s the n rows of W are exchangeable normals
-    with that sum.
-    """
-    u, _, weights, x, _ = side
-    dtype = x.dtype
-    free = conditional.free
-    shared = u & ~free
-    fit = _own_fit(side, shared)
-    by_row = None if side.observed is None else 0
-    axes: Any = (0, by_row, by_row, 0, 0)
-    mean = jnp.where(column_exists, weight_prior.mean, 0).astype(dtype)
-    draws = _row_draws(jax.random.fold_in(key, 0), u, dtype)
-    scales = Scales(noise=cells.noise_scale, feature=weight_prior.scale)
-    log_weights, cut_off = jax.vmap(
-        lambda fit: _own_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
-        in_axes=(_OwnFit(*axes),),
-    )(fit)
-    number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
-    bits, claim = _hand_out(~free, number)
-
-    row_normals = normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
-    sums = jax.vmap(
-        lambda fit, count, normal: _draw_sum(fit, count, normal, mean, scales),
-        in_axes=(_OwnFit(*axes), 0, 0),
-    )(fit, number.astype(dtype), row_normals)
-    slot_normals = weight_prior.scale * normals(
-        jax.random.fold_in(key, 2), u.shape[1], weights.shape[1], dtype
-    )
-    bits_float = bits.astype(dtype)
-    share = (sums - bits_float @ slot_normals) / jnp.maximum(number, 1)[:, None]
-    drawn = slot_normals + bits_float.T @ share
-    drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
-    weights = jnp.where(free[:, None], drawn, weights)
-    return shared | bits, weights, claim.overflow | jnp.any(cut_off)
-
-
-def _own_log_weights(
-    fit: _OwnFit, mean: Array, rate: Array, scales: Scales, num_candidates: int
-) -> tuple[Array, Array]:
-    """Log weights of n = 0, 1, ... own features of a row, and whether the sum was cut off.
-
-    n adds n V w0 to the mean of the row; along the eigenvector l of V'V, whose eigenvalue is t,
-    its variance is noise^2 (1 + n t / r), in all other directions noise^2.
-    """
-    number = jnp.arange(num_candidates, dtype=mean.dtype)[:, None]
-    turned_cross, turned_mean = fit.vectors.T @ fit.cross, fit.vectors.T @ mean
-    seen = fit.values > jnp.finfo(mean.dtype).eps * 64 * jnp.maximum(jnp.max(fit.values), 1)
-    safe = jnp.where(seen, fit.values, 1)
-    along = jnp.where(seen, (turned_cross - number * fit.values * turned_mean) ** 2 / safe, 0)
-    across = fit.squares - jnp.sum(along[0])
-    inflation = 1 + number * fit.values / scales.ratio
-    constant = -0.5 * (
-        fit.num_observed * jnp.log(2 * jnp.pi * scales.noise_variance)
-        + across / scales.noise_variance
-    )
-    terms = jnp.log(inflation) + along / (inflation * scales.noise_variance)
-    log_poisson, log_tail = feature_rows.log_poisson_terms(
-        jnp.asarray(rate, mean.dtype), num_candidates
-    )
-    log_weights = log_poisson + constant - 0.5 * jnp.sum(terms, axis=1)
-    # beyond the last candidate each direction is at most its best over larger inflations; with a
-    # mean that grows along, the squares are at best nothing
-    last = 1 + num_candidates * fit.values / scales.ratio
-    still = jnp.all(mean == 0)
-    squares = jnp.where(still, along[0] / scales.noise_variance, 0)
-    best = jnp.maximum(last, squares)
-    log_beyond = log_tail + constant - 0.5 * jnp.sum(jnp.log(best) + squares / best)
-    return log_weights, feature_rows.cut_off(
-        log_beyond, logsumexp(log_weights), rate, num_candidates
-    )
-
-
-def _draw_sum(fit: _OwnFit, number: Array, normal: Array, mean: Array, scales: Scales) -> Array:
-    """The sum (L,) of the rows of W of `number` own features of a row, given the row.
-
-    The square root of its covariance is symmetric, so that the capacity does not enter.
-    """
-    number = jnp.maximum(number, 1)
-    precision = fit.values / scales.noise_variance + 1 / (number * scales.feature**2)
-    pull = fit.cross / scales.noise_variance + mean / scales.feature**2
-    turned = (fit.vectors.T @ pull) / precision + (fit.vectors.T @ normal) / jnp.sqrt(precision)
-    return fit.vectors @ turned

@@ -14,10 +14,20 @@ from jax.scipy.special import logit
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import plaid
+from jaxmf.likelihoods.gaussian import piece_start
 from jaxmf.linalg import eliminate
 from jaxmf.priors.features import IndianBuffet
-from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
+from jaxmf.samplers.bilinear.draws import Draws, bilinear_draws
+from jaxmf.samplers.bilinear.proposals import proposed_bits
+from jaxmf.samplers.feature_layout import (
+    FeaturePrior,
+    RowPrior,
+    row_prior,
+    write_rows,
+)
 from jaxmf.types import Array, Key
+
+_ROWS_A_BLOCK = 128
 
 
 class PlaidRow(NamedTuple):
@@ -79,6 +89,47 @@ def _scan_bits(order, threshold, row, u, noise_variance, prior_log_odds, free_to
 _scan_bits_fused = fused_on_cpu(_scan_bits)
 
 
+class _Design(NamedTuple):
+    """What no row changes: V (J, K) float, V'V, r, the prior mean of w (K,) and the noise scale."""
+
+    v: Array
+    v_gram: Array
+    ratio: Array
+    centre: Array
+    noise_scale: Array
+
+
+class _Statistics(NamedTuple):
+    """Of all rows: H (K, K), the products of the design with X (K,), and counts of U (K,)."""
+
+    gram: Array
+    cross: Array
+    counts: Array
+
+    def moved(self, sign: int, u: Array, cross: Array, v_gram: Array) -> "_Statistics":
+        """With a row of features u (K,) float and products V'x (K,) added or taken out."""
+        return _Statistics(
+            gram=self.gram + sign * u[:, None] * v_gram * u,
+            cross=self.cross + sign * u * cross,
+            counts=self.counts + sign * u,
+        )
+
+
+class _Partial(NamedTuple):
+    """A row with missing cells: its cells (J,) float, and which are observed (J,) bool."""
+
+    cells: Array
+    observed: Array
+
+
+class _Row(NamedTuple):
+    """A row as it came: its features (K,) bool, V'x (K,), and the cells where some are missing."""
+
+    u: Array
+    cross: Array
+    partial: _Partial | None
+
+
 def collapsed_plaid_sweep(
     key: Key,
     u: Array,
@@ -91,6 +142,7 @@ def collapsed_plaid_sweep(
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
     num_fixed: int = 0,
+    num_proposals: int = 0,
 ) -> tuple[Array, Array]:
     """One pass over the rows of U; p(U, missing cells | V, observed cells, scales) stays invariant.
 
@@ -109,6 +161,7 @@ def collapsed_plaid_sweep(
       weight_scale: () float, s_W.
       weight_mean: w0, a number or (K,).
       num_fixed: the first so many slots hold given features, which never change.
+      num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
 
     Returns:
       u and x.
@@ -123,68 +176,113 @@ def collapsed_plaid_sweep(
             "be fixed: use BetaBernoulli"
         )
     num_rows, num_slots = u.shape
+    size = min(_ROWS_A_BLOCK, num_rows)
     v_float = v.astype(x.dtype)
-    v_gram = v_float.T @ v_float
-    ratio = jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype)
-    centre = jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), (num_slots,))
-    at = jax.lax.dynamic_index_in_dim
-    put = jax.lax.dynamic_update_index_in_dim
+    design = _Design(
+        v=v_float,
+        v_gram=v_float.T @ v_float,
+        ratio=jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype),
+        centre=jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), (num_slots,)),
+        noise_scale=jnp.asarray(noise_scale, x.dtype),
+    )
+    partial = None if observed is None else _Partial(x, observed)
+    before = _Row(u=u, cross=x @ v_float, partial=partial)
 
-    def update(index, carry):
-        u, x, gram, cross, counts = carry
-        row_key = jax.random.fold_in(key, index)
-        u_old, x_old = at(u, index, keepdims=False), at(x, index, keepdims=False)
-        leaving = u_old.astype(x.dtype)
-        x_cross = x_old @ v_float
-        gram = gram - leaving[:, None] * v_gram * leaving
-        cross, counts = cross - leaving * x_cross, counts - leaving
-        precision = gram + ratio * jnp.eye(num_slots, dtype=x.dtype)
-        mean = jax.scipy.linalg.solve(precision, cross + ratio * centre, assume_a="pos")
-        row = PlaidRow(precision, mean, v_gram, x_cross)
-        if observed is not None:
-            seen = at(observed, index, keepdims=False)
-            part = jnp.where(seen[:, None], v_float, 0)
-            row = row._replace(gram=part.T @ v_float, cross=x_old @ part)
-        conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
-        drawn = row_draws(row_key, num_slots, None, x.dtype)
-        u_new = _scan_bits_fused(
-            drawn.order,
-            logit(drawn.bits),
-            row,
-            u_old,
-            noise_scale**2,
-            conditional.log_odds,
-            conditional.movable,
-        )
-        arriving = u_new.astype(x.dtype)
-        if observed is not None:
-            drawn_x = draw_cells(row_key, row, arriving, v_float, noise_scale)
-            x_new = jnp.where(seen, x_old, drawn_x)
-            x, x_cross = put(x, x_new, index, 0), x_new @ v_float
-        gram = gram + arriving[:, None] * v_gram * arriving
-        return put(u, u_new, index, 0), x, gram, cross + arriving * x_cross, counts + arriving
+    # rows are read from `before` and written to other arrays: see `write_rows`
+    def sweep_block(block, carry):
+        u_out, x_out, statistics = carry
+        start, first = piece_start(block, size, num_rows)
+        rows = start + jnp.arange(size)
+        draws = jax.vmap(
+            lambda row: bilinear_draws(
+                jax.random.fold_in(key, row),
+                num_slots,
+                num_turned=num_slots,
+                num_columns=None if observed is None else x.shape[1],
+                num_proposals=num_proposals,
+                dtype=x.dtype,
+            )
+        )(rows)
+        some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
 
-    start = (u, x, *plaid.design_statistics(u, v, x), jnp.sum(u, axis=0, dtype=x.dtype))
-    u, x, *_ = jax.lax.fori_loop(0, num_rows, update, start)
-    return u, x
+        def update(index, carry):
+            u_some, x_some, statistics = carry
+            row, drawn = jax.tree.map(
+                lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
+                (some, draws),
+            )
+            statistics = statistics.moved(-1, row.u.astype(x.dtype), row.cross, design.v_gram)
+            conditional = row_prior(prior, statistics.counts, num_rows, num_fixed=num_fixed)
+            u_row, x_row = _draw_row(drawn, row, statistics, design, conditional)
+            cross = row.cross
+            if x_row is not None:
+                x_some = jax.lax.dynamic_update_index_in_dim(x_some, x_row, index, 0)
+                cross = x_row @ design.v
+            statistics = statistics.moved(1, u_row.astype(x.dtype), cross, design.v_gram)
+            u_some = jax.lax.dynamic_update_index_in_dim(u_some, u_row, index, 0)
+            return u_some, x_some, statistics
+
+        # the first rows of the last block may have had their turn
+        inside = (some.u, None if some.partial is None else some.partial.cells, statistics)
+        u_some, x_some, statistics = jax.lax.fori_loop(first - start, size, update, inside)
+        u_out = write_rows(u_out, u_some, start, rows >= first)
+        if x_out is not None:
+            x_out = write_rows(x_out, x_some, start, rows >= first)
+        return u_out, x_out, statistics
+
+    counts = jnp.sum(u, axis=0, dtype=x.dtype)
+    carry = (
+        u,
+        None if observed is None else x,
+        _Statistics(*plaid.design_statistics(u, v, x), counts),
+    )
+    u_new, x_new, _ = jax.lax.fori_loop(0, -(-num_rows // size), sweep_block, carry)
+    return u_new, x if x_new is None else x_new
 
 
-def draw_cells(key: Key, row: PlaidRow, u: Array, v: Array, noise_scale: Array) -> Array:
-    """Cells (J,) of a row given its observed ones: w given everything, then the cells given w.
+def _draw_row(
+    draws: Draws, row: _Row, others: _Statistics, design: _Design, conditional: RowPrior
+) -> tuple[Array, Array | None]:
+    """The features of a row and, where cells are missing, its cells."""
+    precision = others.gram + design.ratio * jnp.eye(row.u.shape[0], dtype=row.cross.dtype)
+    pull = others.cross + design.ratio * design.centre
+    mean = jax.scipy.linalg.solve(precision, pull, assume_a="pos")
+    here = PlaidRow(precision, mean, design.v_gram, row.cross)
+    if row.partial is not None:
+        part = jnp.where(row.partial.observed[:, None], design.v, 0)
+        here = here._replace(gram=part.T @ design.v, cross=row.partial.cells @ part)
+    noise_variance = design.noise_scale**2
+    moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
+    u = _scan_bits_fused(
+        draws.row.order,
+        logit(draws.row.bits),
+        here,
+        row.u,
+        noise_variance,
+        *moves.values(),
+    )
+    if draws.proposals is not None:
 
-    Args:
-      key: of the row.
-      row: the row.
-      u: (K,) float, its features.
-      v: (J, K) float.
-      noise_scale: () float.
-    """
-    dtype = row.mean.dtype
+        def propose(u, drawn):
+            proposal = proposed_bits(drawn, u, **moves)
+            log_ratio = log_density(here, proposal, noise_variance) - log_density(
+                here, u, noise_variance
+            )
+            return jnp.where(jnp.log(drawn.accept) < log_ratio, proposal, u), None
+
+        u, _ = jax.lax.scan(propose, u, draws.proposals)
+    if row.partial is None or draws.cells is None:
+        return u, None
+    bits = u.astype(row.cross.dtype)
+    weights = _draw_weights(draws.cells.effect, here, bits, design.noise_scale)
+    cells = design.v @ (bits * weights) + design.noise_scale * draws.cells.noise
+    return u, jnp.where(row.partial.observed, row.partial.cells, cells)
+
+
+def _draw_weights(normals: Array, row: PlaidRow, u: Array, noise_scale: Array) -> Array:
+    """w (K,) given the observed cells of a row with features u (K,) float, and the other rows."""
     factor = jnp.linalg.cholesky(row.precision + u[:, None] * row.gram * u)
     side = u * (row.cross - row.gram @ (u * row.mean))
-    normals = jax.random.normal(jax.random.fold_in(key, 4), u.shape, dtype)
     solve = jax.scipy.linalg.solve_triangular
     half = solve(factor, side, lower=True) + noise_scale * normals
-    weights = row.mean + solve(factor, half, lower=True, trans=1)
-    noise = jax.random.normal(jax.random.fold_in(key, 5), (v.shape[0],), dtype)
-    return v @ (u * weights) + noise_scale * noise
+    return row.mean + solve(factor, half, lower=True, trans=1)

@@ -20,6 +20,7 @@ from jax.scipy.special import logit, logsumexp
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
+from jaxmf.samplers.bilinear.draws import CellDraws
 from jaxmf.types import Array
 
 
@@ -312,13 +313,6 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
 
 
 _number_log_weights_fused = fused_on_cpu(_number_log_weights)
-
-
-class CellDraws(NamedTuple):
-    """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
-
-    effect: Array
-    noise: Array
 
 
 def draw_cells(

@@ -18,9 +18,10 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxmf import slots
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.gaussian import piece_start
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior, normals
+from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
@@ -168,7 +169,7 @@ def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> A
 def sample_weights(key: Key, law: WeightLaw) -> Array:
     """W (K, L) from its law."""
     num_rows, num_columns = law.mean.shape
-    noise = normals(key, num_rows, num_columns, law.mean.dtype)
+    noise = slots.normals(key, num_rows, num_columns, law.mean.dtype)
     solve = jax.scipy.linalg.solve_triangular
     if law.factor.shape[0] < law.mean.size:  # diagonal
         return law.mean + jnp.diag(solve(law.factor, jnp.diagonal(noise), lower=True, trans=1))
@@ -183,7 +184,8 @@ def _draw_by_rows(
     u_float, v_float = u.astype(dtype), v.astype(dtype)
     num_slots, num_columns = weights.shape
     phi = weight_prior.scale**-2
-    noise = normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
+    prior_pull = phi * jnp.broadcast_to(weight_prior.mean, weights.shape)
+    noise = slots.normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
     order = jnp.argsort(jax.random.uniform(jax.random.fold_in(key, 1), (num_slots,), dtype))
     seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
 
@@ -193,7 +195,7 @@ def _draw_by_rows(
         gram = (v_float * seen[k][:, None]).T @ v_float + phi * jnp.eye(num_columns, dtype=dtype)
         factor = jnp.linalg.cholesky(gram)
         own = v_float @ weights[k]
-        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + phi * weight_prior.mean
+        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + prior_pull[k]
         mean = cho_solve((factor, True), pull)
         half = jax.scipy.linalg.solve_triangular(factor, noise[k], lower=True, trans=1)
         new = mean + half

@@ -4,14 +4,14 @@
 - `whole_row_log_weights`: all 2^K settings of a row, where there are few slots.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import logit, logsumexp
+from jax.scipy.special import logsumexp
 
 from jaxmf.likelihoods.bilinear_rows import Turned
 from jaxmf.samplers import feature_rows
+from jaxmf.samplers.bilinear.draws import ProposalDraws
+from jaxmf.samplers.bilinear.proposals import proposed_bits
 from jaxmf.samplers.bilinear.rows import (
     RowFit,
     log_likelihood,
@@ -19,16 +19,6 @@ from jaxmf.samplers.bilinear.rows import (
     new_feature_log_weights,
 )
 from jaxmf.types import Array
-
-_BITS_A_PROPOSAL = 3
-
-
-class ProposalDraws(NamedTuple):
-    """The random numbers of a proposal, uniforms over slots (K,) or alone ()."""
-
-    choice: Array
-    bits: Array
-    accept: Array
 
 
 def propose_bits(
@@ -42,18 +32,16 @@ def propose_bits(
 ) -> RowFit:
     """Several bits of the row at once, by Metropolis-Hastings (Meeds et al., section 3.3).
 
-    Each slot that may move is chosen with the same probability, three slots on the average; the
-    chosen bits are proposed from their prior given the other rows, so the prior and the proposal
-    cancel and the ratio of likelihoods decides.
+    `proposed_bits` says what is proposed.
 
     Args:
       draws: random numbers.
       fit, extra, noise_variance, prior_log_odds, free_to_move: as in `scan_bits`.
     """
-    num_movable = jnp.sum(free_to_move, dtype=fit.gap.dtype)
-    chosen = free_to_move & (draws.choice * num_movable < _BITS_A_PROPOSAL)
-    on = logit(draws.bits) < prior_log_odds
-    proposal = moved(fit, jnp.where(chosen, on, fit.z))
+    proposal = moved(
+        fit,
+        proposed_bits(draws, fit.z, prior_log_odds=prior_log_odds, free_to_move=free_to_move),
+    )
     log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
         fit, extra, noise_variance
     )

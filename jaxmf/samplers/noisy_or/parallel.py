@@ -17,7 +17,7 @@ from jaxmf import slots
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, row_draws, row_prior
+from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
 from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
 from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.parallel_sweep import draw_log_odds
@@ -41,9 +41,7 @@ def noisy_or_parallel_sweep(
     num_rows, num_slots = z.shape
     cells = noisy_or.cells_of(x, observed)
     row_key = jax.random.fold_in(key, 1)
-    draws = jax.vmap(
-        lambda row: row_draws(jax.random.fold_in(row_key, row), num_slots, None, x.dtype)
-    )(jnp.arange(num_rows))
+    draws = draws_of_rows(row_key, jnp.arange(num_rows), num_slots, None, x.dtype)
     z = draw_all_bits(
         jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
     )

@@ -34,8 +34,8 @@ from jaxmf.types import Array, Key
 
 # Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
 _MOST_FUSED_COLUMNS = 2_048
-# Streams of a row's key beyond those of `row_draws`.
-_NEW_CAUSES = 4
+# Streams of a row's key.
+_ROW, _NEW_CAUSES = 0, 1
 
 
 class _Carry(NamedTuple):
@@ -165,7 +165,7 @@ def draw_row(
       The row (K,) bool, Y (K, D) float, and whether more slots were needed.
     """
     num_slots = z_row.shape[0]
-    draws = row_draws(key, num_slots, None, y.dtype)
+    draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
     conditional = row_prior(prior, counts, num_rows, num_fixed=0)
     own = z_row & conditional.free
     y = jnp.where(conditional.free[:, None], 0, y)

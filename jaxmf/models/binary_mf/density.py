@@ -1,0 +1,101 @@
+"""The densities of binary matrix factorisation, with its weights kept or summed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.likelihoods import bilinear, plaid
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, complete, entries
+from jaxmf.priors import hyper
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+ScaleDensity = Callable[[Array, Array], Array]
+
+
+def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
+    """See `BinaryMF.log_joint`."""
+    terms = [
+        hyper.log_prior(getattr(model, name), getattr(state, name))
+        for name in HYPERPARAMETERS
+        if getattr(model, name) is not None
+    ]
+    for prior, bits, num_fixed in (
+        (model.row_law(state), state.u, model.num_fixed_rows()),
+        (model.column_law(state), state.v, model.num_fixed_columns()),
+    ):
+        free = bits[:, num_fixed:].astype(state.noise_scale.dtype)
+        gram = free.T @ free
+        counts = jnp.diagonal(gram)
+        if state.weights is None:
+            terms.append(prior.log_prob(counts, gram, bits.shape[0]))
+        else:
+            terms.append(prior.log_prob_labelled(counts, bits.shape[0]))
+    return sum(terms[1:], terms[0]) + log_likelihood(model, state, data)
+
+
+def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
+    """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
+    if state.weights is None:
+        marginal = plaid.log_marginal if model.diagonal else bilinear.log_marginal
+        return marginal(
+            state.u,
+            state.v,
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            weight_scale=state.weight_scale,
+            weight_mean=model.summed_out_mean(),
+        )
+    each = model.cells(state).log_density(data.values, entries(state))
+    if data.observed is not None:
+        each = jnp.where(data.observed, each, 0)
+    prior = model.weight_prior(state)
+    there = prior.there(model.row_exists(state), model.column_exists(state))
+    return jnp.sum(each) + prior.log_density(state.weights, there)
+
+
+def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
+    """Log density as a function of the scales of noise and weights; what it sums is summed once.
+
+    With W summed out log p(X | U, V), missing cells as imputed; else that of the observed Gaussian
+    cells and of the weights that are there, up to a constant.
+    """
+    if state.weights is not None:
+        return _explicit(model, state, data)
+    spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
+    statistics = spectrum(
+        state.u, state.v, complete(state, data), weight_mean=model.summed_out_mean()
+    )
+    return lambda noise, weight: bilinear.log_marginal_of_spectrum(
+        statistics, noise_scale=noise, weight_scale=weight
+    )
+
+
+def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
+    assert state.weights is not None
+    prior = model.weight_prior(state)
+    there = prior.there(model.row_exists(state), model.column_exists(state))
+    squares = jnp.sum(jnp.where(there, state.weights - prior.mean, 0) ** 2)
+    number = jnp.sum(there, dtype=squares.dtype)
+
+    def of_weights(weight: Array) -> Array:
+        return -number * jnp.log(weight) - 0.5 * squares / weight**2
+
+    if model.likelihood != "gaussian":
+        return lambda noise, weight: of_weights(weight)
+    errors = (data.values - entries(state)) ** 2
+    if data.observed is not None:
+        errors = jnp.where(data.observed, errors, 0)
+        num_cells = jnp.sum(data.observed, dtype=squares.dtype)
+    else:
+        num_cells = jnp.asarray(errors.size, squares.dtype)
+    total = jnp.sum(errors)
+    return lambda noise, weight: (
+        -num_cells * jnp.log(noise) - 0.5 * total / noise**2 + of_weights(weight)
+    )

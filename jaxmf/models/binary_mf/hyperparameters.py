@@ -1,0 +1,110 @@
+"""The kernel of the hyperparameters of binary matrix factorisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from jaxmf.data import Dense
+from jaxmf.engine import Info
+from jaxmf.models.binary_mf.density import scale_density
+from jaxmf.models.binary_mf.state import State, entries
+from jaxmf.priors import hyper
+from jaxmf.samplers.hyper import update_feature_prior, update_rate, update_scale
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+
+def update_hyperparameters(
+    model: BinaryMF, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
+    """Kernel: alpha and concentration of both sides, and the numbers of cells and weights."""
+    state = _update_row_law(model, jax.random.fold_in(key, 0), state)
+    turned = _update_row_law(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
+    update = _update_rates if model.likelihood == "poisson" else _update_scales
+    state = update(model, jax.random.fold_in(key, 2), turned.transpose(), data)
+    return state, Info(overflow={})
+
+
+def _update_row_law(model: BinaryMF, key: Key, state: State) -> State:
+    alpha, concentration = update_feature_prior(
+        key,
+        model.row_law(state),
+        alpha_prior=model.row_alpha,
+        concentration_prior=model.row_concentration,
+        counts=jnp.sum(state.u[:, model.num_fixed_rows() :], axis=0, dtype=jnp.int32),
+        num_rows=state.u.shape[0],
+    )
+    dtype = state.row_alpha.dtype
+    return state._replace(
+        row_alpha=alpha.astype(dtype), row_concentration=concentration.astype(dtype)
+    )
+
+
+def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    """The two scales by slices, one after the other."""
+    noise_prior = 1.0 if model.noise_scale is None else model.noise_scale
+    weight_prior = 1.0 if model.weight_scale is None else model.weight_scale
+    if hyper.is_fixed(noise_prior) and hyper.is_fixed(weight_prior):
+        return state
+    log_density = scale_density(model, state, data)
+    noise = update_scale(
+        jax.random.fold_in(key, 0),
+        noise_prior,
+        state.noise_scale,
+        lambda value: log_density(value, state.weight_scale),
+    )
+    weight = update_scale(
+        jax.random.fold_in(key, 1),
+        weight_prior,
+        state.weight_scale,
+        lambda value: log_density(noise, value),
+    )
+    return state._replace(noise_scale=noise, weight_scale=weight)
+
+
+def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+    """Of the Poisson law: rate and shape of the Gamma prior of W given W, and the base rate.
+
+    weight_rate | W ~ Gamma(a + n weight_shape, rate b + sum W) under a Gamma(a, b) prior, n weights
+    being there; the other two by slices. The base rate sees the counts, not their split among base
+    rate and features: given the split it would be conjugate, but it moves further without.
+    """
+    assert state.weights is not None
+    prior = model.weight_prior(state)
+    there = prior.there(model.row_exists(state), model.column_exists(state))
+    dtype = state.weights.dtype
+    number = jnp.sum(there, dtype=dtype)
+    sum_of_logs = jnp.sum(jnp.log(jnp.where(there, state.weights, 1)))
+    rate = update_rate(
+        jax.random.fold_in(key, 0),
+        model.weight_rate,
+        state.weight_rate,
+        power=number * state.weight_shape,
+        total=jnp.sum(jnp.where(there, state.weights, 0)),
+    )
+    shape = update_scale(
+        jax.random.fold_in(key, 1),
+        model.weight_shape,
+        state.weight_shape,
+        lambda value: number * (value * jnp.log(rate) - gammaln(value)) + value * sum_of_logs,
+    )
+    state = state._replace(weight_rate=rate, weight_shape=shape)
+    if hyper.is_fixed(model.base_rate):
+        return state
+    eta = entries(state)
+    seen = jnp.ones(eta.shape, bool) if data.observed is None else data.observed
+
+    def log_density(value: Array) -> Array:
+        cells = model.cells(state._replace(base_rate=value))
+        return jnp.sum(jnp.where(seen, cells.log_kernel(data.values, eta), 0))
+
+    base_rate = update_scale(
+        jax.random.fold_in(key, 2), model.base_rate, state.base_rate, log_density
+    )
+    return state._replace(base_rate=base_rate)

@@ -1,0 +1,39 @@
+"""The prior of one side of X ~ f(U W V'), U or V: features that are given, and others drawn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.types import Array, Key
+
+FeatureSpec = IndianBuffet | BetaBernoulli
+
+
+def at_numbers(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
+    """A prior of features with numbers in the place of distributions."""
+    if isinstance(spec, BetaBernoulli):
+        return BetaBernoulli(alpha, concentration, spec.num_features)
+    return IndianBuffet(alpha, concentration)
+
+
+def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
+    """(K,) bool: slots that are features, the given ones among them."""
+    free = prior.exists(jnp.sum(bits[:, num_fixed:], axis=0))
+    return jnp.concatenate([jnp.ones((num_fixed,), bool), free])
+
+
+def given(bias: bool, fixed: Any, num_rows: int) -> Array:
+    """(I, F) bool: the given features, the bias first."""
+    columns = [jnp.ones((num_rows, 1), bool)] if bias else []
+    if fixed is not None:
+        columns.append(jnp.asarray(fixed, bool))
+    return jnp.concatenate([jnp.zeros((num_rows, 0), bool), *columns], axis=1)
+
+
+def draw_bits(key: Key, prior: FeatureSpec, fixed: Array, num_slots: int) -> Array:
+    """Given features, and others from their prior in the slots after them."""
+    drawn, _ = prior.sample(key, fixed.shape[0], num_slots - fixed.shape[1])
+    return jnp.concatenate([fixed, drawn], axis=1)

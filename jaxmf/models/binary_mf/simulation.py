@@ -1,0 +1,66 @@
+"""Draws of binary matrix factorisation from its prior, and of data given them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.models.binary_mf import sides
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
+from jaxmf.priors import hyper
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+
+def simulate_state(
+    model: BinaryMF, key: Key, num_rows: int, num_columns: int, capacity: int
+) -> State:
+    """A state from the prior, weights included."""
+    keys = jax.random.split(key, 3)
+    numbers = {
+        name: hyper.sample_prior(
+            jax.random.fold_in(keys[0], place), 1.0 if prior is None else prior
+        )
+        for place, name in enumerate(HYPERPARAMETERS)
+        for prior in (getattr(model, name),)
+    }
+    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
+    return draw_state(model, keys[1], numbers, (num_rows, num_columns), num_slots)
+
+
+def draw_state(
+    model: BinaryMF,
+    key: Key,
+    numbers: dict[str, Array],
+    shape: tuple[int, int],
+    num_slots: tuple[int, int],
+) -> State:
+    """A state at given hyperparameters, U, V and W drawn from their prior."""
+    empty = jnp.zeros((0, 0), bool)
+    state = State(u=empty, v=empty, weights=None, x=None, **numbers)
+    u = sides.draw_bits(
+        jax.random.fold_in(key, 0),
+        model.row_law(state),
+        sides.given(model.row_bias, model.fixed_row_features, shape[0]),
+        num_slots[0],
+    )
+    v = sides.draw_bits(
+        jax.random.fold_in(key, 1),
+        model.column_law(state),
+        sides.given(model.column_bias, model.fixed_column_features, shape[1]),
+        num_slots[1],
+    )
+    state = state._replace(u=u, v=v)
+    prior = model.weight_prior(state)
+    weights = prior.sample(jax.random.fold_in(key, 2), *num_slots)
+    there = prior.there(model.row_exists(state), model.column_exists(state))
+    return state._replace(weights=jnp.where(there, weights, 0))
+
+
+def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
+    """X (I, J) given a state with weights."""
+    return model.cells(state).sample(key, entries(state))

@@ -1,0 +1,213 @@
+"""The kernels of the features and weights of binary matrix factorisation.
+
+Each is (model, key, state, data) -> (state, Info) and leaves the posterior invariant by itself.
+The columns are drawn by the kernels of the rows of X'.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.engine import Info, merge_overflow
+from jaxmf.models.binary_mf.state import State, complete, entries
+from jaxmf.priors.features import IndianBuffet
+from jaxmf.samplers import split_merge
+from jaxmf.samplers.bilinear import weights as weight_moves
+from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
+from jaxmf.samplers.bilinear.explicit import explicit_sweep
+from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
+from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.split_merge_gaussian import bilinear_columns
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+_NUM_SCANS = 2
+
+
+def update_rows(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    several: bool = True,
+    whole_rows: bool = False,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
+
+    `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
+    `scale_factor` multiplies the weight scale that a collapsed sweep sees; it leaves the posterior
+    invariant only at 1.
+    """
+    if state.weights is None:
+        return _collapsed_rows(model, key, state, data, several, whole_rows, scale_factor)
+    u, weights, overflow = explicit_sweep(
+        key,
+        Side(state.u, state.v, state.weights, data.values, data.observed),
+        prior=model.row_law(state),
+        cells=model.cells(state),
+        weight_prior=model.weight_prior(state),
+        column_exists=model.column_exists(state),
+        num_fixed=model.num_fixed_rows(),
+        several=several,
+        grows=isinstance(model.row_prior, IndianBuffet),
+    )
+    return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
+
+
+def _collapsed_rows(
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    several: bool,
+    whole_rows: bool,
+    scale_factor: Array | float,
+) -> tuple[State, Info]:
+    arrays = state.u, state.v, complete(state, data), data.observed
+    options: dict[str, Any] = {
+        "prior": model.row_law(state),
+        "noise_scale": state.noise_scale,
+        "weight_scale": state.weight_scale * scale_factor,
+        "weight_mean": model.summed_out_mean(),
+        "num_fixed": model.num_fixed_rows(),
+        # a row drawn from all its settings needs no proposals
+        "num_proposals": int(several and not whole_rows),
+    }
+    if model.diagonal:
+        u, x = collapsed_plaid_sweep(key, *arrays, **options)
+        overflow = jnp.zeros((), bool)
+    else:
+        u, x, overflow = collapsed_bilinear_sweep(key, *arrays, whole_rows=whole_rows, **options)
+    state = state._replace(u=u, x=None if state.x is None else x)
+    return state, Info(overflow={"row_features": overflow})
+
+
+def update_columns(
+    model: BinaryMF, key: Key, state: State, data: Dense, **options: Any
+) -> tuple[State, Info]:
+    """Kernel: V, with the options of `update_rows`."""
+    turned, info = update_rows(
+        model.transpose(), key, state.transpose(), transposed(data), **options
+    )
+    return turned.transpose(), of_columns(info)
+
+
+def transposed(data: Dense) -> Dense:
+    """The matrix X'."""
+    return jax.tree.map(jnp.transpose, data)
+
+
+def of_columns(info: Info) -> Info:
+    """What a kernel of the rows of X' reports, said of the columns of X."""
+    return Info(overflow={"column_features": info.overflow["row_features"]})
+
+
+def split_or_merge(
+    model: BinaryMF, key: Key, state: State, data: Dense, *, num_proposals: int
+) -> tuple[State, Info]:
+    """Kernel: some proposals to split or merge features of rows, then of columns, W summed out.
+
+    Where W is kept, missing cells X_m are drawn given U, V and W, the proposals are made in
+    p(U, V | X), X complete, and then W is drawn from p(W | U, V, X), and X_m forgotten. The first
+    draw brings a state from the posterior to p(U, V, W, X_m | observed cells); without W that is
+    p(U, V, X_m | observed cells), which the proposals leave invariant; the last draw makes it
+    p(U, V, W, X_m | observed cells) again. W as it was does not belong to the new U and V, so
+    nothing that looks at W may come before that draw.
+    """
+    summed_out = state
+    if state.weights is not None:
+        x = _imputed(model, jax.random.fold_in(key, 3), state, data)
+        summed_out = state._replace(weights=None, x=x)
+    moved, info = _split_or_merge_both(model, key, summed_out, data, num_proposals)
+    if state.weights is None:
+        return moved, info
+    weights = weight_moves.draw_weights(
+        jax.random.fold_in(key, 2),
+        moved.u,
+        moved.v,
+        state.weights,
+        complete(moved, data),
+        None,
+        cells=model.cells(state),
+        weight_prior=model.weight_prior(state),
+        row_exists=model.row_exists(moved),
+        column_exists=model.column_exists(moved),
+    )
+    return moved._replace(weights=weights, x=None), info
+
+
+def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | None:
+    """X (I, J), its missing cells drawn given U, V and W; None when nothing is missing."""
+    if data.observed is None:
+        return None
+    drawn = model.cells(state).sample(key, entries(state))
+    return jnp.where(data.observed, data.values, drawn)
+
+
+def _split_or_merge_both(
+    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+) -> tuple[State, Info]:
+    """Proposals for the rows, then for the columns, of a state without W."""
+    state, rows = _split_or_merge_rows(
+        model, jax.random.fold_in(key, 0), state, data, num_proposals
+    )
+    turned, columns = _split_or_merge_rows(
+        model.transpose(),
+        jax.random.fold_in(key, 1),
+        state.transpose(),
+        transposed(data),
+        num_proposals,
+    )
+    overflow = merge_overflow(rows.overflow, of_columns(columns).overflow)
+    return turned.transpose(), Info(overflow=overflow)
+
+
+def _split_or_merge_rows(
+    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+) -> tuple[State, Info]:
+    u, overflow, _ = split_merge.split_merge(
+        key,
+        state.u,
+        prior=model.row_law(state),
+        likelihood=bilinear_columns(
+            state.v,
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            weight_scale=state.weight_scale,
+            weight_mean=model.weight_mean,
+            num_slots=state.u.shape[1],
+        ),
+        num_proposals=num_proposals,
+        num_scans=_NUM_SCANS,
+        num_fixed=model.num_fixed_rows(),
+    )
+    return state._replace(u=u), Info(overflow={"row_features": overflow})
+
+
+def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tuple[State, Info]:
+    """Kernel: W given U and V, where it is kept."""
+    if state.weights is None:
+        return state, Info(overflow={})
+    finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
+    weights = weight_moves.draw_weights(
+        key,
+        state.u,
+        state.v,
+        state.weights,
+        data.values,
+        data.observed,
+        cells=model.cells(state),
+        weight_prior=model.weight_prior(state),
+        row_exists=model.row_exists(state),
+        column_exists=model.column_exists(state),
+        jointly=finite and state.weights.size <= weight_moves.MOST_PAIRS,
+    )
+    return state._replace(weights=weights), Info(overflow={})

@@ -1,0 +1,65 @@
+"""The random numbers of a row in the sweeps that have the weights summed out."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxmf.samplers.feature_layout import RowDraws, row_uniforms
+from jaxmf.special import as_normals
+from jaxmf.types import Array, Key
+
+
+class ProposalDraws(NamedTuple):
+    """The random numbers of a proposal, uniforms over slots (K,) or alone ()."""
+
+    choice: Array
+    bits: Array
+    accept: Array
+
+
+class CellDraws(NamedTuple):
+    """Normals for the missing cells of a row: over slots of V (L,) and over columns (J,)."""
+
+    effect: Array
+    noise: Array
+
+
+class Draws(NamedTuple):
+    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
+
+    row: RowDraws
+    proposals: ProposalDraws | None
+    cells: CellDraws | None
+
+
+def bilinear_draws(
+    key: Key,
+    num_slots: int,
+    *,
+    num_turned: int,
+    num_columns: int | None,
+    num_proposals: int,
+    dtype,
+) -> Draws:
+    """The random numbers of one row, by one call of the generator.
+
+    Args:
+      key: for nothing but this.
+      num_slots: K, of U.
+      num_turned: L, of V.
+      num_columns: J where cells are missing, else None.
+      num_proposals: of several bits at once.
+      dtype: of the numbers.
+    """
+    noise, streams = row_uniforms(
+        key, num_columns or 0, max(num_slots, num_turned), 4 + 3 * num_proposals, dtype
+    )
+    order, bits, number = streams[:3, :num_slots]
+    proposals, cells = None, None
+    if num_proposals:
+        drawn = streams[4:, :num_slots].reshape(-1, 3, num_slots)
+        proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
+    if num_columns is not None:
+        normals = as_normals(jnp.concatenate([noise, streams[3, :num_turned]]))
+        cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
+    return Draws(RowDraws(order, bits, number[0], cells=None), proposals, cells)
