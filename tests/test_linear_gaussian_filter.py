@@ -23,6 +23,7 @@ from jaxmf.samplers.resampling import (
 from jaxmf.testing import check_means, enumerate_features
 
 NUM_RUNS = 10_000
+FAST_COMPILE = {"xla_backend_optimization_level": 1}  # for runs that are short
 NUM_ROWS = 3
 MOST_SHOWN = 4
 
@@ -142,7 +143,10 @@ def run_filter(algorithm, data, key, num_steps):
     return jax.lax.scan(one, cloud, jnp.arange(num_steps))
 
 
-def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs):
+filtered = jax.jit(run_filter, static_argnums=3, compiler_options=FAST_COMPILE)
+
+
+def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs, compiler_options):
     """Evidence ratio, and ratio times the mean of each statistic: unbiased, run by run."""
 
     def one(key):
@@ -159,7 +163,9 @@ def samples_of(algorithm, data, log_evidence, key, *, num_steps, start, num_runs
         }, jnp.any(overflow)
 
     keys = jax.random.split(key, num_runs)
-    run = jax.jit(lambda keys: jax.lax.map(one, keys, batch_size=500))
+    run = jax.jit(
+        lambda keys: jax.lax.map(one, keys, batch_size=500), compiler_options=compiler_options
+    )
     samples, overflow = run(keys)
     assert not np.any(overflow), "the test needs a larger capacity"
     return samples
@@ -175,6 +181,7 @@ def check(
     num_runs=NUM_RUNS,
     capacity=12,
     max_standard_error=0.003,
+    compiler_options=None,
     **options,
 ):
     model = LinearGaussianIBP(**(PRIORS if hyper else FIXED), bias=bias)
@@ -194,6 +201,7 @@ def check(
         num_steps=NUM_ROWS + anneal_steps,
         start=model.first_slot(),
         num_runs=num_runs,
+        compiler_options=compiler_options,
     )
     report = check_means(samples, means, max_standard_error=max_standard_error)
     print(report)
@@ -204,7 +212,7 @@ def check(
 
 
 def test_prior_proposal():
-    check(num_particles=16)
+    check(num_particles=16, compiler_options=FAST_COMPILE)
 
 
 @pytest.mark.slow
@@ -265,7 +273,10 @@ def test_counting_imputed_cells_is_caught(monkeypatch):
     honest = proposals._fit_of
     monkeypatch.setattr(proposals, "_fit_of", fit_of)
     with pytest.raises(AssertionError, match="evidence"):
-        check(num_particles=16, missing=True, num_runs=2000, max_standard_error=None)
+        check(
+            num_particles=16, missing=True, num_runs=2000, max_standard_error=None,
+            compiler_options=FAST_COMPILE,
+        )  # fmt: skip
 
 
 # --- structure ----------------------------------------------------------------------------------
@@ -318,9 +329,7 @@ def test_statistics_stay_right_over_many_rows():
     values = z @ rng.normal(size=(3, 6)) + 0.5 * rng.normal(size=(2000, 6))
     data = Dense(values.astype(np.float32))
     algorithm = build_filter(model, num_particles=4, capacity=16)
-    cloud, (draws, overflow) = jax.jit(run_filter, static_argnums=3)(
-        algorithm, data, jax.random.key(0), 2000
-    )
+    cloud, (draws, overflow) = filtered(algorithm, data, jax.random.key(0), 2000)
     assert not np.any(overflow)
     state, ancestor = np.asarray(draws["z"]), np.asarray(draws["ancestor"])
     index, path = 0, []
@@ -340,7 +349,7 @@ def test_finite_model_of_one_row_is_exact():
     model = LinearGaussianIBP(alpha=1.5, noise_scale=0.6, feature_scale=0.9, num_features=7)
     data = Dense(VALUES[:1].astype(jnp.result_type(float)))
     algorithm = build_filter(model, num_particles=1, proposal="exact")
-    cloud, _ = run_filter(algorithm, data, jax.random.key(0), 1)
+    cloud, _ = filtered(algorithm, data, jax.random.key(0), 1)
     probability = 1.5 / 7 / (1.5 / 7 + 1)
     terms = []
     for on in range(8):
@@ -373,6 +382,7 @@ def test_growing_past_what_can_be_enumerated_is_refused():
     algorithm = build_filter(
         LinearGaussianIBP(**FIXED), num_particles=2, proposal="exact", capacity=16
     )
-    cloud = algorithm.init(jax.random.key(0), small_data())
+    init = jax.jit(algorithm.init, compiler_options=FAST_COMPILE)
+    cloud = init(jax.random.key(0), small_data())
     with pytest.raises(ValueError, match="proposal='prior'"):
         algorithm.grow(cloud, {"features": 32})

@@ -93,6 +93,7 @@ def check_filter(
     batch_size: int = 1_000,
     title: str = "evidence of the filter",
     level: float = LEVEL,
+    compiler_options: dict[str, Any] | None = None,
 ) -> Report:
     """Checks that the evidence of a particle filter is unbiased (that of its log is not).
 
@@ -104,6 +105,7 @@ def check_filter(
         batch_size: how many are run at the same time.
         title: what is checked.
         level: false-alarm probability of the check.
+        compiler_options: of XLA, as in `check_kernel`.
 
     Returns:
         A `Report` on the mean of evidence / exact evidence.
@@ -112,6 +114,10 @@ def check_filter(
         AssertionError: if that mean is not one.
     """
     keys = jax.random.split(key, num_runs)
-    log_evidence = jax.jit(lambda keys: jax.lax.map(run_fn, keys, batch_size=batch_size))(keys)
+    run_all = jax.jit(
+        lambda keys: jax.lax.map(run_fn, keys, batch_size=batch_size),
+        compiler_options=compiler_options,
+    )
+    log_evidence = run_all(keys)
     ratios = np.exp(np.asarray(log_evidence, np.float64) - float(exact_log_evidence))
     return Report(title, (z_test("evidence / exact", ratios, 1.0),), level).require()
