@@ -30,6 +30,9 @@ BENCHMARKS = {
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
     "section-5-2": "benchmarks.section_5_2",
+    "bars": "benchmarks.bars",
+    "digits": "benchmarks.digits",
+    "genes": "benchmarks.genes",
 }
 RESULTS = Path(__file__).parent / "results"
 

@@ -27,6 +27,7 @@ DATA = {
     "poisson": np.array([[3.0, 0.0, 1.0], [2.0, 1.0, 0.0], [0.0, 0.0, 4.0]]),
 }
 NOISE, WEIGHT, MEAN, SHAPE, RATE, BASE = 0.6, 0.9, 0.5, 1.3, 0.8, 0.4
+MEANS = ((0.9, -0.6), (0.0, 0.4))
 STANDARD_ERROR = 1e-3
 BURN_IN = 10
 CAPACITY = 7
@@ -42,6 +43,7 @@ class Case(NamedTuple):
     alpha: float = 1.0
     diagonal: bool = False
     max_features: int = 4
+    weight_mean: float | tuple[tuple[float, ...], ...] = MEAN
 
     @property
     def model(self):
@@ -52,7 +54,11 @@ class Case(NamedTuple):
             for number in self.num_features
         ]
         scales = {
-            "gaussian": {"noise_scale": NOISE, "weight_scale": WEIGHT, "weight_mean": MEAN},
+            "gaussian": {
+                "noise_scale": NOISE,
+                "weight_scale": WEIGHT,
+                "weight_mean": self.weight_mean,
+            },
             "logistic": {"weight_scale": 1.5, "weight_mean": MEAN},
             "poisson": {"weight_shape": SHAPE, "weight_rate": RATE, "base_rate": BASE},
         }
@@ -150,7 +156,7 @@ class Closed:
         self.settings = {
             "noise_scale": NOISE,
             "weight_scale": WEIGHT,
-            "weight_mean": MEAN,
+            "weight_mean": np.asarray(case.weight_mean),
         }
         u, v = case.sides()
         x = DATA["gaussian"]
@@ -278,6 +284,8 @@ CASES = {
     "diagonal, collapsed": (Case(diagonal=True, weights="collapsed"), 800),
     "processes, collapsed": (Case(num_features=PROCESS, alpha=0.2, weights="collapsed"), 300),
     "processes, explicit": (Case(num_features=PROCESS, alpha=0.2), 500),
+    "matrix of means, collapsed": (Case(weights="collapsed", weight_mean=MEANS), 500),
+    "matrix of means, explicit": (Case(weight_mean=MEANS), 800),
     "process and finite": (Case(num_features=(None, 2), alpha=0.2, missing=False), 500),
     "logistic": (Case("logistic", (2, 1)), 700),
     "poisson": (Case("poisson", (2, 1)), 1_700),

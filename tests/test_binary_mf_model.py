@@ -299,8 +299,8 @@ PROCESSES = {"row_prior": 1.0, "column_prior": 1.0}
     ("model", "options"),
     [
         (mf.BinaryMF(**SQUARE_SIDES, diagonal=True, weight_mean=np.eye(3)), ("collapsed", {})),
-        (mf.BinaryMF(**PROCESSES), ("collapsed", {"sweep": "whole_rows", "capacity": 2})),
-        (mf.BinaryMF(**PROCESSES), ("explicit", {"split_merge": 2, "capacity": 2})),
+        (mf.BinaryMF(**PROCESSES), ("collapsed", {"sweep": "whole_rows", "capacity": 4})),
+        (mf.BinaryMF(**PROCESSES), ("explicit", {"split_merge": 2})),
         (
             mf.BinaryMF(
                 likelihood="poisson",

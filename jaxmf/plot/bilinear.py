@@ -131,19 +131,32 @@ def blocks(
     rows = np.arange(len(u))
     if rows.size > max_rows:
         rows = np.linspace(0, len(u) - 1, max_rows).astype(int)
-    row_features, column_features = _by_count(u), _by_count(v)
-    if not row_features.size or not column_features.size:
+    if not u.any() or not v.any():
         return empty("the reference draw has no features on one of the sides")
-    rows = rows[order_by_features(u[rows][:, row_features])]
+    values = posterior.reconstruction(rows) if expected else posterior.data.to_array()[rows]
+    title = "expected" if expected else "data"
+    return draw_blocks(values, u[rows], v, weights, title=title, max_pairs=max_pairs)
+
+
+def draw_blocks(
+    values: np.ndarray,
+    u: np.ndarray,
+    v: np.ndarray,
+    weights: np.ndarray,
+    *,
+    title: str = "data",
+    max_pairs: int = 8,
+) -> Figure:
+    """The picture of `blocks` from arrays: values (I, J), U (I, K), V (J, L), W (K, L)."""
+    row_features, column_features = _by_count(u), _by_count(v)
+    rows = order_by_features(u[:, row_features])
     columns = order_by_features(v[:, column_features])
     u, v = u[rows][:, row_features], v[columns][:, column_features]
     weights = weights[np.ix_(row_features, column_features)]
-    values = posterior.reconstruction(rows) if expected else posterior.data.to_array()[rows]
+    values = values[np.ix_(rows, columns)]
     figure, axes = _block_axes(weights.shape)
-    axes[0].imshow(
-        values[:, columns], aspect="auto", interpolation="nearest", **colour_scale(values)
-    )
-    axes[0].set_title("expected" if expected else "data", loc="left")
+    axes[0].imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
+    axes[0].set_title(title, loc="left")
     bits = {"cmap": colours(SEQUENTIAL), "vmin": 0, "vmax": 1.4, "aspect": "auto"}
     axes[1].imshow(u, interpolation="nearest", **bits)
     axes[1].set_title("U", loc="left")

@@ -25,7 +25,7 @@ from jax.tree_util import Partial
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.binary_mf import checks, density, queries, sampling, sides, simulation
+from jaxmf.models.binary_mf import chain, checks, density, queries, sides, simulation
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
@@ -310,7 +310,7 @@ class BinaryMF:
         if anneal and chosen == "explicit":
             raise ValueError("anneal=True needs weights='collapsed'")
         checks.split_merge_option(self, split_merge)
-        plan = sampling.SamplerPlan(
+        plan = chain.SamplerPlan(
             row_slots=num_slots[0],
             column_slots=num_slots[1],
             collapsed=chosen == "collapsed",
@@ -320,10 +320,10 @@ class BinaryMF:
             split_merge=split_merge,
         )
         return algorithm(
-            init=Partial(sampling.init, plan, self),
-            step=Partial(sampling.step, plan, self),
-            record=Partial(sampling.record, self),
-            grow=Partial(sampling.grow, plan),
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, self),
+            grow=Partial(chain.grow, plan),
             capacity=capacity_of,
         )
 
