@@ -1,8 +1,8 @@
 """Figure 5 of Meeds et al. (2006): leukemia samples of Golub et al., genes by patients.
 
 The thousand genes that vary most, standardised. Two groups of patients are made from the posterior
-and compared with ALL and AML, which no choice is made by: features and priors are chosen by the
-predictive density of cells that were held out.
+and compared with ALL and AML, which no choice is made by: priors are chosen by the predictive
+density of cells that were held out.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def levels(num_genes: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def models() -> dict[str, mf.BinaryMF]:
-    """What is tried: the noise known or not, more features, numbers of features left open."""
+    """What is tried: the scales of noise and weights known, or inferred."""
 
     def finite(number: int, **numbers: Any) -> mf.BinaryMF:
         prior = mf.BetaBernoulli(2.0, 1.0, number)
@@ -43,9 +43,6 @@ def models() -> dict[str, mf.BinaryMF]:
     return {
         "8 features, noise 0.8, weights 1": finite(8, noise_scale=0.8, weight_scale=1.0),
         "8 features, scales inferred": finite(8),
-        "features open, scales inferred": mf.BinaryMF(
-            row_prior=mf.IndianBuffet(2.0), column_prior=mf.IndianBuffet(2.0)
-        ),
     }
 
 
