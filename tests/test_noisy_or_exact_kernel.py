@@ -28,7 +28,6 @@ VALUES = {"cause_probability": 0.35, "efficacy": 0.85, "leak": 0.15}
 X = np.array([[1.0, 0.0], [1.0, 1.0]])
 OBSERVED = np.array([[True, True], [True, False]])
 TOLERANCE = 1e-12
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 PATTERNS = np.array(list(itertools.product([False, True], repeat=NUM_SLOTS)))
 # a cause is a history and an activity: bits of the rows, then bits of the columns
 KINDS = [
@@ -159,7 +158,7 @@ def tables():
             "new": new(flat, jnp.arange(NUM_SLOTS * 1.0)),
         }
 
-    return jax.device_get(jax.jit(everything, compiler_options=FAST_COMPILE)(z, y))
+    return jax.device_get(jax.jit(everything)(z, y))
 
 
 def sigmoid(value):
@@ -347,8 +346,7 @@ def split_merge_matrix():
         )
         return ratio, jax.nn.softmax(weights.whole, axis=0), jax.nn.softmax(weights.parts, axis=0)
 
-    compiled = jax.jit(jax.vmap(evaluate), compiler_options=FAST_COMPILE)
-    ratio, whole, parts = jax.device_get(compiled(z, y, pairs, num_after))
+    ratio, whole, parts = jax.device_get(jax.jit(jax.vmap(evaluate))(z, y, pairs, num_after))
     accept = np.minimum(1, np.exp(np.where(is_split, ratio, -ratio)))
     matrix = np.eye(len(STATES))
     for index, (place, weight, split, pair, rest) in enumerate(proposals):
@@ -391,8 +389,7 @@ def birth_death_matrix():
         return ratio, jax.nn.sigmoid(odds)
 
     numbers = np.array([p[4] for p in proposals])
-    compiled = jax.jit(jax.vmap(evaluate), compiler_options=FAST_COMPILE)
-    ratio, chance = jax.device_get(compiled(np.array(eta), rows, numbers))
+    ratio, chance = jax.device_get(jax.jit(jax.vmap(evaluate))(np.array(eta), rows, numbers))
     matrix = np.eye(len(STATES))
     for index, (place, row, birth, share, _, rest) in enumerate(proposals):
         accept = min(1, np.exp(ratio[index] if birth else -ratio[index]))

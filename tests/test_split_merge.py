@@ -58,7 +58,7 @@ class Tables(NamedTuple):
     possible: np.ndarray
 
 
-@partial(jax.jit, static_argnames="scans", compiler_options=FAST_COMPILE)
+@partial(jax.jit, static_argnames="scans")
 def compiled_tables(prior, z, rows, columns, order, *, scans):
     """Tables over states (S, N, K) and their pairs of ones (S, P, 2)."""
     likelihood = linear_gaussian_columns(
@@ -572,7 +572,7 @@ def test_grown_is_the_same_as_large_from_the_start():
         assert not large[..., width:].any()
 
 
-@partial(jax.jit, static_argnames="num_fixed", compiler_options=FAST_COMPILE)
+@partial(jax.jit, static_argnames="num_fixed")
 def propose_often(z, prior, *, num_fixed=0):
     return moves.split_merge(
         jax.random.key(1), z, prior=prior, likelihood=Flat(), num_proposals=200, num_scans=0,
