@@ -47,7 +47,7 @@ def loggamma(key: Array, shape: Array) -> Array:
         shape: () float, positive.
 
     Returns:
-        () float.
+        () float; NaN where the shape is negative or not finite.
 
     Reference:
         G. Marsaglia and W. W. Tsang, A simple method for generating gamma variables, ACM
@@ -68,16 +68,19 @@ def _loggamma(key: Array, shape: Array) -> Array:
         cube = (1 + width * normal) ** 3
         log_cube = jnp.log(jnp.where(cube > 0, cube, 1))
         bound = normal**2 / 2 + centre * (1 - cube + log_cube)
-        accepted = (cube > 0) & (jnp.log(uniforms[1]) < bound)
+        accepted = (cube > 0) & (jnp.log1p(-uniforms[1]) < bound)
         return log_cube, accepted, jnp.log1p(-uniforms[2])
 
     def again(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
         return carry[0] + 1, *attempt(carry[0])
 
     nothing = jnp.zeros((), shape.dtype)
-    start = (jnp.asarray(0, jnp.int32), nothing, jnp.asarray(False), nothing)
+    # no attempt at a shape that is none would ever succeed
+    is_shape = jnp.isfinite(shape) & (shape >= 0)
+    start = (jnp.asarray(0, jnp.int32), nothing, ~is_shape, nothing)
     _, log_cube, _, log_uniform = jax.lax.while_loop(lambda carry: ~carry[2], again, start)
-    return jnp.log(centre) + log_cube + jnp.where(is_small, log_uniform / shape, 0)
+    drawn = jnp.log(centre) + log_cube + jnp.where(is_small, log_uniform / shape, 0)
+    return jnp.where(is_shape, drawn, jnp.nan)
 
 
 _loggamma_fused = fused_on_cpu(_loggamma)

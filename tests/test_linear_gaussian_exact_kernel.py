@@ -306,3 +306,9 @@ def test_new_features_take_the_lowest_free_slots():
     claimed = slots.claim(~free, 1).claimed
     state = with_new(0, 0, np.zeros(3, bool), np.asarray(free), 1)
     np.testing.assert_array_equal(STATES[state][0], claimed)
+
+
+@pytest.mark.parametrize(("uniform", "index"), [(0.0, 1), (0.49, 1), (0.51, 3), (1 - 2.0**-23, 3)])
+def test_no_index_of_weight_zero_is_drawn(uniform, index):
+    log_weights = jnp.asarray([-jnp.inf, 0.0, -jnp.inf, 0.0, -jnp.inf])
+    assert feature_rows.draw_index(jnp.asarray(uniform), log_weights) == index

@@ -45,3 +45,8 @@ def test_uniforms_turn_into_normals():
     uniforms = jax.random.uniform(jax.random.key(19), (20_000,))
     assert stats.kstest(np.asarray(as_normals(uniforms), np.float64), "norm").pvalue > LEVEL
     assert np.all(np.isfinite(as_normals(jnp.asarray([0.0, 1 - 2.0**-24]))))
+
+
+@pytest.mark.parametrize("shape", [np.nan, np.inf, -1.0])
+def test_a_shape_that_is_none_ends_in_nan(shape):
+    assert np.isnan(loggamma(jax.random.key(20), jnp.asarray(shape)))

@@ -290,10 +290,11 @@ def cut_off(log_beyond: Array, log_total: Array, rate: Array, num_candidates: in
 
 
 def draw_index(uniform: Array, log_weights: Array) -> Array:
-    """An index by inversion: () int, from one uniform () and log weights (J,)."""
+    """An index by inversion: () int, from one uniform () in [0, 1) and log weights (J,)."""
     weights = jnp.exp(log_weights - jnp.max(log_weights))
     total = jnp.cumsum(weights)
-    return jnp.sum(total < uniform * total[-1], dtype=jnp.int32)
+    # <= rather than <: a uniform of zero must not choose a first weight of zero
+    return jnp.sum(total <= uniform * total[-1], dtype=jnp.int32)
 
 
 def check_whole_rows(num_slots: int, *, remedy: str) -> None:

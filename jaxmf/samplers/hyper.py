@@ -62,7 +62,9 @@ def update_rate(
 
     if isinstance(prior, dist.Gamma):
         log_draw = loggamma(key, jnp.asarray(prior.concentration + power, value.dtype))
-        return (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
+        # a vague prior alone would round to zero, where no density is finite
+        draw = (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
+        return jnp.maximum(draw, jnp.finfo(value.dtype).tiny)
     return update_scale(key, prior, value, lambda rate: power * jnp.log(rate) - rate * total)
 
 

@@ -77,7 +77,7 @@ def sum_settings(
         block = Block(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
         value = logsumexp(block.log_weights)
         total = jnp.logaddexp(total, value)
-        take = jnp.log(uniforms[index]) <= value - total
+        take = jnp.log1p(-uniforms[index]) <= value - total
         return total, jax.tree.map(lambda new, old: jnp.where(take, new, old), block, chosen)
 
     zero = jnp.zeros((), jnp.int32)

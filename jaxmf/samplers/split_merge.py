@@ -153,7 +153,7 @@ def _propose(
     )
     log_accept = jnp.where(pair.splits, log_ratio, -log_ratio)
     uniform = jax.random.uniform(streams[3], (), dtype)
-    accepted = (jnp.log(uniform) < log_accept) & (total > 0)
+    accepted = (jnp.log1p(-uniform) < log_accept) & (total > 0)
     slot, none_left = empty.choose(streams[4])
     overflow = accepted & pair.splits & none_left
     return jnp.where(accepted, applied(z, pair, passes, slot), z), overflow, accepted

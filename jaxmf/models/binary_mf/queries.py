@@ -294,7 +294,7 @@ def _replace_own(
             normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
             total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal
         uniform = jax.random.uniform(jax.random.fold_in(key, 4), (), x.dtype)
-        return jnp.where(number > 0, total, 0), jnp.log(uniform)
+        return jnp.where(number > 0, total, 0), jnp.log1p(-uniform)
 
     own, threshold = jax.vmap(propose)(keys)
     eta = chain.eta + (own - chain.own) @ v.T

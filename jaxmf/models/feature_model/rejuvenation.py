@@ -116,7 +116,7 @@ def _update_row(
     drawn = model.draw_features(streams[3], num_slots)
     y_new = jnp.where(claim.claimed.reshape(-1, *[1] * (y.ndim - 1)), drawn, y)
     log_ratio = log_likelihood(z_new, y_new) - here
-    accepted = jnp.log(jax.random.uniform(streams[4], (), dtype)) < log_ratio
+    accepted = jnp.log1p(-jax.random.uniform(streams[4], (), dtype)) < log_ratio
     overflow = claim.overflow
     return jnp.where(accepted, z_new, z), jnp.where(accepted, y_new, y), overflow
 
@@ -142,7 +142,7 @@ def _update_features(
         k = jnp.argmin(waiting)
         proposed = y.at[k].set(drawn[k])
         there = log_likelihood(proposed)
-        accepted = jnp.log(uniforms[k]) < there - here
+        accepted = jnp.log1p(-uniforms[k]) < there - here
         return (
             jnp.where(accepted, proposed, y),
             waiting.at[k].set(jnp.inf),

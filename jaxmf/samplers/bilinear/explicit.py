@@ -190,7 +190,7 @@ def draw_several(
     gain = cells.rows(x, proposed.astype(x.dtype) @ basis, observed) - cells.rows(
         x, u.astype(x.dtype) @ basis, observed
     )
-    after = jnp.where((jnp.log(draws.number) < gain)[:, None], proposed, u)
+    after = jnp.where((jnp.log1p(-draws.number) < gain)[:, None], proposed, u)
     kept = row_prior(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
     ).movable

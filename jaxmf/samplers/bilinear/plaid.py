@@ -268,7 +268,7 @@ def _draw_row(
             log_ratio = log_density(here, proposal, noise_variance) - log_density(
                 here, u, noise_variance
             )
-            return jnp.where(jnp.log(drawn.accept) < log_ratio, proposal, u), None
+            return jnp.where(jnp.log1p(-drawn.accept) < log_ratio, proposal, u), None
 
         u, _ = jax.lax.scan(propose, u, draws.proposals)
     if row.partial is None or draws.cells is None:

@@ -45,7 +45,7 @@ def propose_bits(
     log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
         fit, extra, noise_variance
     )
-    accepted = jnp.log(draws.accept) < log_ratio
+    accepted = jnp.log1p(-draws.accept) < log_ratio
     return fit._replace(
         **{
             name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))
