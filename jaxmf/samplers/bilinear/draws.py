@@ -51,15 +51,21 @@ def bilinear_draws(
       num_proposals: of several bits at once.
       dtype: of the numbers.
     """
+    # numbers for the missing cells come last, so that complete data are given those of `row_draws`
+    is_missing = num_columns is not None
     noise, streams = row_uniforms(
-        key, num_columns or 0, max(num_slots, num_turned), 4 + 3 * num_proposals, dtype
+        key,
+        num_columns or 0,
+        max(num_slots, num_turned) if is_missing else num_slots,
+        3 + 3 * num_proposals + is_missing,
+        dtype,
     )
     order, bits, number = streams[:3, :num_slots]
     proposals, cells = None, None
     if num_proposals:
-        drawn = streams[4:, :num_slots].reshape(-1, 3, num_slots)
+        drawn = streams[3 : 3 + 3 * num_proposals, :num_slots].reshape(-1, 3, num_slots)
         proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
     if num_columns is not None:
-        normals = as_normals(jnp.concatenate([noise, streams[3, :num_turned]]))
+        normals = as_normals(jnp.concatenate([noise, streams[-1, :num_turned]]))
         cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
     return Draws(RowDraws(order, bits, number[0], cells=None), proposals, cells)
