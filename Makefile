@@ -56,7 +56,7 @@ format: $(VENV)/.stamp-dev
 	$(PY) -m ruff format .
 
 notebooks: $(VENV)/.stamp-dev
-	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 60
+	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 120
 
 wheel: $(VENV)/.stamp-dev
 	rm -rf build/dist $(WHEEL_VENV) build/demo
