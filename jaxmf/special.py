@@ -68,7 +68,7 @@ def _loggamma(key: Array, shape: Array) -> Array:
         cube = (1 + width * normal) ** 3
         log_cube = jnp.log(jnp.where(cube > 0, cube, 1))
         bound = normal**2 / 2 + centre * (1 - cube + log_cube)
-        accepted = (cube > 0) & (jnp.log1p(-uniforms[1]) < bound)
+        accepted = (cube > 0) & accepts(uniforms[1], bound)
         return log_cube, accepted, jnp.log1p(-uniforms[2])
 
     def again(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
@@ -84,6 +84,22 @@ def _loggamma(key: Array, shape: Array) -> Array:
 
 
 _loggamma_fused = fused_on_cpu(_loggamma)
+
+
+def accepts(uniform: Array, log_probability: Array) -> Array:
+    """Whether something of a given log probability happens: a Metropolis-Hastings move, above all.
+
+    By 1 - u rather than u: uniforms are in [0, 1), and log(0) would let through a move of
+    probability zero, once in 2^23.
+
+    Args:
+        uniform: in [0, 1).
+        log_probability: of the same shape; above zero it happens, where it is NaN it does not.
+
+    Returns:
+        Bool, of that shape.
+    """
+    return jnp.log1p(-uniform) <= log_probability
 
 
 def as_normals(uniforms: Array) -> Array:

@@ -89,3 +89,21 @@ def test_normals_are_the_same_at_any_capacity_of_either_axis():
     large = slots.normals(jax.random.key(3), 7, 5, float)
     np.testing.assert_array_equal(small, large[:3, :2])
     assert len(np.unique(large)) == large.size
+
+
+def test_a_visit_goes_through_the_allowed_slots_from_the_smallest_number_up():
+    order = jnp.asarray([0.5, 0.1, 0.9, 0.3])
+    allowed = jnp.asarray([True, True, False, True])
+
+    def write_down(k, here, state):
+        seen, position = state
+        return seen + here * (position + 1), position + 1
+
+    seen, count = slots.visit(write_down, (jnp.zeros(4, int), 0), order=order, allowed=allowed)
+    assert seen.tolist() == [3, 1, 0, 2]
+    assert count == 3
+
+
+def test_nothing_is_visited_where_nothing_is_allowed():
+    nowhere = jnp.zeros(3, bool)
+    assert slots.visit(lambda k, here, s: s + 1, 0, order=jnp.zeros(3), allowed=nowhere) == 0

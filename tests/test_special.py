@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from jaxmf.special import as_normals, loggamma, poisson
+from jaxmf.special import accepts, as_normals, loggamma, poisson
 from jaxmf.testing import LEVEL
 
 
@@ -50,3 +50,17 @@ def test_uniforms_turn_into_normals():
 @pytest.mark.parametrize("shape", [np.nan, np.inf, -1.0])
 def test_a_shape_that_is_none_ends_in_nan(shape):
     assert np.isnan(loggamma(jax.random.key(20), jnp.asarray(shape)))
+
+
+def test_what_has_no_probability_is_never_accepted():
+    uniforms = jnp.asarray([0.0, 0.5, 1 - 2.0**-24])
+    assert not accepts(uniforms, jnp.full(3, -jnp.inf)).any()
+    assert not accepts(uniforms, jnp.full(3, jnp.nan)).any()
+
+
+def test_what_is_certain_is_always_accepted_and_the_rest_in_proportion():
+    uniforms = jnp.asarray([0.0, 0.25, 0.74, 0.76, 1 - 2.0**-24])
+    assert accepts(uniforms, jnp.zeros(5))[:1].all()
+    assert accepts(uniforms, jnp.full(5, 0.1)).all()
+    # 1 - u <= p
+    assert accepts(uniforms, jnp.full(5, jnp.log(0.25))).tolist() == [False] * 3 + [True] * 2

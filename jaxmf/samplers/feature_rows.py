@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln, logit, logsumexp
 
+from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
@@ -116,12 +117,8 @@ def _scan_bits(
     prior_log_odds: Array,
     free_to_move: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    waiting = jnp.where(free_to_move, order, jnp.inf)
-    slots = jnp.arange(z.shape[0])
-
-    def visit(_, carry):
-        waiting, z, slope, reach, squared_error, inflation = carry
-        k = jnp.argmin(waiting)
+    def update(k, here, state):
+        z, slope, reach, squared_error, inflation = state
         at = jax.lax.dynamic_index_in_dim
         on = at(z, k, keepdims=False)
         sign = jnp.where(on, -1, 1).astype(slope.dtype)
@@ -143,9 +140,7 @@ def _scan_bits(
         )
         flip = at(threshold, k, keepdims=False) < log_odds
         change = jnp.where(flip, sign, 0)
-        here = slots == k
         return (
-            jnp.where(here, jnp.inf, waiting),
             z ^ (here & flip),
             slope - change * column,
             reach + change * widths,
@@ -153,9 +148,8 @@ def _scan_bits(
             jnp.where(flip, inflation_flipped, inflation),
         )
 
-    start = (waiting, z, slope, reach, squared_error, inflation)
-    num_visits = jnp.sum(free_to_move, dtype=jnp.int32)
-    return jax.lax.fori_loop(0, num_visits, visit, start)[1:]
+    start = (z, slope, reach, squared_error, inflation)
+    return slots.visit(update, start, order=order, allowed=free_to_move)
 
 
 _scan_bits_fused = fused_on_cpu(_scan_bits)

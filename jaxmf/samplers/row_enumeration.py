@@ -26,6 +26,7 @@ from jax.scipy.special import gammaln, logsumexp
 from jaxmf.likelihoods.gaussian import log_normal_row
 from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_rows import RowFit, draw_index
+from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 _BLOCK_BITS = 4
@@ -77,7 +78,7 @@ def sum_settings(
         block = Block(index, _sum_new(settings, fit.num_observed, prior.rate, scales))
         value = logsumexp(block.log_weights)
         total = jnp.logaddexp(total, value)
-        take = jnp.log1p(-uniforms[index]) <= value - total
+        take = accepts(uniforms[index], value - total)
         return total, jax.tree.map(lambda new, old: jnp.where(take, new, old), block, chosen)
 
     zero = jnp.zeros((), jnp.int32)

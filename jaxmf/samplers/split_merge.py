@@ -82,6 +82,7 @@ from jaxmf.samplers.restricted_scans import (
     random_row_order,
     run_passes,
 )
+from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -153,7 +154,7 @@ def _propose(
     )
     log_accept = jnp.where(pair.splits, log_ratio, -log_ratio)
     uniform = jax.random.uniform(streams[3], (), dtype)
-    accepted = (jnp.log1p(-uniform) < log_accept) & (total > 0)
+    accepted = accepts(uniform, log_accept) & (total > 0)
     slot, none_left = empty.choose(streams[4])
     overflow = accepted & pair.splits & none_left
     return jnp.where(accepted, applied(z, pair, passes, slot), z), overflow, accepted

@@ -20,7 +20,7 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.special import loggamma, poisson
+from jaxmf.special import accepts, loggamma, poisson
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -294,12 +294,12 @@ def _replace_own(
             normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
             total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal
         uniform = jax.random.uniform(jax.random.fold_in(key, 4), (), x.dtype)
-        return jnp.where(number > 0, total, 0), jnp.log1p(-uniform)
+        return jnp.where(number > 0, total, 0), uniform
 
-    own, threshold = jax.vmap(propose)(keys)
+    own, uniforms = jax.vmap(propose)(keys)
     eta = chain.eta + (own - chain.own) @ v.T
     log_likelihood = cells.rows(x, eta, observed)
-    accepted = threshold < log_likelihood - chain.log_likelihood
+    accepted = accepts(uniforms, log_likelihood - chain.log_likelihood)
     return chain._replace(
         own=jnp.where(accepted[:, None], own, chain.own),
         eta=jnp.where(accepted[:, None], eta, chain.eta),

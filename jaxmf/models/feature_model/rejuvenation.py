@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
-from jaxmf.special import poisson
+from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
 
@@ -93,30 +93,23 @@ def _update_row(
     def log_likelihood(z, y):
         return model.row_log_likelihood(x, observed, z, y)
 
-    def visit(_, carry):
-        z, waiting, here = carry
-        k = jnp.argmin(waiting)
-        flipped = z ^ (jnp.arange(num_slots) == k)
-        there = log_likelihood(flipped, y)
+    def flip(k, here, state):
+        z, before = state
+        flipped = z ^ here
+        after = log_likelihood(flipped, y)
         sign = jnp.where(z[k], -1, 1)
-        accepted = uniforms[k] < jax.nn.sigmoid(sign * conditional.log_odds[k] + there - here)
-        return (
-            jnp.where(accepted, flipped, z),
-            waiting.at[k].set(jnp.inf),
-            jnp.where(accepted, there, here),
-        )
+        accepted = uniforms[k] < jax.nn.sigmoid(sign * conditional.log_odds[k] + after - before)
+        return jnp.where(accepted, flipped, z), jnp.where(accepted, after, before)
 
-    waiting = jnp.where(conditional.movable, order, jnp.inf)
-    num_visits = jnp.sum(conditional.movable, dtype=jnp.int32)
-    start = (z, waiting, log_likelihood(z, y))
-    z, _, here = jax.lax.fori_loop(0, num_visits, visit, start)
+    start = (z, log_likelihood(z, y))
+    z, before = slots.visit(flip, start, order=order, allowed=conditional.movable)
 
     claim = slots.claim(~conditional.free, poisson(streams[2], conditional.rate))
     z_new = (z & ~conditional.free) | claim.claimed
     drawn = model.draw_features(streams[3], num_slots)
     y_new = jnp.where(claim.claimed.reshape(-1, *[1] * (y.ndim - 1)), drawn, y)
-    log_ratio = log_likelihood(z_new, y_new) - here
-    accepted = jnp.log1p(-jax.random.uniform(streams[4], (), dtype)) < log_ratio
+    log_ratio = log_likelihood(z_new, y_new) - before
+    accepted = accepts(jax.random.uniform(streams[4], (), dtype), log_ratio)
     overflow = claim.overflow
     return jnp.where(accepted, z_new, z), jnp.where(accepted, y_new, y), overflow
 
@@ -137,18 +130,12 @@ def _update_features(
         by_row = over_rows(data.values, data.observed, z, y)
         return jnp.sum(jnp.where(present, by_row, 0))
 
-    def visit(_, carry):
-        y, waiting, here = carry
-        k = jnp.argmin(waiting)
+    def replace(k, _, state):
+        y, before = state
         proposed = y.at[k].set(drawn[k])
-        there = log_likelihood(proposed)
-        accepted = jnp.log1p(-uniforms[k]) < there - here
-        return (
-            jnp.where(accepted, proposed, y),
-            waiting.at[k].set(jnp.inf),
-            jnp.where(accepted, there, here),
-        )
+        after = log_likelihood(proposed)
+        accepted = accepts(uniforms[k], after - before)
+        return jnp.where(accepted, proposed, y), jnp.where(accepted, after, before)
 
-    there = model.prior.exists(jnp.sum(z, axis=0, dtype=dtype))
-    start = (y, jnp.where(there, order, jnp.inf), log_likelihood(y))
-    return jax.lax.fori_loop(0, jnp.sum(there, dtype=jnp.int32), visit, start)[0]
+    exists = model.prior.exists(jnp.sum(z, axis=0, dtype=dtype))
+    return slots.visit(replace, (y, log_likelihood(y)), order=order, allowed=exists)[0]

@@ -121,16 +121,15 @@ def collapsed_bilinear_sweep(
         u_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
-        draws = jax.vmap(
-            lambda row: bilinear_draws(
-                jax.random.fold_in(key, row),
-                num_slots,
-                num_turned=v.shape[1],
-                num_columns=None if observed is None else x.shape[1],
-                num_proposals=num_proposals,
-                dtype=x.dtype,
-            )
-        )(rows)
+        draws = bilinear_draws(
+            key,
+            rows,
+            num_slots=num_slots,
+            num_turned=v.shape[1],
+            num_columns=None if observed is None else x.shape[1],
+            num_proposals=num_proposals,
+            dtype=x.dtype,
+        )
         u_before, turned_before = (
             jax.lax.dynamic_slice_in_dim(array, start, size) for array in (u, turned_x)
         )

@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxmf.samplers.feature_layout import RowDraws, row_uniforms
@@ -25,7 +26,7 @@ class CellDraws(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """The random numbers of a row; proposals have a leading axis. None for what is not done."""
+    """The random numbers of rows; the proposals of a row have an axis too. None: not done."""
 
     row: RowDraws
     proposals: ProposalDraws | None
@@ -34,38 +35,44 @@ class Draws(NamedTuple):
 
 def bilinear_draws(
     key: Key,
-    num_slots: int,
+    rows: Array,
     *,
+    num_slots: int,
     num_turned: int,
     num_columns: int | None,
     num_proposals: int,
     dtype,
 ) -> Draws:
-    """The random numbers of one row, by one call of the generator.
+    """The random numbers of rows on a leading axis; a row's depend on its own number.
 
     Args:
       key: for nothing but this.
+      rows: (R,) int, their numbers.
       num_slots: K, of U.
       num_turned: L, of V.
       num_columns: J where cells are missing, else None.
       num_proposals: of several bits at once.
       dtype: of the numbers.
     """
-    # numbers for the missing cells come last, so that complete data are given those of `row_draws`
-    is_missing = num_columns is not None
-    noise, streams = row_uniforms(
-        key,
-        num_columns or 0,
-        max(num_slots, num_turned) if is_missing else num_slots,
-        3 + 3 * num_proposals + is_missing,
-        dtype,
-    )
-    order, bits, number = streams[:3, :num_slots]
-    proposals, cells = None, None
-    if num_proposals:
-        drawn = streams[3 : 3 + 3 * num_proposals, :num_slots].reshape(-1, 3, num_slots)
-        proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
-    if num_columns is not None:
-        normals = as_normals(jnp.concatenate([noise, streams[-1, :num_turned]]))
-        cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
-    return Draws(RowDraws(order, bits, number[0], cells=None), proposals, cells)
+
+    def of_row(row: Array) -> Draws:
+        # numbers for the missing cells come last: complete data are given those of `row_draws`
+        is_missing = num_columns is not None
+        noise, streams = row_uniforms(
+            jax.random.fold_in(key, row),
+            num_columns or 0,
+            max(num_slots, num_turned) if is_missing else num_slots,
+            3 + 3 * num_proposals + is_missing,
+            dtype,
+        )
+        order, bits, number = streams[:3, :num_slots]
+        proposals, cells = None, None
+        if num_proposals:
+            drawn = streams[3 : 3 + 3 * num_proposals, :num_slots].reshape(-1, 3, num_slots)
+            proposals = ProposalDraws(choice=drawn[:, 0], bits=drawn[:, 1], accept=drawn[:, 2, 0])
+        if num_columns is not None:
+            normals = as_normals(jnp.concatenate([noise, streams[-1, :num_turned]]))
+            cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
+        return Draws(RowDraws(order, bits, number[0], cells=None), proposals, cells)
+
+    return jax.vmap(of_row)(rows)

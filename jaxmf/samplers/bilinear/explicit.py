@@ -31,6 +31,7 @@ from jaxmf.samplers.feature_layout import (
     row_prior,
 )
 from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
+from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 _MEAN_SEVERAL = 2.5
@@ -190,7 +191,7 @@ def draw_several(
     gain = cells.rows(x, proposed.astype(x.dtype) @ basis, observed) - cells.rows(
         x, u.astype(x.dtype) @ basis, observed
     )
-    after = jnp.where((jnp.log1p(-draws.number) < gain)[:, None], proposed, u)
+    after = jnp.where(accepts(draws.number, gain)[:, None], proposed, u)
     kept = row_prior(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
     ).movable

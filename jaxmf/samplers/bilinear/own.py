@@ -23,7 +23,7 @@ from jaxmf.samplers.feature_layout import (
     draws_of_rows,
     row_prior,
 )
-from jaxmf.special import poisson
+from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
 
@@ -100,7 +100,7 @@ def _propose_own(
     v_float = v.T.astype(x.dtype)
     gain = cells.rows(x, proposed.astype(x.dtype) @ (proposed_weights @ v_float), observed)
     gain = gain - cells.rows(x, u.astype(x.dtype) @ side.basis, observed)
-    accepted = jnp.log1p(-uniform) < gain
+    accepted = accepts(uniform, gain)
     return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
 
 

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
+from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import plaid
 from jaxmf.likelihoods.gaussian import piece_start
@@ -25,6 +26,7 @@ from jaxmf.samplers.feature_layout import (
     row_prior,
     write_rows,
 )
+from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 _ROWS_A_BLOCK = 128
@@ -65,25 +67,17 @@ def log_density(row: PlaidRow, u: Array, noise_variance: Array) -> Array:
 
 
 def _scan_bits(order, threshold, row, u, noise_variance, prior_log_odds, free_to_move):
-    slots = jnp.arange(u.shape[0])
-
-    def visit(_, carry):
-        waiting, u, left = carry
-        k = jnp.argmin(waiting)
-        here = slots == k
+    def update(k, here, state):
+        u, left = state
         density = log_density(row, u ^ here, noise_variance)
         on = jax.lax.dynamic_index_in_dim(u, k, keepdims=False)
         prior = jax.lax.dynamic_index_in_dim(prior_log_odds, k, keepdims=False)
         log_odds = jnp.where(on, -prior, prior) + density - left
         flip = jax.lax.dynamic_index_in_dim(threshold, k, keepdims=False) < log_odds
-        return (
-            jnp.where(here, jnp.inf, waiting),
-            u ^ (here & flip),
-            jnp.where(flip, density, left),
-        )
+        return u ^ (here & flip), jnp.where(flip, density, left)
 
-    start = (jnp.where(free_to_move, order, jnp.inf), u, log_density(row, u, noise_variance))
-    return jax.lax.fori_loop(0, jnp.sum(free_to_move, dtype=jnp.int32), visit, start)[1]
+    start = (u, log_density(row, u, noise_variance))
+    return slots.visit(update, start, order=order, allowed=free_to_move)[0]
 
 
 _scan_bits_fused = fused_on_cpu(_scan_bits)
@@ -193,16 +187,15 @@ def collapsed_plaid_sweep(
         u_out, x_out, statistics = carry
         start, first = piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
-        draws = jax.vmap(
-            lambda row: bilinear_draws(
-                jax.random.fold_in(key, row),
-                num_slots,
-                num_turned=num_slots,
-                num_columns=None if observed is None else x.shape[1],
-                num_proposals=num_proposals,
-                dtype=x.dtype,
-            )
-        )(rows)
+        draws = bilinear_draws(
+            key,
+            rows,
+            num_slots=num_slots,
+            num_turned=num_slots,
+            num_columns=None if observed is None else x.shape[1],
+            num_proposals=num_proposals,
+            dtype=x.dtype,
+        )
         some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
 
         def update(index, carry):
@@ -252,23 +245,18 @@ def _draw_row(
         part = jnp.where(row.partial.observed[:, None], design.v, 0)
         here = here._replace(gram=part.T @ design.v, cross=row.partial.cells @ part)
     noise_variance = design.noise_scale**2
-    moves = {"prior_log_odds": conditional.log_odds, "free_to_move": conditional.movable}
+    log_odds, movable = conditional.log_odds, conditional.movable
     u = _scan_bits_fused(
-        draws.row.order,
-        logit(draws.row.bits),
-        here,
-        row.u,
-        noise_variance,
-        *moves.values(),
+        draws.row.order, logit(draws.row.bits), here, row.u, noise_variance, log_odds, movable
     )
     if draws.proposals is not None:
 
         def propose(u, drawn):
-            proposal = proposed_bits(drawn, u, **moves)
+            proposal = proposed_bits(drawn, u, prior_log_odds=log_odds, free_to_move=movable)
             log_ratio = log_density(here, proposal, noise_variance) - log_density(
                 here, u, noise_variance
             )
-            return jnp.where(jnp.log1p(-drawn.accept) < log_ratio, proposal, u), None
+            return jnp.where(accepts(drawn.accept, log_ratio), proposal, u), None
 
         u, _ = jax.lax.scan(propose, u, draws.proposals)
     if row.partial is None or draws.cells is None:

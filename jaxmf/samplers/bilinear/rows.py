@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit, logsumexp
 
+from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
 from jaxmf.samplers.bilinear.draws import CellDraws
@@ -145,12 +146,8 @@ def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
 
 
 def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, free_to_move):
-    slots = jnp.arange(fit.z.shape[0])
-
-    def visit(_, carry):
-        waiting, z, gap, squares, reach, inflation, left = carry
-        k = jnp.argmin(waiting)
-        here = slots == k
+    def update(k, here, state):
+        z, gap, squares, reach, inflation, left = state
         now = fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
         log_odds, density, gap_flipped, squares_flipped, inflation_flipped = _flip(
             now, k, extra, noise_variance, prior_log_odds, left
@@ -160,7 +157,6 @@ def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, fre
         change = jnp.where(flip, jnp.where(on, -1, 1), 0).astype(gap.dtype)
         widths = jax.lax.dynamic_index_in_dim(fit.spread, k, keepdims=False)
         return (
-            jnp.where(here, jnp.inf, waiting),
             z ^ (here & flip),
             jnp.where(flip, gap_flipped, gap),
             jnp.where(flip, squares_flipped, squares),
@@ -169,11 +165,9 @@ def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, fre
             jnp.where(flip, density, left),
         )
 
-    waiting = jnp.where(free_to_move, order, jnp.inf)
     left = log_likelihood(fit, extra, noise_variance)
-    start = (waiting, fit.z, fit.gap, fit.squares, fit.reach, fit.inflation, left)
-    num_visits = jnp.sum(free_to_move, dtype=jnp.int32)
-    return jax.lax.fori_loop(0, num_visits, visit, start)[1:-1]
+    start = (fit.z, fit.gap, fit.squares, fit.reach, fit.inflation, left)
+    return slots.visit(update, start, order=order, allowed=free_to_move)[:-1]
 
 
 _scan_bits_fused = fused_on_cpu(_scan_bits)

@@ -18,6 +18,7 @@ from jaxmf.samplers.bilinear.rows import (
     moved,
     new_feature_log_weights,
 )
+from jaxmf.special import accepts
 from jaxmf.types import Array
 
 
@@ -45,7 +46,7 @@ def propose_bits(
     log_ratio = log_likelihood(proposal, extra, noise_variance) - log_likelihood(
         fit, extra, noise_variance
     )
-    accepted = jnp.log1p(-draws.accept) < log_ratio
+    accepted = accepts(draws.accept, log_ratio)
     return fit._replace(
         **{
             name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))

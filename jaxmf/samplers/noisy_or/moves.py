@@ -46,6 +46,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
+from jaxmf.special import accepts
 from jaxmf.types import Array, Key
 
 
@@ -153,7 +154,7 @@ def split_or_merge(
         num_rows=z.shape[0],
     )
     log_ratio = jnp.where(is_split, log_ratio, -log_ratio)
-    wanted = possible & (jnp.log1p(-choices[3]) < log_ratio)
+    wanted = possible & accepts(choices[3], log_ratio)
     claim = slots.claim(used, 1)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 2), (x.shape[1],), dtype)
     empty = jnp.where(is_split, jnp.argmax(claim.claimed), second)
@@ -320,7 +321,7 @@ def birth_or_death(
         eta, cells, number, rate=prior.new_rate(z.shape[0]), parameters=parameters
     )
     log_ratio = jnp.where(is_birth, log_ratio, -log_ratio)
-    wanted = (is_birth | own.any()) & (jnp.log1p(-choices[3]) < log_ratio)
+    wanted = (is_birth | own.any()) & accepts(choices[3], log_ratio)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 1), eta.shape, dtype)
     log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, jnp.zeros((), dtype))
     active = is_birth & (uniforms < jax.nn.sigmoid(log_odds))

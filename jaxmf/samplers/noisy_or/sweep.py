@@ -209,12 +209,10 @@ def _scan_bits(
     prior_log_odds: Array,
     movable: Array,
 ) -> tuple[Array, Array]:
-    slots_of = jnp.arange(z.shape[0])
     at = jax.lax.dynamic_index_in_dim
 
-    def visit(_: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        waiting, z, eta = carry
-        k = jnp.argmin(waiting)
+    def update(k: Array, here: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        z, eta = state
         on = at(z, k, keepdims=False)
         active = at(y, k, keepdims=False) > 0.5
         without = jnp.maximum(eta - on, 0)  # right where the cause is active, and in the table
@@ -223,16 +221,9 @@ def _scan_bits(
             on, at(prior_log_odds, k, keepdims=False), gain + at(gain_of_zeros, k, keepdims=False)
         )
         flip = at(threshold, k, keepdims=False) < log_odds
-        here = slots_of == k
-        return (
-            jnp.where(here, jnp.inf, waiting),
-            z ^ (here & flip),
-            eta + jnp.where(active & flip, jnp.where(on, -1, 1), 0),
-        )
+        return z ^ (here & flip), eta + jnp.where(active & flip, jnp.where(on, -1, 1), 0)
 
-    waiting = jnp.where(movable, order, jnp.inf)
-    end = jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, (waiting, z, eta))
-    return end[1], end[2]
+    return slots.visit(update, (z, eta), order=order, allowed=movable)
 
 
 _scan_bits_fused = fused_on_cpu(_scan_bits)
