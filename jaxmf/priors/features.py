@@ -71,18 +71,31 @@ def left_ordered_form(z: Array) -> Array:
     return z[:, order]
 
 
-class RowByRow(Protocol):
-    """What `sample_by_rows` asks of a prior of Z; counts are of the rows before, (K,) float."""
+class RowByRowPrior(Protocol):
+    """A prior of Z that goes row by row; `IndianBuffet` and `BetaBernoulli` are two.
 
-    def exists(self, counts: Array) -> Array: ...
+    One's own must be a pytree: a frozen dataclass with `jax.tree_util.register_dataclass`. Counts
+    m (K,) float say how many of the earlier rows have the feature of each slot. A prior with a
+    fixed number of features says so by an attribute `num_features`; one with a method
+    `log_prob(counts, gram, num_rows)`, log p(Z) from the counts of all rows and Z'Z (K, K), has log
+    joints as well.
 
-    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array: ...
+    Sweeps over rows take `log_odds` and `new_rate` as the conditionals of any row given all others,
+    which is right where rows are exchangeable.
+    """
 
-    def new_rate(self, num_rows: Array | int) -> Array: ...
+    def exists(self, counts: Array) -> Array:
+        """(K,) bool: which slots are features that a row may have."""
+
+    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
+        """(K,) float: log odds that row number `num_rows` has each, given the rows before it."""
+
+    def new_rate(self, num_rows: Array | int) -> Array:
+        """() float: Poisson rate of the features that row number `num_rows` has first."""
 
 
 def sample_by_rows(
-    prior: RowByRow, key: Array, num_rows: int, capacity: int
+    prior: RowByRowPrior, key: Array, num_rows: int, capacity: int
 ) -> tuple[Array, Array]:
     """Rows one after another, each given the counts of those before it (Algorithm 1).
 

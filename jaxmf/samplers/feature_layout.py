@@ -5,21 +5,13 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
+from jaxmf.priors.features import RowByRowPrior
 from jaxmf.special import as_normals
 from jaxmf.types import Array, Key
 
 
-class FeaturePrior(Protocol):
+class FeaturePrior(RowByRowPrior, Protocol):
     """What a sweep asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it."""
-
-    def exists(self, counts: Array) -> Array:
-        """(K,) bool, the slots that are features."""
-
-    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
-        """(K,) float, of the bits of one of num_rows rows."""
-
-    def new_rate(self, num_rows: Array | int) -> Array:
-        """() float, Poisson rate of a row's new features."""
 
     def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: the probability of a feature given its column is Beta(a, b)."""
@@ -121,7 +113,8 @@ def row_uniforms(
     """Uniforms over columns (D,) and over slots, (S, K), by one call of the generator.
 
     More slots leave those of the first ones as they are, since the generator counts through the
-    numbers of a slot before it goes on to the next. One call, because each takes a quarter of a
+    numbers of a slot before it goes on to the next (with JAX's `jax_threefry_partitionable`, its
+    default; without it a number depends on how many are drawn). One call, because each takes a quarter of a
     second to compile.
     """
     drawn = jax.random.uniform(key, (num_columns + num_slots * num_streams,), dtype)

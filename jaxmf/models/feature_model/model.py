@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -29,31 +29,6 @@ from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn, TriggerFn
 from jaxmf.types import Array, Key
-
-
-class RowByRowPrior(Protocol):
-    """What the filter asks of the prior of Z; `IndianBuffet` and `BetaBernoulli` have it.
-
-    One's own must be a pytree: a frozen dataclass with `jax.tree_util.register_dataclass`. Counts
-    m (K,) float say how many of the earlier rows have the feature of each slot. A prior with a
-    fixed number of features says so by an attribute `num_features`.
-    """
-
-    def exists(self, counts: Array) -> Array:
-        """(K,) bool: which slots are features that a row may have."""
-
-    def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
-        """(K,) float: log odds that row number `num_rows` has each, given the rows before it."""
-
-    def new_rate(self, num_rows: Array | int) -> Array:
-        """() float: Poisson rate of the features that row number `num_rows` is the first to have.
-
-        Rejuvenation takes both as the conditionals of any row given all others, which is right
-        where rows are exchangeable.
-        """
-
-    def log_prob(self, counts: Array, gram: Array, num_rows: Array | int) -> Array:
-        """() float: log p(Z) from the counts of all rows and Z'Z (K, K). Optional: log joints."""
 
 
 @partial(
@@ -74,7 +49,7 @@ class FeatureModel:
             stops and says that log_evidence is not finite.
         feature_prior: numpyro distribution of a row of Y; its event shape is that of the row.
         prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)` or an object with
-            the methods of `RowByRowPrior`.
+            the methods of `jaxmf.priors.features.RowByRowPrior`.
         moments: (z (K,) bool, y (K, ...)) -> mean (D,) and variance (D,) of the cells of a row;
             what `predict` needs, and nothing else does.
         sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
