@@ -14,12 +14,10 @@ import pytest
 from scipy.special import gammaln, logsumexp
 
 from jaxmf.data import Dense
-from jaxmf.models.linear_gaussian.model import (
-    LinearGaussianIBP,
-    State,
-    num_features,
-    update_features,
-)
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.linear_gaussian.chain import num_features
+from jaxmf.models.linear_gaussian.state import State
+from jaxmf.models.linear_gaussian.updates import update_features
 from jaxmf.testing import check_means, enumerate_features
 from tests import oracles
 

@@ -11,13 +11,10 @@ import pytest
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian import model as linear_gaussian
-from jaxmf.models.linear_gaussian.model import (
-    LinearGaussianIBP,
-    num_features,
-    update_features,
-    update_hyperparameters,
-)
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.linear_gaussian.chain import num_features
+from jaxmf.models.linear_gaussian.state import complete
+from jaxmf.models.linear_gaussian.updates import update_features, update_hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import collapsed_sweep as collapsed
 from jaxmf.samplers import parallel_sweep as parallel
@@ -61,7 +58,7 @@ class Setup(NamedTuple):
 
     def statistics(self, state, data):
         z = state.z[:, self.model.first_slot() :].astype(float)
-        x = linear_gaussian.complete(state, data)
+        x = complete(state, data)
         shared, products = z @ z.T, x @ x.T
         found = {
             "number of features": num_features(self.model, state),
@@ -195,7 +192,7 @@ def wrong_prior(twin, sweep):
         z, x, overflow = sweep_fn(
             key,
             state.z,
-            linear_gaussian.complete(state, data),
+            complete(state, data),
             data.observed,
             prior=twin(state.alpha, state.concentration),
             scales=collapsed.Scales(noise=state.noise_scale, feature=state.feature_scale),

@@ -10,6 +10,7 @@ import pytest
 from jax.tree_util import Partial
 
 from jaxmf.samplers import cloud as clouds
+from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
 from jaxmf.samplers.resampling import (
     multinomial,
@@ -19,8 +20,6 @@ from jaxmf.samplers.resampling import (
     systematic,
 )
 from jaxmf.samplers.smc import (
-    combine_log_evidence,
-    log_evidence_variance,
     particle_filter,
     particle_model,
 )

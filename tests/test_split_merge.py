@@ -12,11 +12,8 @@ import pytest
 
 from jaxmf.engine import Info, run
 from jaxmf.likelihoods import bilinear
-from jaxmf.models.linear_gaussian.model import (
-    LinearGaussianIBP,
-    update_by_split_merge,
-    update_features,
-)
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.linear_gaussian.updates import update_by_split_merge, update_features
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers import restricted_scans
 from jaxmf.samplers import split_merge as moves

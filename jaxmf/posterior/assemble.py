@@ -15,8 +15,8 @@ from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
-from jaxmf.samplers.smc import combine_log_evidence, log_evidence_variance
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""

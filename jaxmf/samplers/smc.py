@@ -23,8 +23,6 @@ from jax.tree_util import Partial
 
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import Cloud, TriggerFn, one_of_identical, weigh, when
-from jaxmf.samplers.cloud import combine_log_evidence as combine_log_evidence
-from jaxmf.samplers.cloud import log_evidence_variance as log_evidence_variance
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
 
 PyTree = Any

@@ -35,9 +35,6 @@ from jaxmf.models.linear_gaussian.particle import (
     recomputed,
     spectrum_of,
 )
-from jaxmf.models.linear_gaussian.particle import (
-    particle_draw as particle_draw,
-)
 from jaxmf.models.linear_gaussian.proposals import (
     always_on_of,
     conditional_of,

@@ -34,9 +34,6 @@ from jaxmf.models.noisy_or.particle import (
     init,
     keep,
 )
-from jaxmf.models.noisy_or.particle import (
-    particle_draw as particle_draw,
-)
 from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_given_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior

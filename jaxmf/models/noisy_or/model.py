@@ -346,6 +346,6 @@ class NoisyOrIBP:
 
     def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
-        from jaxmf.models.noisy_or.filter import particle_draw
+        from jaxmf.models.noisy_or.particle import particle_draw
 
         return particle_draw(self, particle, path, data)
