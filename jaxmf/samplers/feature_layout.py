@@ -114,8 +114,8 @@ def row_uniforms(
 
     More slots leave those of the first ones as they are, since the generator counts through the
     numbers of a slot before it goes on to the next (with JAX's `jax_threefry_partitionable`, its
-    default; without it a number depends on how many are drawn). One call, because each takes a quarter of a
-    second to compile.
+    default; without it a number depends on how many are drawn). One call, because each takes a
+    quarter of a second to compile.
     """
     drawn = jax.random.uniform(key, (num_columns + num_slots * num_streams,), dtype)
     return drawn[:num_columns], drawn[num_columns:].reshape(num_slots, num_streams).T
