@@ -277,7 +277,7 @@ PROCESS = (None, None)
 # each with the steps that bring the standard error under 0.001: weights that are kept make the bits
 # slower, most of all those of layers and of counts
 CASES = {
-    "collapsed": (Case(weights="collapsed"), 350),
+    "collapsed": (Case(weights="collapsed"), 400),
     "explicit": (Case(), 800),
     "explicit, complete": (Case(missing=False), 800),
     "diagonal": (Case(diagonal=True), 800),

@@ -116,7 +116,6 @@ def test_bad_data_is_refused_in_words(model, x, words):
     [
         (mf.BinaryMF(), {"weights": "none"}, ("collapsed", "explicit", "'none'")),
         (mf.BinaryMF(likelihood="logistic"), {"weights": "collapsed"}, ("logistic",)),
-        (mf.BinaryMF(likelihood="logistic"), {"anneal": True}, ("anneal", "collapsed")),
         (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
         (
             mf.BinaryMF(row_prior=SQUARE, column_prior=SQUARE, diagonal=True),

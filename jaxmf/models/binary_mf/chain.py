@@ -98,10 +98,11 @@ def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
+    noise_factor = 1 / annealed_factor(progress) if plan.anneal else 1.0
     options: dict[str, Any] = {
         "several": plan.several,
         "whole_rows": plan.whole_rows,
-        "scale_factor": annealed_factor(progress) if plan.anneal else 1.0,
+        "noise_factor": noise_factor,
     }
     state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
     state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
@@ -109,7 +110,12 @@ def step(
     overflow = merge_overflow(rows.overflow, columns.overflow)
     if plan.split_merge:
         state, info = split_or_merge(
-            model, jax.random.fold_in(key, 4), state, data, num_proposals=plan.split_merge
+            model,
+            jax.random.fold_in(key, 4),
+            state,
+            data,
+            num_proposals=plan.split_merge,
+            noise_factor=noise_factor,
         )
         overflow = merge_overflow(overflow, info.overflow)
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)

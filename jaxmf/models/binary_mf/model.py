@@ -273,7 +273,7 @@ class BinaryMF:
         *,
         weights: str | None = None,
         sweep: str = "bits",
-        anneal: bool = False,
+        anneal: bool = True,
         several: bool = True,
         split_merge: int = 0,
         capacity: int | None = None,
@@ -286,9 +286,10 @@ class BinaryMF:
           sweep: "bits": the features of a row one after another. "whole_rows": each row drawn from
             all its 2^K settings, mixes better; for at most 12 slots on either side, with
             "collapsed" and W not diagonal only.
-          anneal: during the first three quarters of the warm-up let the sweeps see a weight scale
-            that rises geometrically from a fifth of its value, which is held meanwhile; with
-            "collapsed" only.
+          anneal: during the first three quarters of the warm-up let the sweeps over U and V see
+            noise that falls geometrically from five times its scale (a likelihood to a power that
+            rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
+            Without it most chains end in a poor mode, with many features that say what a few could.
           several: also propose several features of a row at once; not needed by whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
@@ -307,8 +308,6 @@ class BinaryMF:
             capacity = 8
         num_slots = self.num_slots(capacity, "rows"), self.num_slots(capacity, "columns")
         checks.sweep_option(self, sweep, chosen, max(num_slots))
-        if anneal and chosen == "explicit":
-            raise ValueError("anneal=True needs weights='collapsed'")
         checks.split_merge_option(self, split_merge)
         plan = chain.SamplerPlan(
             row_slots=num_slots[0],

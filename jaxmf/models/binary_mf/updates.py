@@ -38,21 +38,21 @@ def update_rows(
     *,
     several: bool = True,
     whole_rows: bool = False,
-    scale_factor: Array | float = 1.0,
+    noise_factor: Array | float = 1.0,
 ) -> tuple[State, Info]:
     """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
 
     `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
-    `scale_factor` multiplies the weight scale that a collapsed sweep sees; it leaves the posterior
-    invariant only at 1.
+    `noise_factor` multiplies the noise that the sweep sees, see `Cells.annealed`; it leaves the
+    posterior invariant only at 1.
     """
     if state.weights is None:
-        return _collapsed_rows(model, key, state, data, several, whole_rows, scale_factor)
+        return _collapsed_rows(model, key, state, data, several, whole_rows, noise_factor)
     u, weights, overflow = explicit_sweep(
         key,
         Side(state.u, state.v, state.weights, data.values, data.observed),
         prior=model.row_law(state),
-        cells=model.cells(state),
+        cells=model.cells(state).annealed(noise_factor),
         weight_prior=model.weight_prior(state),
         column_exists=model.column_exists(state),
         num_fixed=model.num_fixed_rows(),
@@ -69,13 +69,13 @@ def _collapsed_rows(
     data: Dense,
     several: bool,
     whole_rows: bool,
-    scale_factor: Array | float,
+    noise_factor: Array | float,
 ) -> tuple[State, Info]:
     arrays = state.u, state.v, complete(state, data), data.observed
     options: dict[str, Any] = {
         "prior": model.row_law(state),
-        "noise_scale": state.noise_scale,
-        "weight_scale": state.weight_scale * scale_factor,
+        "noise_scale": state.noise_scale * noise_factor,
+        "weight_scale": state.weight_scale,
         "weight_mean": model.summed_out_mean(),
         "num_fixed": model.num_fixed_rows(),
         # a row drawn from all its settings needs no proposals
@@ -111,7 +111,13 @@ def of_columns(info: Info) -> Info:
 
 
 def split_or_merge(
-    model: BinaryMF, key: Key, state: State, data: Dense, *, num_proposals: int
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_proposals: int,
+    noise_factor: Array | float = 1.0,
 ) -> tuple[State, Info]:
     """Kernel: some proposals to split or merge features of rows, then of columns, W summed out.
 
@@ -126,7 +132,8 @@ def split_or_merge(
     if state.weights is not None:
         x = _imputed(model, jax.random.fold_in(key, 3), state, data)
         summed_out = state._replace(weights=None, x=x)
-    moved, info = _split_or_merge_both(model, key, summed_out, data, num_proposals)
+    options = {"num_proposals": num_proposals, "noise_factor": noise_factor}
+    moved, info = _split_or_merge_both(model, key, summed_out, data, options)
     if state.weights is None:
         return moved, info
     weights = weight_moves.draw_weights(
@@ -153,25 +160,29 @@ def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | No
 
 
 def _split_or_merge_both(
-    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+    model: BinaryMF, key: Key, state: State, data: Dense, options: dict[str, Any]
 ) -> tuple[State, Info]:
     """Proposals for the rows, then for the columns, of a state without W."""
-    state, rows = _split_or_merge_rows(
-        model, jax.random.fold_in(key, 0), state, data, num_proposals
-    )
+    state, rows = _split_or_merge_rows(model, jax.random.fold_in(key, 0), state, data, **options)
     turned, columns = _split_or_merge_rows(
         model.transpose(),
         jax.random.fold_in(key, 1),
         state.transpose(),
         transposed(data),
-        num_proposals,
+        **options,
     )
     overflow = merge_overflow(rows.overflow, of_columns(columns).overflow)
     return turned.transpose(), Info(overflow=overflow)
 
 
 def _split_or_merge_rows(
-    model: BinaryMF, key: Key, state: State, data: Dense, num_proposals: int
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_proposals: int,
+    noise_factor: Array | float,
 ) -> tuple[State, Info]:
     u, overflow, _ = split_merge.split_merge(
         key,
@@ -180,7 +191,7 @@ def _split_or_merge_rows(
         likelihood=bilinear_columns(
             state.v,
             complete(state, data),
-            noise_scale=state.noise_scale,
+            noise_scale=state.noise_scale * noise_factor,
             weight_scale=state.weight_scale,
             weight_mean=model.weight_mean,
             num_slots=state.u.shape[1],

@@ -6,7 +6,7 @@ base_rate + eta, where all weights are positive. The entries of W are independen
 the Poisson law, Gamma(shape, rate).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import jax
@@ -22,7 +22,7 @@ LIKELIHOODS = ("gaussian", "logistic", "poisson")
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["noise_scale", "base_rate"],
+    data_fields=["noise_scale", "base_rate", "power"],
     meta_fields=["likelihood"],
 )
 @dataclass(frozen=True)
@@ -33,20 +33,28 @@ class Cells:
       likelihood: one of `LIKELIHOODS`.
       noise_scale: () float, of the Gaussian law.
       base_rate: () float, of the Poisson law: the mean of a cell without features.
+      power: () float, of the logistic and Poisson likelihoods; one but in an annealed start.
     """
 
     likelihood: str
     noise_scale: Array
     base_rate: Array
+    power: Array | float = 1.0
+
+    def annealed(self, noise_factor: Array | float) -> "Cells":
+        """The law with so many times the noise: its likelihood to the power 1 / noise_factor^2."""
+        if self.likelihood == "gaussian":
+            return replace(self, noise_scale=self.noise_scale * noise_factor)
+        return replace(self, power=noise_factor**-2)
 
     def log_kernel(self, x: Array, eta: Array) -> Array:
         """log p(x | eta) of each cell, up to terms that do not depend on eta."""
         if self.likelihood == "gaussian":
             return -0.5 * ((x - eta) / self.noise_scale) ** 2
         if self.likelihood == "logistic":
-            return x * eta - jax.nn.softplus(eta)
+            return self.power * (x * eta - jax.nn.softplus(eta))
         rate = self.mean(eta)
-        return x * jnp.log(rate) - rate
+        return self.power * (x * jnp.log(rate) - rate)
 
     def log_density(self, x: Array, eta: Array) -> Array:
         """log p(x | eta) of each cell."""
