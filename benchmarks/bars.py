@@ -19,7 +19,7 @@ SIDE, NUM_ROWS, NUM_HIDDEN = 8, 200, 12
 ALPHA, NUM_SLOTS = 1.5, 24
 SCALE = 2**0.5
 NUM_CHAINS = 4
-RUN = {"num_warmup": 500, "num_samples": 300}
+RUN = {"num_warmup": 2000, "num_samples": 300}
 
 
 def made(num_rows: int, side: int) -> tuple[np.ndarray, ...]:

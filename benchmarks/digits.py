@@ -22,9 +22,10 @@ LABELS = (1, 2, 3)
 NUM_EACH, NUM_HIDDEN = 100, 16
 NUM_PIXELS, TOP = 256, 128
 NUM_SPLITS = 3
-RUN = {"num_warmup": 200, "num_samples": 200}
+NUM_CHAINS = 4
+RUN = {"num_warmup": 300, "num_samples": 200}
 # features a side, standard deviation of the weights
-SETTINGS = ((12, 2.0), (12, 1.0), (24, 1.0))
+SETTINGS = ((12, 2.0), (24, 2.0), (24, 1.0))
 
 
 def images(num_each: int = NUM_EACH) -> np.ndarray:
@@ -47,7 +48,7 @@ def completed(truth: np.ndarray, hidden: np.ndarray, settings: tuple, seed: int,
     """The posterior of all rows but the bottom halves of some."""
     shown = truth.copy()
     shown[hidden, TOP:] = np.nan
-    return mf.sample(model_of(*settings), shown, seed=seed, num_chains=1, progress=False, **run)
+    return mf.sample(model_of(*settings), shown, seed=seed, progress=False, **run)
 
 
 def chosen_settings(truth: np.ndarray, hidden: np.ndarray, run: dict) -> tuple[tuple, list[dict]]:
@@ -89,9 +90,10 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     truth = images(30 if quick else NUM_EACH)
     num_splits = 1 if quick else NUM_SPLITS
     steps = {"num_warmup": 30, "num_samples": 20} if quick else RUN
+    steps = steps | {"num_chains": 1 if quick else NUM_CHAINS}
     about = {
         "rows": len(truth), "columns": NUM_PIXELS, "rows_with_missing_halves": NUM_HIDDEN,
-        "splits": num_splits, **steps, "chains": 1,
+        "splits": num_splits, **steps,
     }  # fmt: skip
     paper = Paper("digits", about, quick=quick, json=json)
     splits = [

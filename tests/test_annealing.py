@@ -1,9 +1,14 @@
 """The annealed start: where it begins, that it rises, and that it is over in time."""
 
+import chex
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+import jaxmf as mf
 from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
+from jaxmf.samplers.bilinear.cells import LIKELIHOODS, Cells
 
 
 def test_factor_rises_geometrically_from_a_fifth_to_exactly_one():
@@ -23,3 +28,33 @@ def test_scale_is_held_until_the_factor_is_one():
     progress = jnp.linspace(0, 1, 41)
     scale = np.asarray(hold_while_annealed(progress, jnp.asarray(1.0), jnp.asarray(2.0)))
     np.testing.assert_array_equal(scale, np.where(np.asarray(annealed_factor(progress)) < 1, 1, 2))
+
+
+@pytest.mark.parametrize("likelihood", LIKELIHOODS)
+def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(likelihood):
+    cells = Cells(likelihood, noise_scale=jnp.asarray(0.7), base_rate=jnp.asarray(0.3))
+    x, one, other = jnp.asarray([1.0, 0.0]), jnp.asarray([0.4, 2.0]), jnp.asarray([1.5, 0.1])
+
+    def gain(cells):
+        return np.asarray(cells.log_kernel(x, one) - cells.log_kernel(x, other))
+
+    np.testing.assert_allclose(gain(cells.annealed(5.0)), gain(cells) / 25, rtol=2e-5)
+    np.testing.assert_array_equal(gain(cells.annealed(1.0)), gain(cells))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("likelihood", ["gaussian", "logistic"])
+def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_up(likelihood):
+    prior = mf.BetaBernoulli(1.0, 1.0, 2)
+    model = mf.BinaryMF(row_prior=prior, column_prior=prior, likelihood=likelihood)
+    data = mf.Dense(jnp.asarray(np.random.default_rng(0).random((8, 5)) < 0.5, float))
+    annealed, plain = (model.sampler(weights="explicit", anneal=on) for on in (True, False))
+    state = plain.init(jax.random.key(0), data)
+
+    def bits(sampler, progress):
+        step = jax.jit(jax.vmap(sampler.step, in_axes=(0, None, None, None)))
+        after, _ = step(jax.random.split(jax.random.key(1), 64), state, data, jnp.asarray(progress))
+        return after.u, after.v
+
+    chex.assert_trees_all_equal(bits(annealed, 0.75), bits(plain, 0.75))
+    assert not np.array_equal(bits(annealed, 0.0)[0], bits(plain, 0.0)[0])
