@@ -53,7 +53,7 @@ class SamplerPlan:
     collapsed: bool
     whole_rows: bool
     anneal: bool
-    several: bool
+    several: int
     split_merge: int = 0
 
 

@@ -14,6 +14,8 @@ from jaxmf.samplers.bilinear.cells import LIKELIHOODS
 from jaxmf.samplers.feature_rows import check_whole_rows
 
 SWEEPS = ("bits", "whole_rows")
+# Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
+_NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
 _LIKELIHOODS_WITH = {
     "noise_scale": ("gaussian",),
     "weight_scale": ("gaussian", "logistic"),
@@ -239,16 +241,35 @@ def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
     check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
 
 
+def several_option(number: Any, weights: str, sweep: str) -> int:
+    """How many proposals of several bits a row gets in a sweep, the default put in.
+
+    Raises:
+      ValueError: not a number of proposals, or some for rows that are drawn whole.
+    """
+    if number is None:
+        return 0 if sweep == "whole_rows" else _NUM_SEVERAL[weights]
+    _check_proposals("several", number)
+    if number and sweep == "whole_rows":
+        raise ValueError(
+            "several is for rows whose bits are drawn one by one; sweep='whole_rows' draws all of "
+            "a row together, so leave it out"
+        )
+    return number
+
+
+def _check_proposals(name: str, number: Any) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
+        raise ValueError(f"{name} is a number of proposals a sweep, 0 for none, got {number!r}")
+
+
 def split_merge_option(model: Any, number: Any) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
       ValueError: not a number of proposals, or a model without them.
     """
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ValueError(
-            f"split_merge is a number of proposals a sweep, 0 for none, got {number!r}"
-        )
+    _check_proposals("split_merge", number)
     if number and model.diagonal:
         raise ValueError(
             "split_merge is not there with diagonal=True: a feature of rows is tied to one of "

@@ -274,7 +274,7 @@ class BinaryMF:
         weights: str | None = None,
         sweep: str = "bits",
         anneal: bool = True,
-        several: bool = True,
+        several: int | None = None,
         split_merge: int = 0,
         capacity: int | None = None,
     ) -> Algorithm:
@@ -290,7 +290,9 @@ class BinaryMF:
             noise that falls geometrically from five times its scale (a likelihood to a power that
             rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
             Without it most chains end in a poor mode, with many features that say what a few could.
-          several: also propose several features of a row at once; not needed by whole rows.
+          several: proposals to change several features of a row at once, in every sweep; by default
+            6 with W summed out, where they cost little beside the sweep over single ones and let
+            rows leave a needless feature, 1 with W kept, and none with whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
             W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
@@ -315,7 +317,7 @@ class BinaryMF:
             collapsed=chosen == "collapsed",
             whole_rows=sweep == "whole_rows",
             anneal=bool(anneal),
-            several=bool(several),
+            several=checks.several_option(several, chosen, sweep),
             split_merge=split_merge,
         )
         return algorithm(

@@ -36,15 +36,16 @@ def update_rows(
     state: State,
     data: Dense,
     *,
-    several: bool = True,
+    several: int = 1,
     whole_rows: bool = False,
     noise_factor: Array | float = 1.0,
 ) -> tuple[State, Info]:
     """Kernel: U, with W summed out (and missing cells) or given W (and weights of own features).
 
     `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
-    `noise_factor` multiplies the noise that the sweep sees, see `Cells.annealed`; it leaves the
-    posterior invariant only at 1.
+    `several` is the number of proposals to change several bits of a row at once. `noise_factor`
+    multiplies the noise that the sweep sees, see `Cells.annealed`; it leaves the posterior
+    invariant only at 1.
     """
     if state.weights is None:
         return _collapsed_rows(model, key, state, data, several, whole_rows, noise_factor)
@@ -56,7 +57,7 @@ def update_rows(
         weight_prior=model.weight_prior(state),
         column_exists=model.column_exists(state),
         num_fixed=model.num_fixed_rows(),
-        several=several,
+        num_proposals=several,
         grows=isinstance(model.row_prior, IndianBuffet),
     )
     return state._replace(u=u, weights=weights), Info(overflow={"row_features": overflow})
@@ -67,7 +68,7 @@ def _collapsed_rows(
     key: Key,
     state: State,
     data: Dense,
-    several: bool,
+    several: int,
     whole_rows: bool,
     noise_factor: Array | float,
 ) -> tuple[State, Info]:
@@ -78,8 +79,7 @@ def _collapsed_rows(
         "weight_scale": state.weight_scale,
         "weight_mean": model.summed_out_mean(),
         "num_fixed": model.num_fixed_rows(),
-        # a row drawn from all its settings needs no proposals
-        "num_proposals": int(several and not whole_rows),
+        "num_proposals": several,
     }
     if model.diagonal:
         u, x = collapsed_plaid_sweep(key, *arrays, **options)

@@ -46,7 +46,7 @@ def explicit_sweep(
     weight_prior: WeightPrior,
     column_exists: Array,
     num_fixed: int = 0,
-    several: bool = True,
+    num_proposals: int = 1,
     grows: bool = True,
 ) -> tuple[Array, Array, Array]:
     """One pass over U and the weights of features of one row, given V and the other weights.
@@ -59,7 +59,7 @@ def explicit_sweep(
       weight_prior: of W.
       column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
       num_fixed: the first so many slots of U hold features that are given.
-      several: also propose several bits of a row at once.
+      num_proposals: after the bits, so many proposals to change several bits of a row at once.
       grows: whether the prior is one with a number of features without bound.
 
     Returns:
@@ -68,9 +68,14 @@ def explicit_sweep(
     settings: dict[str, Any] = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
     log_odds = feature_log_odds(jax.random.fold_in(key, 3), side.u, prior)
     side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, log_odds, **settings))
-    if several:
+    if num_proposals:
         several_key = jax.random.fold_in(key, 1)
-        side = side._replace(u=draw_several(several_key, side, log_odds, **settings))
+
+        def propose(index, u):
+            proposal_key = jax.random.fold_in(several_key, index)
+            return draw_several(proposal_key, side._replace(u=u), log_odds, **settings)
+
+        side = side._replace(u=jax.lax.fori_loop(0, num_proposals, propose, side.u))
     if not grows:
         return side.u, side.weights, jnp.zeros((), bool)
     return draw_own(
