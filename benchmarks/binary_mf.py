@@ -175,8 +175,8 @@ def found_mode(quick: bool) -> list[Row]:
         )
         beside = {} if name == PLAIN else {"peer": PLAIN, "theirs": plain_share}
         note = (
-            f"{np.sum(gaps <= NATS)} of {gaps.size} chains at most {NATS:g} nats below one from the "
-            f"truth, half of them at most {np.median(gaps):.0f}; {about}"
+            f"{np.sum(gaps <= NATS)} of {gaps.size} chains at most {NATS:g} nats below one from "
+            f"the truth, half of them at most {np.median(gaps):.0f}; {about}"
         )
         rows.append(
             row(f"{case}/in-mode", "quality", "share", share, more_is_better=True, note=note,
