@@ -1,0 +1,1 @@
+"""Variational updates and analytic solutions, as functions of arrays."""
