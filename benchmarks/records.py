@@ -17,7 +17,10 @@ import numpy as np
 
 from benchmarks.harness import Row, Stopwatch, clock, make_console
 
-PACKAGES = ("jaxmf", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "STA-663-IBP")
+PACKAGES = (
+    "jaxmf", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "STA-663-IBP",
+    "implicit", "hpfrec", "poismf",
+)  # fmt: skip
 
 
 def device_name() -> str:

@@ -1,7 +1,7 @@
 """Global analytic variational solutions for fully observed matrices, on a truncated SVD.
 
-The model is X (N, D) = A S' + noise of variance sigma^2, a_ik ~ N(0, u_k), s_jk ~ N(0, v_k), and the
-posterior factors over all entries of A and S. Nakajima, Sugiyama, Babacan and Tomioka (2013),
+The model is X (N, D) = A S' + noise of variance sigma^2, a_ik ~ N(0, u_k), s_jk ~ N(0, v_k), and
+the posterior factors over all entries of A and S. Nakajima, Sugiyama, Babacan and Tomioka (2013),
 "Global analytic solution of fully-observed variational Bayesian matrix factorization", show that
 its best posterior keeps the singular vectors of X and shrinks the singular values one by one, with
 the prior variances given or learned (empirical Bayes). A matrix of ones and zeros is a sparse
