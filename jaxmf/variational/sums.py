@@ -1,0 +1,312 @@
+"""Sums over the cells of every line: what the updates of one side need of the other.
+
+With q_ij = w_ij Lambda_ij and l_ij = w_ij x_ij kappa, where w counts how often a cell is taken, a
+line's cost is, up to a constant, quadratic in the means and linear in the variances of its factors.
+Cells are gone through in three ways:
+
+- all zeros with Gaussian cells: in closed form, from sums over the others;
+- zeros shared by all lines: blocks of lines by products of matrices;
+- ones, missing cells and zeros of a line's own: gathered, in pieces.
+
+A one adds f(x = 1) - c f(x = -1), a missing cell -c f(x = -1), where c is the weight of its column
+among the zeros of all cells; as Lambda does not depend on x both are one sum, with the weights
+x - c of the quadratic and x + c of the linear part, x being 1 or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array
+from jaxmf.variational.likelihood import Gaussian, Likelihood
+from jaxmf.variational.parameters import Half, Normal
+from jaxmf.variational.pieces import (
+    PIECE_LENGTH,
+    Pieces,
+    Table,
+    add_lines,
+    num_lines,
+    num_others,
+    sum_over_ones,
+)
+from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
+
+_BLOCK_CELLS = 2**20
+
+
+class Sums(NamedTuple):
+    """Sums over the cells of each line; M is L, or L (L + 1) / 2 for the block form.
+
+    The first axis is 1 instead of N where all lines have the same.
+
+    Attributes:
+      pull: (N, L), sum of (q m - l) s.
+      residual: (N, 1), sum of q m - l.
+      weight: (N, 1), sum of q.
+      cross: (N, L), sum of q s.
+      spread: (N, L), sum of q times the variance of s.
+      square: (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone.
+    """
+
+    pull: Array
+    residual: Array
+    weight: Array
+    cross: Array
+    spread: Array
+    square: Array
+
+
+def side_sums(
+    view: Half, table: Table, zeros: Zeros, *, likelihood: Likelihood, noise: Array, block: bool
+) -> Sums:
+    """The sums of every line of one side.
+
+    Args:
+      view: the parameters seen from that side.
+      table: the cells seen from it.
+      zeros: which zeros to go through.
+      likelihood: of a cell.
+      noise: () float.
+      block: whether to take the whole matrix of second derivatives of a line or its diagonal.
+
+    Returns:
+      Sums, of the likelihood alone: priors are not in them.
+    """
+    cells = _Cells(likelihood, noise, block)
+    others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
+        total = _all_gaussian(cells, view, num_others(table))
+    elif isinstance(zeros, Own):
+        total = _own_zeros(cells, view, zeros)
+    else:
+        chosen, weight = others, c
+        if not isinstance(zeros, All):
+            chosen = jax.tree.map(lambda leaf: leaf[zeros.index], others)
+            weight = zeros.weight.astype(c.dtype)
+        total = _shared_zeros(cells, view, chosen, weight)
+    if isinstance(zeros, All):
+        total = _add_linear(cells, total, view, table)
+    else:
+        total = _add(total, _gathered(cells, view, table.ones, c, 1.0))
+    if table.missing is not None and not isinstance(zeros, Own):
+        total = _add(total, _gathered(cells, view, table.missing, c, 0.0))
+    return total
+
+
+class _Cells(NamedTuple):
+    likelihood: Any
+    noise: Array
+    block: bool
+
+
+def _add(left: Sums, right: Sums) -> Sums:
+    return Sums(*(a + b for a, b in zip(left, right, strict=True)))
+
+
+def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
+    """All cells as if they were -1; with m + 1 for m - x, so that nothing cancels."""
+    rate = 1 / cells.noise
+    mean, variance = view.others
+    gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
+    bias = view.bias.mean + 1
+    square = gram[jnp.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
+    return Sums(
+        pull=rate * (view.mine.mean @ gram + bias * total),
+        residual=rate * (view.mine.mean @ total + number * bias)[:, None],
+        weight=jnp.full((1, 1), number * rate),
+        cross=rate * total[None],
+        spread=rate * jnp.sum(variance, axis=0)[None],
+        square=rate * square[None],
+    )
+
+
+def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
+    """The ones beside all cells as zeros: c is one everywhere, and what is left is linear."""
+    change = 2 * cells.likelihood.slope(cells.noise)
+    ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
+    dtype = ones.dtype
+    counts = jnp.zeros((num_lines(table),), dtype)
+    counts = add_lines(
+        counts, table.ones.line.ravel(), table.ones.count.ravel().astype(dtype)
+    )
+    return total._replace(
+        pull=total.pull - change * ones, residual=total.residual - change * counts[:, None]
+    )
+
+
+def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> Sums:
+    """Blocks of lines with others that are the same for all."""
+    features = _features(others, cells.block)
+    slope = cells.likelihood.slope(cells.noise)
+    plain = _with_one(others.mean)
+    width = others.mean.shape[1]
+
+    def one_block(mine: Normal) -> Sums:
+        mean, second = shared_moments(mine, others, view.bias)
+        q = weight * cells.likelihood.curvature(second, cells.noise)
+        r = q * mean + slope * weight
+        return _split(r @ plain, q @ features, width)
+
+    return map_lines(one_block, view.mine, num_cells=weight.shape[0])
+
+
+def _features(others: Normal, block: bool) -> Array:
+    """What q is multiplied with: s, one, its variance, and s s' or its diagonal, side by side."""
+    mean = others.mean
+    if block:
+        upper = jnp.triu_indices(mean.shape[-1])
+        square = mean[..., upper[0]] * mean[..., upper[1]]
+    else:
+        square = mean**2
+    return jnp.concatenate([_with_one(mean), others.variance, square], axis=-1)
+
+
+def _with_one(mean: Array) -> Array:
+    return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
+
+
+def _split(pull: Array, quadratic: Array, width: int) -> Sums:
+    return Sums(
+        pull=pull[..., :width],
+        residual=pull[..., width:],
+        cross=quadratic[..., :width],
+        weight=quadratic[..., width : width + 1],
+        spread=quadratic[..., width + 1 : 2 * width + 1],
+        square=quadratic[..., 2 * width + 1 :],
+    )
+
+
+def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+    """E[m] and E[m^2] of the scores of lines (B, L) with others (n, L): (B, n) each."""
+    mean = mine.mean @ others.mean.T + bias.mean
+    variance = (
+        (mine.mean**2 + mine.variance) @ others.variance.T
+        + mine.variance @ (others.mean**2).T
+        + bias.variance
+    )
+    return mean, mean**2 + variance
+
+
+def gathered_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+    """E[m] and E[m^2] of the scores of lines (B, L) with others of their own (B, p, L): (B, p)."""
+
+    def dot(left: Array, right: Array) -> Array:
+        return jnp.einsum("bl,bpl->bp", left, right)
+
+    mean = dot(mine.mean, others.mean) + bias.mean
+    variance = (
+        dot(mine.mean**2 + mine.variance, others.variance)
+        + dot(mine.variance, others.mean**2)
+        + bias.variance
+    )
+    return mean, mean**2 + variance
+
+
+def _gathered_sums(
+    cells: _Cells, mine: Normal, others: Normal, bias: Normal, weights: tuple[Array, Array]
+) -> tuple[Array, Array]:
+    """Sums over cells (B, p) of lines: those of q m - l (B, L + 1), those of q (B, F)."""
+    mean, second = gathered_moments(mine, others, bias)
+    q = weights[0] * cells.likelihood.curvature(second, cells.noise)
+    r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
+    pull = jnp.einsum("bp,bpl->bl", r, others.mean)
+    parts = [pull, jnp.sum(r, axis=1, keepdims=True)]
+    scaled = q[:, :, None] * others.mean
+    quadratic = [
+        jnp.sum(scaled, axis=1),
+        jnp.sum(q, axis=1, keepdims=True),
+        jnp.einsum("bp,bpl->bl", q, others.variance),
+    ]
+    if cells.block:
+        square = jnp.einsum("bpk,bpl->bkl", scaled, others.mean)
+        upper = jnp.triu_indices(square.shape[-1])
+        quadratic.append(square[:, upper[0], upper[1]])
+    else:
+        quadratic.append(jnp.einsum("bpl,bpl->bl", scaled, others.mean))
+    return jnp.concatenate(parts, axis=1), jnp.concatenate(quadratic, axis=1)
+
+
+def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
+    """Ones, or missing cells, beside zeros that are counted with the weights c."""
+    width = view.mine.mean.shape[1]
+    number, dtype = view.mine.mean.shape[0], view.mine.mean.dtype
+    square = width * (width + 1) // 2 if cells.block else width
+    gather = _gatherer(view.others)
+
+    def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
+        mine = take_lines(view.mine, chunk.line)
+        there = piece_mask(chunk, dtype)
+        own_c = c[chunk.index]
+        weights = there * (is_one - own_c), there * (is_one + own_c)
+        parts = _gathered_sums(cells, mine, gather(chunk.index), view.bias, weights)
+        return add_lines(total, chunk.line, jnp.concatenate(parts, axis=1)), None
+
+    start = jnp.zeros((number, (width + 1) + 2 * width + 1 + square), dtype)
+    total, _ = jax.lax.scan(one_chunk, start, pieces)
+    return _split(total[:, : width + 1], total[:, width + 1 :], width)
+
+
+def _gatherer(others: Normal) -> Callable[[Array], Normal]:
+    """Means and variances of others by index; one table, so that each is fetched at once."""
+    width = others.mean.shape[1]
+    table = jnp.concatenate([others.mean, others.variance], axis=1)
+
+    def gather(index: Array) -> Normal:
+        found = table[index]
+        return Normal(found[..., :width], found[..., width:])
+
+    return gather
+
+
+def piece_mask(chunk: Pieces, dtype: Any) -> Array:
+    """(B, 32) float: one where a piece has a cell."""
+    return (jnp.arange(PIECE_LENGTH) < chunk.count[:, None]).astype(dtype)
+
+
+def take_lines(mine: Normal, line: Array) -> Normal:
+    """The factors of the lines of pieces; for an empty piece those of some line."""
+    kept = jnp.minimum(line, mine.mean.shape[0] - 1)
+    return Normal(mine.mean[kept], mine.variance[kept])
+
+
+def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
+    gather = _gatherer(view.others)
+    width = view.mine.mean.shape[1]
+
+    def one_block(block: tuple[Normal, Own]) -> Sums:
+        mine, own = block
+        weight = own.weight.astype(mine.mean.dtype)
+        parts = _gathered_sums(cells, mine, gather(own.index), view.bias, (weight, -weight))
+        return _split(*parts, width)
+
+    num_cells = zeros.index.shape[1] * width
+    return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
+
+
+def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> Any:
+    """A function of blocks of lines over all lines, a block at a time, in bounded memory.
+
+    Args:
+      function: from a pytree of arrays (B, ...) to another.
+      lines: a pytree of arrays (N, ...).
+      num_cells: numbers that one line needs while it is worked on.
+    """
+    number = jax.tree.leaves(lines)[0].shape[0]
+    block = max(1, min(number, _BLOCK_CELLS // max(1, num_cells)))
+    if block == number:
+        return function(lines)
+    num_blocks = -(-number // block)
+
+    def fold(leaf: Array) -> Array:
+        padding = [(0, num_blocks * block - number)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding).reshape(num_blocks, block, *leaf.shape[1:])
+
+    # a derivative goes through the blocks again instead of keeping them
+    result = jax.lax.map(jax.checkpoint(function), jax.tree.map(fold, lines))
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(num_blocks * block, *leaf.shape[2:])[:number], result
+    )
