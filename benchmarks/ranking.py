@@ -130,7 +130,9 @@ SETS: dict[str, Callable[[], sparse.csr_array]] = {
     "movielens-1m": movies,
     "10k": partial(sigmoid_ones, 10_000),
 }
-QUICK_SETS: dict[str, Callable[[], sparse.csr_array]] = {"300": partial(sigmoid_ones, 300, share=0.05)}
+QUICK_SETS: dict[str, Callable[[], sparse.csr_array]] = {
+    "300": partial(sigmoid_ones, 300, share=0.05)
+}
 
 
 @dataclass(frozen=True)

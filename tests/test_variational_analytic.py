@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from jaxmf.variational import analytic
+from jaxmf.variational import Gaussian, Sigmoid, analytic, free_energy, lay_out
 from jaxmf.variational.analytic import (
     SparsePlusConstant,
     analytic_solution,
@@ -17,6 +17,7 @@ from jaxmf.variational.analytic import (
     truncated_svd,
 )
 from jaxmf.variational.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational.zeros import All
 
 
 def made(num_rows, num_columns, seed=0):
@@ -249,6 +250,43 @@ def test_a_bound_that_rises_is_seen(monkeypatch):
     )
     result = sigmoid_solution(made_ones(), num_factors=4, zeros="each", num_iterations=8)
     assert (np.diff(result.bounds) > 1e-9 * abs(result.bounds[0])).any()
+
+
+def laid_out(ones):
+    cells = ones.tocoo()
+    order = np.lexsort((cells.col, cells.row))
+    return lay_out(cells.row[order], cells.col[order], shape=ones.shape)
+
+
+def test_it_is_the_free_energy_of_every_other_fit():
+    """And the minimum of it: no step to any side goes below."""
+    ones = made_ones()
+    solution = analytic_solution(coded_ones(ones), num_factors=3)
+    with jax.enable_x64(True):
+        data, parameters = laid_out(ones), solution.as_parameters()
+
+        def cost(parameters):
+            return free_energy(parameters, data, zeros=All(), likelihood=Gaussian())
+
+        value, slope = jax.jit(jax.value_and_grad(cost))(parameters)
+        assert float(value) == pytest.approx(solution.free_energy, rel=1e-10)
+        for name in ("rows", "columns"):
+            assert np.abs(getattr(slope, name).mean).max() < 1e-5
+            shifted = getattr(slope, name).variance * getattr(parameters, name).variance
+            assert np.abs(shifted).max() < 1e-6
+        assert abs(float(slope.noise)) < 1e-2  # a thousandth of its curvature
+        assert np.abs(slope.priors.columns.variance).max() < 1e-4
+
+
+def test_sigmoid_bound_lies_above_the_tighter_one():
+    """Every cell with its own zeta (Jaakkola and Jordan) is at most the bound of curvature 1/4."""
+    ones = made_ones()
+    result = sigmoid_solution(ones, num_factors=3, num_iterations=3)
+    with jax.enable_x64(True):
+        tighter = free_energy(
+            result.solution.as_parameters(), laid_out(ones), zeros=All(), likelihood=Sigmoid()
+        )
+    assert float(tighter) < result.bounds[-1]
 
 
 def test_no_factor_pays():

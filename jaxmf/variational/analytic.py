@@ -15,7 +15,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+
+from jaxmf.variational.parameters import Normal, Parameters, Priors
 
 _GRID = 200
 _ALONE = 2.512862417252339  # where log(1 + z)/z is a half
@@ -278,6 +281,30 @@ class AnalyticSolution(NamedTuple):
     column_prior_variance: np.ndarray
     noise_variance: float
     free_energy: float
+
+    def as_parameters(self) -> Parameters:
+        """The posterior in the form of every other fit: no bias, no offsets."""
+
+        def normal(mean: Any, variance: Any) -> Normal:
+            return Normal(*(jnp.asarray(part, float) for part in (mean, variance)))
+
+        nothing = np.zeros(len(self.row_prior_variance))
+        one = jnp.ones((), float)
+        return Parameters(
+            rows=normal(self.row_means, self.row_variances),
+            columns=normal(self.column_means, self.column_variances),
+            row_offset=None,
+            column_offset=None,
+            bias=normal(0.0, 0.0),
+            priors=Priors(
+                rows=normal(nothing, self.row_prior_variance),
+                columns=normal(nothing, self.column_prior_variance),
+                row_offset=one,
+                column_offset=one,
+                bias=one,
+            ),
+            noise=self.noise_variance * one,
+        )
 
 
 def analytic_solution(
