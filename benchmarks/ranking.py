@@ -1,7 +1,7 @@
 """Ranking of cells left out: data sets of ones, splits, precision@n, settings tuned alike.
 
-A method is a function ``(train, settings, seed) -> scores`` with ``scores(rows)`` (B, D), higher for
-what is more likely a one. Every method gets the same splits and as many trials as any other.
+A method is a function ``(train, settings, seed) -> scores`` with ``scores(rows)`` (B, D), higher
+for what is more likely a one. Every method gets the same splits and as many trials as any other.
 """
 
 from __future__ import annotations
