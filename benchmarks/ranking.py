@@ -70,13 +70,18 @@ class Factors:
 
 
 def sigmoid_ones(
-    size: int, *, seed: int = 0, num_factors: int = 10, share: float = 0.01
+    size: int, *, seed: int = 0, num_factors: int = 20, share: float = 0.01
 ) -> sparse.csr_array:
-    """(size, size) ones of the sigmoid model: standard normal factors, a bias for `share` ones."""
+    """(size, size) ones of the sigmoid model: normal factors, a bias for `share` of ones.
+
+    Scores have a standard deviation of sqrt(20) whatever the number of factors: those of the rows
+    are standard normal, those of the columns scaled.
+    """
     generator = np.random.default_rng(seed)
     rows, columns = (
         generator.standard_normal((size, num_factors), dtype=np.float32) for _ in range(2)
     )
+    columns *= np.float32(np.sqrt(20 / num_factors))
     sample = rows[: min(size, 500)] @ columns.T
     low, high = -40.0, 10.0
     for _ in range(40):
@@ -123,7 +128,8 @@ def baskets() -> sparse.csr_array:
 
 
 SETS: dict[str, Callable[[], sparse.csr_array]] = {
-    "1k": partial(sigmoid_ones, 1_000),
+    # ten ones a row tell little of twenty factors
+    "1k": partial(sigmoid_ones, 1_000, num_factors=5),
     "retail": retail_slice,
     "groceries": baskets,
     "5k": partial(sigmoid_ones, 5_000),
@@ -131,7 +137,7 @@ SETS: dict[str, Callable[[], sparse.csr_array]] = {
     "10k": partial(sigmoid_ones, 10_000),
 }
 QUICK_SETS: dict[str, Callable[[], sparse.csr_array]] = {
-    "300": partial(sigmoid_ones, 300, share=0.05)
+    "300": partial(sigmoid_ones, 300, num_factors=3, share=0.05)
 }
 
 
@@ -141,7 +147,7 @@ class Split:
 
     Args:
         train: (N, D) ones to learn from.
-        rows: (B,) rows that had at least four ones.
+        rows: (B,) rows that had more ones than were left out.
         out: (B, 3) columns of the ones left out of each of them.
     """
 
@@ -150,17 +156,17 @@ class Split:
     out: np.ndarray
 
 
-def left_out(ones: sparse.csr_array, seed: int) -> Split:
-    """Three ones out of every row that has four or more; other rows stay whole."""
+def left_out(ones: sparse.csr_array, seed: int, *, number: int = NUM_OUT) -> Split:
+    """So many ones out of every row that has more; other rows stay whole."""
     ones = sparse.csr_array(ones)
     ones.sort_indices()
     counts = np.diff(ones.indptr)
-    rows = np.flatnonzero(counts > NUM_OUT)
-    # the ones of each row in random order, the first three of them out
+    rows = np.flatnonzero(counts > number)
+    # the ones of each row in random order, the first of them out
     random = np.random.default_rng(1_000 + seed).random(ones.nnz)
     row_of = np.repeat(np.arange(ones.shape[0]), counts)
     order = np.lexsort((random, row_of))
-    picked = order[ones.indptr[rows][:, None] + np.arange(NUM_OUT)]
+    picked = order[ones.indptr[rows][:, None] + np.arange(number)]
     kept = np.ones(ones.nnz, bool)
     kept[picked] = False
     train = sparse.csr_array(
@@ -222,7 +228,7 @@ def compare(
     seeds: Sequence[int] = SEEDS,
     settings: Any = None,
 ) -> Result:
-    """Choose settings on ones left out of the training part of the first seed; then test once.
+    """Choose settings on one more left out of each row of the first seed; then test once.
 
     Args:
         ones: (N, D).
@@ -232,7 +238,7 @@ def compare(
     """
     tried = []
     if settings is None:
-        inner = left_out(left_out(ones, seeds[0]).train, 100 + seeds[0])
+        inner = left_out(left_out(ones, seeds[0]).train, 100 + seeds[0], number=1)
         for choice in method.choices:
             with Stopwatch() as watch:
                 scores = method.fit(inner.train, choice, seeds[0])

@@ -1,9 +1,8 @@
 """Figures 1 and 2 of the paper on sparse binary matrices: precision and time, beside peers.
 
 Three ones are left out of every row that has four; precision@n is the share of them among the n
-best unknown cells of their row, mean over rows. Every method chooses among six settings on three
-further ones left out of what remains, on the first seed; the test split of each seed is looked at
-once. The paper's names: G Gaussian, S sigmoid cells; S sparse, D dense sums, A analytic; e with
+best unknown cells of their row, mean over rows. Every method chooses among six settings on one
+further one left out of each row, on the first seed; the test split of each seed is looked at once. The paper's names: G Gaussian, S sigmoid cells; S sparse, D dense sums, A analytic; e with
 offsets of rows and columns.
 """
 
