@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -21,6 +22,8 @@ class PartialNewtonState(NamedTuple):
     value: Array
 
 
+# one object for one setting, so that a second fit finds the program of the first
+@cache
 def partial_newton(
     power: float = 1.0,
     step_size: float = 0.5,
