@@ -122,7 +122,8 @@ def _sparse_binary_example() -> tuple[Any, Any]:
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
     ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
     model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5), column_variance=1.0)
-    return model, SparseBinary(*np.nonzero(ones), ones.shape)
+    rows_of_ones, columns_of_ones = np.nonzero(ones)
+    return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -160,7 +161,7 @@ ENTRIES: tuple[Entry, ...] = (
         methods={"variational": "ascent"},
         default="variational",
         container=SparseBinary,
-        one_line="Gaussian factors of a large sparse 0/1 matrix, such as baskets (variational Bayes)",
+        one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
         example=_sparse_binary_example,
     ),
     Entry(

@@ -38,7 +38,7 @@ def is_distribution(value: Any) -> bool:
 
 
 def is_prior(value: Any) -> bool:
-    """Whether a setting is a prior of features or a part of a model, such as `IndianBuffet(1.0)`."""
+    """Whether a setting is a prior of features, or a part of a model: `IndianBuffet(1.0)`."""
     return _PRIORS.get(type(value).__name__) == type(value).__module__
 
 

@@ -147,6 +147,11 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
+    if posterior.meta.method == "variational":
+        raise ValueError(
+            "a variational fit does not go on from a posterior; fit it again with more num_epochs, "
+            "or give it a checkpoint folder and resume=True"
+        )
     if posterior.run is None or posterior.run.state is None:
         raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method

@@ -13,9 +13,11 @@ from jaxmf.types import Array, PyTree
 
 
 class PartialNewtonState(NamedTuple):
-    """Attributes:
-    step_size: () float, gamma.
-    value: () float, the objective at the last step that was told it.
+    """What a partial-Newton step carries.
+
+    Attributes:
+      step_size: () float, gamma.
+      value: () float, the objective at the last step that was told it.
     """
 
     step_size: Array

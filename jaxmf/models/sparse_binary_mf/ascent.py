@@ -61,7 +61,7 @@ class _Step(NamedTuple):
 
 
 def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
-    """Factors from the singular vectors, or random ones; offsets and bias from the share of ones."""
+    """Factors from the singular vectors, or random ones; the bias from the share of ones."""
     layout = data.layout
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(plan, model, start_key, layout)
@@ -167,16 +167,14 @@ def step(
     return state, Info(overflow={})
 
 
-def _epoch(
-    plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared
-) -> State:
+def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
     layout = data.layout
     fixed_key = jax.random.wrap_key_data(state.sample_key, impl=jax.random.key_impl(key))
     resample = not isinstance(model.zeros, Exact) and model.zeros.resample
     draw_key = key if resample else fixed_key
-    zeros = tuple(
-        draw_zeros(jax.random.fold_in(draw_key, place), model.zeros, table)
-        for place, table in enumerate((layout.rows, layout.columns))
+    zeros = (
+        draw_zeros(jax.random.fold_in(draw_key, 0), model.zeros, layout.rows),
+        draw_zeros(jax.random.fold_in(draw_key, 1), model.zeros, layout.columns),
     )
     chosen = _Step(zeros, evaluation_zeros(plan, model, fixed_key, layout))
     if plan.update == "gradient":
@@ -249,7 +247,9 @@ def _unbound(parameters: Parameters) -> Any:
 
 
 def _bound(parameters: Parameters, moved: Any) -> Parameters:
-    q = [each if each is None else Normal(each.mean, jnp.exp(each.variance)) for each in moved]
+    q: list[Any] = [
+        each if each is None else Normal(each.mean, jnp.exp(each.variance)) for each in moved
+    ]
     is_held = parameters.bias.variance == 0
     bias = jax.tree.map(partial(jnp.where, is_held), parameters.bias, q[4])
     return parameters._replace(
@@ -279,12 +279,10 @@ def _follow_gradient(
     return _bound(parameters, optax.apply_updates(moved, change)), state_after
 
 
-# --- looking ---------------------------------------------------------------------------------------
+# --- looking -------------------------------------------------------------------------------------
 
 
-def _look(
-    plan: Plan, model: SparseBinaryMF, state: State, data: Prepared, chosen: _Step
-) -> State:
+def _look(plan: Plan, model: SparseBinaryMF, state: State, data: Prepared, chosen: _Step) -> State:
     """Free energy, noise and validation score after an epoch, and whether to stop."""
     epoch = state.epoch + 1
     due = (epoch % plan.evaluate_every == 0) | (epoch == plan.num_epochs)
@@ -305,9 +303,7 @@ def _evaluate(
     plan: Plan, model: SparseBinaryMF, state: State, data: Prepared, chosen: _Step
 ) -> State:
     parameters, layout = state.parameters, data.layout
-    cost = expected_cost(
-        parameters, layout, zeros=chosen.evaluation, likelihood=model.likelihood
-    )
+    cost = expected_cost(parameters, layout, zeros=chosen.evaluation, likelihood=model.likelihood)
     held = state.epoch < plan.hold_priors
     if model.learned().noise_variance:
         noise = closed.new_noise(cost, parameters.noise, layout.num_observed)
@@ -345,9 +341,7 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
         scores = mine @ columns.T
         own = jnp.take_along_axis(scores, target[:, None], axis=1)
         ahead = jnp.sum(scores > own, axis=1)
-        known_scores = jnp.take_along_axis(
-            scores, jnp.minimum(known, columns.shape[0] - 1), axis=1
-        )
+        known_scores = jnp.take_along_axis(scores, jnp.minimum(known, columns.shape[0] - 1), axis=1)
         are_known = (known < columns.shape[0]) & (known_scores > own)
         rank = 1 + ahead - jnp.sum(are_known, axis=1)
         return 1 / jnp.log2(1 + rank.astype(scores.dtype))
@@ -364,7 +358,7 @@ def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
 
 
 def draw_of(state: State) -> dict[str, Array]:
-    """What is kept of the last state: the parameters, the best ones where there was a validation."""
+    """What is kept of the last state: the parameters, or the best ones by validation."""
     draw = as_draw(state.parameters if state.best is None else state.best)
     draw |= {"free_energy": state.free_energy, "num_epochs": state.epoch}
     return draw if state.best is None else draw | {"validation_score": state.best_score}

@@ -26,7 +26,8 @@ def settings(model: Any) -> dict[str, Any]:
       TypeError, ValueError: see `SparseBinaryMF`.
     """
     _count("num_factors", model.num_factors)
-    likelihood = _one_of("likelihood", model.likelihood, LIKELIHOODS, "mf.Sigmoid()")
+    likelihood = Sigmoid() if model.likelihood is None else model.likelihood
+    likelihood = _one_of("likelihood", likelihood, LIKELIHOODS, "mf.Sigmoid()")
     zeros = model.zeros
     if zeros is None:
         zeros = Exact() if isinstance(likelihood, Gaussian) else SharedSample(500)
@@ -125,7 +126,9 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "update='partial_newton' for one that takes the curvature"
         )
     tolerance = given["tolerance"]
-    if not isinstance(tolerance, numbers.Real) or not 0 <= tolerance < 1:
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
+        raise TypeError(f"tolerance must be a number, got {tolerance!r}")
+    if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
 
 

@@ -26,7 +26,7 @@ from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_mf import ascent, checks, queries, simulation, state
 from jaxmf.types import Array, Key
-from jaxmf.variational import Gaussian, Parameters, Sigmoid, partial_newton
+from jaxmf.variational import Gaussian, Parameters, partial_newton
 from jaxmf.variational.likelihood import Likelihood
 from jaxmf.variational.updates import Learned
 from jaxmf.variational.zeros import ZerosSpec
@@ -54,7 +54,8 @@ class SparseBinaryMF:
 
     Args:
       num_factors: K.
-      likelihood: `Sigmoid()`, or `Gaussian(noise_variance)` whose noise is learned unless given.
+      likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
+        unless given.
       zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
         `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
         `SharedSample(500)` with others.
@@ -79,7 +80,7 @@ class SparseBinaryMF:
     """
 
     num_factors: int = 20
-    likelihood: Likelihood = Sigmoid()
+    likelihood: Likelihood = None
     zeros: ZerosSpec = None  # type: ignore[assignment]
     offsets: str = "scalar"
     row_mean: float | Array | None = 0.0
@@ -159,9 +160,9 @@ class SparseBinaryMF:
           start: "svd" (leading singular vectors, scaled by a half) or "random", which needs many
             more epochs.
           update: of the means: "block" (a Newton step of all factors of a line, exact at fixed
-            zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once by
-            an optax optimiser on the derivative of the free energy). By default block for up to 32
-            factors, then partial Newton.
+            zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
+            by an optax optimiser on the derivative of the free energy). By default block for up to
+            32 factors, then partial Newton.
           power: alpha of partial Newton.
           step_size: gamma of partial Newton at the start; it adapts to the free energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
@@ -208,6 +209,10 @@ class SparseBinaryMF:
         """The data as the ascent goes through it; see `state.prepare`."""
         return state.prepare(data, num_validation=num_validation, seed=seed)
 
+    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+        """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
+        return queries.summary(self, draw)
+
     def draw_of(self, state: state.State) -> dict[str, Array]:
         """What is kept of the last state of an ascent, by name."""
         return ascent.draw_of(state)
@@ -217,6 +222,10 @@ class SparseBinaryMF:
     def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
         return queries.score_cells(draw, rows, columns)
+
+    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
+        return queries.score_rows(draw, queries.factors_of_rows(draw, rows))
 
     def predict_cells(
         self, draw: dict[str, Array], data: SparseBinary, rows: Array, columns: Array
@@ -244,7 +253,6 @@ class SparseBinaryMF:
         del key, data
         mean, variance = queries.score_rows(draw, queries.fold_in(self, draw, new_data))
         return queries.cell_moments(self, draw, mean, variance)
-
 
 
 @cache

@@ -111,3 +111,22 @@ def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal
         return Normal(mean, closed.new_variances(now, found))
 
     return jax.lax.fori_loop(0, _NUM_FOLDS, once, start)
+
+
+def summary(model: SparseBinaryMF, draw: Draw) -> dict[str, tuple[float, float]]:
+    """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law.
+
+    The strength of a factor is the standard deviation of its part of the scores over all cells.
+    """
+    nothing = float("nan")
+    rows = {"free_energy": (float(draw["free_energy"]), nothing)}
+    if "validation_score" in draw:
+        rows["validation_score"] = (float(draw["validation_score"]), nothing)
+    if model.offsets != "none":
+        rows["bias"] = (float(draw["bias"]), float(np.sqrt(draw["bias_variance"])))
+    if isinstance(model.likelihood, Gaussian):
+        rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
+    strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
+    for place, value in enumerate(np.sort(strength)[::-1]):
+        rows[f"strength[{place}]"] = (float(value), nothing)
+    return rows

@@ -128,9 +128,7 @@ def from_draw(draw: dict[str, Array]) -> Parameters:
     """The parameters that `as_draw` wrote down."""
 
     def normal(name: str, mean: str) -> Normal:
-        return Normal(
-            jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"])
-        )
+        return Normal(jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"]))
 
     bias_prior = jax.numpy.asarray(draw["bias_prior_variance"])
     has_offsets = "row_offset" in draw
