@@ -225,6 +225,15 @@ class SparseBinary:
         """T."""
         return self.rows.shape[0]
 
+    @property
+    def num_missing(self) -> int:
+        """None: all cells are observed."""
+        return 0
+
+    def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells not observed: two empty arrays."""
+        return np.zeros(0, int), np.zeros(0, int)
+
     def to_scipy(self) -> Any:
         """(N, D) scipy.sparse row-compressed array of ones, on the host."""
         from scipy.sparse import csr_array

@@ -90,9 +90,9 @@ def expected_cost(
     def gathered(pieces: Pieces, is_one: float) -> Array:
         def one_chunk(chunk: Pieces) -> Array:
             mine = take_lines(view.mine, chunk.line)
-            others = Normal(view.others.mean[chunk.index], view.others.variance[chunk.index])
+            others = Normal(view.others.mean[chunk.place], view.others.variance[chunk.place])
             mean, second = gathered_moments(mine, others, view.bias)
-            there, own_c = piece_mask(chunk, mean.dtype), c[chunk.index]
+            there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
             cost = (is_one - own_c) * likelihood.cost(second, noise)
             return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
 
@@ -114,7 +114,7 @@ def _shared(
 ) -> Array:
     others, weight = view.others, c
     if isinstance(zeros, Shared):
-        others = Normal(others.mean[zeros.index], others.variance[zeros.index])
+        others = Normal(others.mean[zeros.place], others.variance[zeros.place])
         weight = zeros.weight.astype(c.dtype)
     slope = likelihood.slope(noise)
 
@@ -128,14 +128,14 @@ def _shared(
 def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
     def one_block(block: tuple[Normal, Own]) -> Array:
         mine, own = block
-        others = Normal(view.others.mean[own.index], view.others.variance[own.index])
+        others = Normal(view.others.mean[own.place], view.others.variance[own.place])
         mean, second = gathered_moments(mine, others, view.bias)
         cost = likelihood.cost(second, noise) + likelihood.slope(noise) * mean
         return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
 
     width = view.mine.mean.shape[1]
     lines = (view.mine, zeros)
-    return jnp.sum(map_lines(one_block, lines, num_cells=zeros.index.shape[1] * width))
+    return jnp.sum(map_lines(one_block, lines, num_cells=zeros.place.shape[1] * width))
 
 
 def _all_gaussian(view: Half, table: Table, noise: Array) -> Array:

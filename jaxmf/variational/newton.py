@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, NamedTuple
 
 import jax
@@ -12,15 +13,19 @@ from jaxmf.types import Array, PyTree
 
 
 class PartialNewtonState(NamedTuple):
-    """Attributes:
-    step_size: () float, gamma.
-    value: () float, the objective at the last step that was told it.
+    """What a partial-Newton step carries.
+
+    Attributes:
+      step_size: () float, gamma.
+      value: () float, the objective at the last step that was told it.
     """
 
     step_size: Array
     value: Array
 
 
+# one object for one setting, so that a second fit finds the program of the first
+@cache
 def partial_newton(
     power: float = 1.0,
     step_size: float = 0.5,

@@ -22,14 +22,14 @@ class Pieces(NamedTuple):
     """Cells of a matrix by line, cut into pieces: C chunks of B pieces of 32 cells.
 
     Attributes:
-      index: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
+      place: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
       line: (C, B) int32, the line of a piece; the number of lines for an empty piece.
-      count: (C, B) int32, cells of a piece.
+      number: (C, B) int32, cells of a piece.
     """
 
-    index: Array
+    place: Array
     line: Array
-    count: Array
+    number: Array
 
 
 def max_pieces(num_cells: int, num_lines: int) -> int:
@@ -68,9 +68,9 @@ def cut(lines: Any, index: Any, *, num_lines: int) -> Pieces:
     cells = xp.where(offset < count[:, None], index[place], 0)
     shape = (num_chunks, batch)
     return Pieces(
-        index=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
+        place=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
         line=jnp.asarray(line.reshape(shape), jnp.int32),
-        count=jnp.asarray(count.reshape(shape), jnp.int32),
+        number=jnp.asarray(count.reshape(shape), jnp.int32),
     )
 
 
@@ -188,8 +188,8 @@ def sum_over_ones(pieces: Pieces, others: Array, *, num_lines: int) -> Array:
     offset = jnp.arange(PIECE_LENGTH)
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
-        there = (offset < chunk.count[:, None]).astype(others.dtype)
-        part = jnp.einsum("bp,bpl->bl", there, others[chunk.index])
+        there = (offset < chunk.number[:, None]).astype(others.dtype)
+        part = jnp.einsum("bp,bpl->bl", there, others[chunk.place])
         return add_lines(total, chunk.line, part), None
 
     start = jnp.zeros((num_lines, others.shape[1]), others.dtype)

@@ -39,13 +39,13 @@ def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Arr
     def times_transposed(left: Array) -> Array:
         return sum_over_ones(data.columns.ones, left, num_lines=num_columns)
 
-    def once(_: int, basis: Array) -> Array:
+    def once(_: Array, basis: Array) -> Array:
         # orthogonal on either side of the matrix, or small values drown in rounding
         left, _ = jnp.linalg.qr(times(basis))
         return jnp.linalg.qr(times_transposed(left))[0]
 
     start = jax.random.normal(key, (num_columns, rank))
-    basis = jax.lax.fori_loop(0, _NUM_POWERS, once, jnp.linalg.qr(start)[0])
+    basis: Array = jax.lax.fori_loop(0, _NUM_POWERS, once, jnp.linalg.qr(start)[0])
     left, values, small = jnp.linalg.svd(times(basis), full_matrices=False)
     root = jnp.sqrt(values)
     kept = slice(0, num_factors)

@@ -85,7 +85,7 @@ def side_sums(
     else:
         chosen, weight = others, c
         if not isinstance(zeros, All):
-            chosen = jax.tree.map(lambda leaf: leaf[zeros.index], others)
+            chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
             weight = zeros.weight.astype(c.dtype)
         total = _shared_zeros(cells, view, chosen, weight)
     if isinstance(zeros, All):
@@ -130,9 +130,7 @@ def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
     ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
     dtype = ones.dtype
     counts = jnp.zeros((num_lines(table),), dtype)
-    counts = add_lines(
-        counts, table.ones.line.ravel(), table.ones.count.ravel().astype(dtype)
-    )
+    counts = add_lines(counts, table.ones.line.ravel(), table.ones.number.ravel().astype(dtype))
     return total._replace(
         pull=total.pull - change * ones, residual=total.residual - change * counts[:, None]
     )
@@ -240,9 +238,9 @@ def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
         mine = take_lines(view.mine, chunk.line)
         there = piece_mask(chunk, dtype)
-        own_c = c[chunk.index]
+        own_c = c[chunk.place]
         weights = there * (is_one - own_c), there * (is_one + own_c)
-        parts = _gathered_sums(cells, mine, gather(chunk.index), view.bias, weights)
+        parts = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
         return add_lines(total, chunk.line, jnp.concatenate(parts, axis=1)), None
 
     start = jnp.zeros((number, (width + 1) + 2 * width + 1 + square), dtype)
@@ -264,7 +262,7 @@ def _gatherer(others: Normal) -> Callable[[Array], Normal]:
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
     """(B, 32) float: one where a piece has a cell."""
-    return (jnp.arange(PIECE_LENGTH) < chunk.count[:, None]).astype(dtype)
+    return (jnp.arange(PIECE_LENGTH) < chunk.number[:, None]).astype(dtype)
 
 
 def take_lines(mine: Normal, line: Array) -> Normal:
@@ -280,10 +278,10 @@ def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
     def one_block(block: tuple[Normal, Own]) -> Sums:
         mine, own = block
         weight = own.weight.astype(mine.mean.dtype)
-        parts = _gathered_sums(cells, mine, gather(own.index), view.bias, (weight, -weight))
+        parts = _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
         return _split(*parts, width)
 
-    num_cells = zeros.index.shape[1] * width
+    num_cells = zeros.place.shape[1] * width
     return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
 
 

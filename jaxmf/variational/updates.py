@@ -118,9 +118,7 @@ def new_priors(parameters: Parameters, learned: Learned) -> Priors:
         )
     return Priors(
         rows=_new_prior(p.rows, priors.rows, learned.row_mean, learned.row_variance),
-        columns=_new_prior(
-            p.columns, priors.columns, learned.column_mean, learned.column_variance
-        ),
+        columns=_new_prior(p.columns, priors.columns, learned.column_mean, learned.column_variance),
         row_offset=offsets[0],
         column_offset=offsets[1],
         bias=priors.bias,

@@ -31,12 +31,10 @@ MAX_SAMPLES = 2**24
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
 class Exact:
-    """All zeros: in the time of the ones for Gaussian cells, by blocks of matrix products for others."""
+    """All zeros: in the time of the ones for Gaussian cells, by blocks of products for others."""
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"]
-)
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
 @dataclass(frozen=True)
 class SharedSample:
     """One sample of columns for all rows, and one of rows for all columns.
@@ -55,9 +53,7 @@ class SharedSample:
         _check(self)
 
 
-@partial(
-    jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"]
-)
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
 @dataclass(frozen=True)
 class RowSample:
     """Zeros sampled for every row, and for every column, by itself, as in the paper.
@@ -100,11 +96,11 @@ class Shared(NamedTuple):
     """Others that stand for all, for every line.
 
     Attributes:
-      index: (n,) int32.
+      place: (n,) int32.
       weight: (n,) float, c at these; it sums to the number of others.
     """
 
-    index: Array
+    place: Array
     weight: Array
 
 
@@ -112,11 +108,11 @@ class Own(NamedTuple):
     """Zeros of each line that stand for all of its zeros.
 
     Attributes:
-      index: (N, n) int32.
+      place: (N, n) int32.
       weight: (N, n) float; it sums to the number of zeros of the line.
     """
 
-    index: Array
+    place: Array
     weight: Array
 
 
@@ -148,7 +144,7 @@ def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
     """
     size = jnp.asarray(num_others(table), jnp.int32)
     rank, weight = _strata(key, size, min(num_samples, num_others(table)))
-    return Shared(index=table.order[rank], weight=weight)
+    return Shared(place=table.order[rank], weight=weight)
 
 
 def _draw_own(key: Key, table: Table, num_samples: int) -> Own:
@@ -156,10 +152,8 @@ def _draw_own(key: Key, table: Table, num_samples: int) -> Own:
     number = num_others(table) - jnp.diff(table.starts)
     keys = jax.vmap(lambda line: jax.random.fold_in(key, line))(jnp.arange(num_lines(table)))
     rank, weight = jax.vmap(lambda key, size: _strata(key, size, num_samples))(keys, number)
-    index = jax.vmap(partial(_zero_of_rank, table.taken))(
-        rank, table.starts[:-1], table.starts[1:]
-    )
-    return Own(index=jnp.where(weight > 0, index, 0), weight=weight)
+    index = jax.vmap(partial(_zero_of_rank, table.taken))(rank, table.starts[:-1], table.starts[1:])
+    return Own(place=jnp.where(weight > 0, index, 0), weight=weight)
 
 
 def _strata(key: Key, size: Array, num_samples: int) -> tuple[Array, Array]:
@@ -204,4 +198,4 @@ def weights_of_others(zeros: Zeros, table: Table, dtype: Any) -> Array:
     nothing = jnp.zeros((num_others(table),), dtype)
     if isinstance(zeros, Own):
         return nothing
-    return nothing.at[zeros.index].set(zeros.weight.astype(dtype))
+    return nothing.at[zeros.place].set(zeros.weight.astype(dtype))

@@ -1,0 +1,149 @@
+"""What an ascent carries from epoch to epoch, and what it is given of the data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxmf.data import SparseBinary
+from jaxmf.types import Array
+from jaxmf.variational import Layout, Normal, Parameters, Priors, lay_out
+
+
+class Validation(NamedTuple):
+    """Rows that lost one of their ones, to be ranked among what they do not have.
+
+    Attributes:
+      row: (V,) int32.
+      column: (V,) int32, the one it lost.
+      known: (V, M) int32, its other ones; the number of columns in the padding.
+    """
+
+    row: Array
+    column: Array
+    known: Array
+
+
+class Prepared(NamedTuple):
+    """The data of an ascent: laid out, with validation rows or None."""
+
+    layout: Layout
+    validation: Validation | None
+
+
+class State(NamedTuple):
+    """The state of an ascent.
+
+    Attributes:
+      parameters: see `jaxmf.variational.Parameters`.
+      best: those of the best validation score; None without validation.
+      optimizer: states of optax transformations, or None.
+      sample_key: (W,) uint32, words of the key of samples that stay the same.
+      epoch: () int32, epochs done.
+      free_energy: () float, as evaluated last.
+      score: () float, validation score as evaluated last; zero without validation.
+      best_score: () float, the best so far.
+      stalled: () int32, evaluations without progress, one after the other.
+      done: () bool; the remaining epochs change nothing.
+    """
+
+    parameters: Parameters
+    best: Parameters | None
+    optimizer: Any
+    sample_key: Array
+    epoch: Array
+    free_energy: Array
+    score: Array
+    best_score: Array
+    stalled: Array
+    done: Array
+
+
+def prepare(data: SparseBinary, *, num_validation: int, seed: Any) -> Prepared:
+    """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
+
+    Args:
+      data: (N, D).
+      num_validation: rows that lose a one; at most the rows with two or more.
+      seed: int or typed key.
+
+    Raises:
+      ValueError: fewer rows have two ones.
+    """
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    if num_validation == 0:
+        return Prepared(lay_out(rows, columns, shape=data.shape), None)
+    counts = np.bincount(rows, minlength=data.num_rows)
+    able = np.flatnonzero(counts >= 2)
+    if able.size < num_validation:
+        raise ValueError(
+            f"num_validation={num_validation}: only {able.size} rows have two ones or more, of "
+            "which one can be taken away; ask for at most as many"
+        )
+    words = np.asarray(jax.random.key_data(seed)) if hasattr(seed, "dtype") else [int(seed)]
+    generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
+    chosen = np.sort(generator.choice(able, num_validation, replace=False))
+    starts = np.searchsorted(rows, np.arange(data.num_rows))
+    place = starts[chosen] + generator.integers(0, counts[chosen])
+    kept = np.ones(rows.size, bool)
+    kept[place] = False
+    known = np.full((num_validation, int(counts[chosen].max()) - 1), data.num_columns)
+    for line, row in enumerate(chosen):
+        own = slice(starts[row], starts[row] + counts[row])
+        others = columns[own][kept[own]]
+        known[line, : others.size] = others
+    layout = lay_out(
+        rows[kept],
+        columns[kept],
+        shape=data.shape,
+        missing=(rows[place], columns[place]),
+    )
+    validation = Validation(
+        *(jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
+    )
+    return Prepared(layout, validation)
+
+
+def as_draw(parameters: Parameters) -> dict[str, Array]:
+    """Parameters as a draw keeps them, by name."""
+    p = parameters
+    named = {"row": p.rows, "column": p.columns, "row_offset": p.row_offset}
+    named |= {"column_offset": p.column_offset, "bias": p.bias}
+    named |= {"row_prior": p.priors.rows, "column_prior": p.priors.columns}
+    draw = {}
+    for name, normal in named.items():
+        if normal is not None:
+            is_scalar = name.endswith(("offset", "bias"))
+            draw[name if is_scalar else f"{name}_mean"] = normal.mean
+            draw[f"{name}_variance"] = normal.variance
+    if p.row_offset is not None:
+        draw["row_offset_prior_variance"] = p.priors.row_offset
+        draw["column_offset_prior_variance"] = p.priors.column_offset
+    return draw | {"bias_prior_variance": p.priors.bias, "noise_variance": p.noise}
+
+
+def from_draw(draw: dict[str, Array]) -> Parameters:
+    """The parameters that `as_draw` wrote down."""
+
+    def normal(name: str, mean: str) -> Normal:
+        return Normal(jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"]))
+
+    bias_prior = jax.numpy.asarray(draw["bias_prior_variance"])
+    has_offsets = "row_offset" in draw
+    return Parameters(
+        rows=normal("row", "row_mean"),
+        columns=normal("column", "column_mean"),
+        row_offset=normal("row_offset", "row_offset") if has_offsets else None,
+        column_offset=normal("column_offset", "column_offset") if has_offsets else None,
+        bias=normal("bias", "bias"),
+        priors=Priors(
+            rows=normal("row_prior", "row_prior_mean"),
+            columns=normal("column_prior", "column_prior_mean"),
+            row_offset=jax.numpy.asarray(draw.get("row_offset_prior_variance", bias_prior)),
+            column_offset=jax.numpy.asarray(draw.get("column_offset_prior_variance", bias_prior)),
+            bias=bias_prior,
+        ),
+        noise=jax.numpy.asarray(draw["noise_variance"]),
+    )
