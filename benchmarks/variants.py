@@ -13,7 +13,12 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks.ranking import Factors, Method, Scores
-from jaxmf.variational.analytic import analytic_solution, coded_ones
+from jaxmf.variational.analytic import (
+    SparsePlusConstant,
+    analytic_solution,
+    coded_ones,
+    truncated_svd,
+)
 from jaxmf.variational.analytic_sigmoid import sigmoid_solution
 
 NUM_SAMPLES = 500
@@ -38,10 +43,10 @@ def gaussian(offsets: str) -> Any:
     """Gaussian cells: exact sums over all cells in the time of the ones."""
 
     def fit(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
-        num_factors, num_epochs = settings
+        num_factors, num_epochs, variance = settings
         return _fit(
             train, seed, num_factors=num_factors, likelihood=mf.Gaussian(), offsets=offsets,
-            num_epochs=num_epochs,
+            column_variance=variance, num_epochs=num_epochs,
         )  # fmt: skip
 
     return fit
@@ -51,7 +56,7 @@ def sigmoid(offsets: str, zeros: str = "shared") -> Any:
     """Sigmoid cells; zeros shared by all rows, fixed for each row (the paper's), or all of them."""
 
     def fit(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
-        num_factors, num_epochs = settings
+        num_factors, num_epochs, variance = settings
         chosen = {
             "shared": mf.SharedSample(samples(train)),
             "fixed": mf.RowSample(samples(train), resample=False),
@@ -59,7 +64,7 @@ def sigmoid(offsets: str, zeros: str = "shared") -> Any:
         }[zeros]
         return _fit(
             train, seed, num_factors=num_factors, likelihood=mf.Sigmoid(), zeros=chosen,
-            offsets=offsets, num_epochs=num_epochs,
+            offsets=offsets, column_variance=variance, num_epochs=num_epochs,
         )  # fmt: skip
 
     return fit
@@ -67,27 +72,26 @@ def sigmoid(offsets: str, zeros: str = "shared") -> Any:
 
 def dense_gaussian(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
     """GD: the updates of GS with sums over all cells of a dense matrix, in numpy."""
-    num_factors, num_epochs = settings
+    num_factors, num_epochs, variance = settings
     x = np.where(train.toarray() > 0, 1.0, -1.0).astype(np.float32)
-    generator = np.random.default_rng(seed)
-    means = [0.1 * generator.standard_normal((size, num_factors)) for size in x.shape]
-    variances = [np.ones_like(mean) for mean in means]
-    prior, noise = [np.ones(num_factors), np.ones(num_factors)], float(np.var(x))
-    bias = float(x.mean())
+    vectors = truncated_svd(SparsePlusConstant(train), num_factors=num_factors, tolerance=1e-6)
+    means = [vectors.left * np.sqrt(len(x)), vectors.right * vectors.values / np.sqrt(len(x))]
+    variances = [np.full_like(mean, 0.1) for mean in means]
+    priors = [np.ones(num_factors), np.full(num_factors, variance or 1.0)]
+    bias, noise = float(x.mean()), float(x.var())
     for epoch in range(num_epochs):
         for side, matrix in enumerate((x, x.T)):
             other, spread = means[1 - side], variances[1 - side].sum(axis=0)
-            precision = 1 / prior[side] + spread / noise
-            curvature = (other.T @ other) / noise + np.diag(precision)
+            curvature = other.T @ other / noise + np.diag(1 / priors[side] + spread / noise)
             means[side] = np.linalg.solve(curvature, other.T @ (matrix - bias).T / noise).T
-            variances[side][:] = 1 / np.diag(curvature)
+            variances[side] = np.broadcast_to(1 / np.diag(curvature), means[side].shape)
         fitted = means[0] @ means[1].T
         bias = float((x - fitted).mean())
         square = (means[0] ** 2).sum(axis=0) @ variances[1].sum(axis=0)
         square += variances[0].sum(axis=0) @ (means[1] ** 2 + variances[1]).sum(axis=0)
         noise = float((np.sum((x - fitted - bias) ** 2) + square) / x.size)
-        if epoch >= 10:
-            prior[1] = (means[1] ** 2 + variances[1]).mean(axis=0)
+        if variance is None and epoch >= 10:
+            priors[1] = (means[1] ** 2 + variances[1]).mean(axis=0)
     return Factors(means[0], means[1])
 
 
@@ -111,19 +115,30 @@ def analytic_sigmoid(train: sparse.csr_array, settings: Any, seed: int) -> Score
     return Factors(solution.row_means, solution.column_means)
 
 
-# factors, epochs
-EPOCHS = ((10, 12), (10, 24), (20, 12), (20, 24), (30, 24), (10, 48))
+# factors, epochs, prior variance of the columns' factors (None: learned)
+EPOCHS = (
+    (10, 24, 1.0),
+    (20, 24, 1.0),
+    (10, 50, None),
+    (20, 50, None),
+    (20, 50, 1.0),
+    (30, 50, 1.0),
+)
+_SHARED = f"{NUM_SAMPLES} zeros shared by all rows"
 OURS: dict[str, Method] = {
-    "GS": Method(gaussian("scalar"), EPOCHS),
-    "GSe": Method(gaussian("rows_columns"), EPOCHS),
+    "GS": Method(gaussian("scalar"), EPOCHS, compiles=True),
+    "GSe": Method(gaussian("rows_columns"), EPOCHS, compiles=True),
     "GD": Method(dense_gaussian, EPOCHS, SMALL),
-    "SS": Method(sigmoid("scalar"), EPOCHS, note=f"{NUM_SAMPLES} zeros shared by all rows"),
-    "SSe": Method(sigmoid("rows_columns"), EPOCHS, note=f"{NUM_SAMPLES} zeros shared by all rows"),
+    "SS": Method(sigmoid("scalar"), EPOCHS, compiles=True, note=_SHARED),
+    "SSe": Method(sigmoid("rows_columns"), EPOCHS, compiles=True, note=_SHARED),
     "SS fixed": Method(
-        sigmoid("scalar", "fixed"), EPOCHS, ("1k", "retail", "5k"),
+        sigmoid("scalar", "fixed"),
+        EPOCHS,
+        ("1k", "retail"),
+        compiles=True,
         note=f"{NUM_SAMPLES} zeros of each row, kept: as in the paper",
     ),
-    "SD": Method(sigmoid("scalar", "all"), EPOCHS, SMALL),
+    "SD": Method(sigmoid("scalar", "all"), EPOCHS, SMALL, compiles=True),
     "GA": Method(
         analytic_gaussian,
         ((5, 0.0), (10, 0.0), (20, 0.0), (10, -1.0), (20, -1.0), (40, -1.0)),
@@ -134,4 +149,4 @@ OURS: dict[str, Method] = {
         ((5, 1), (10, 1), (20, 1), (10, 5), (20, 5), (20, 20)),
         note="factors, iterations",
     ),
-}  # fmt: skip
+}
