@@ -32,7 +32,7 @@ _RANDOM_SCALE = 0.1
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["tolerance", "hold_priors", "evaluate_every", "patience"],
+    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience"],
     meta_fields=["num_epochs", "start", "update", "optimizer", "num_evaluation"],
 )
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Plan:
     update: str
     optimizer: Any
     num_evaluation: int
+    relaxation: float
     tolerance: float
     hold_priors: int
     evaluate_every: int
@@ -221,7 +222,7 @@ def _both_sides(
         found = closed.slopes(view, sums, block=plan.update == "block")
         variance = closed.new_variances(view, found)
         if plan.update == "block":
-            mean = view.mine.mean - closed.newton_step(view, sums, found)
+            mean = view.mine.mean - plan.relaxation * closed.newton_step(view, sums, found)
         else:
             change, own = plan.optimizer.update(
                 found.gradient,

@@ -144,6 +144,7 @@ class SparseBinaryMF:
         num_epochs: int = 50,
         start: str = "svd",
         update: str | None = None,
+        relaxation: float = 1.5,
         power: float = 1.0,
         step_size: float = 0.5,
         optimizer: Any = None,
@@ -163,6 +164,9 @@ class SparseBinaryMF:
             zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
             by an optax optimiser on the derivative of the free energy). By default block for up to
             32 factors, then partial Newton.
+          relaxation: block steps are so many times as long: below two the free energy still falls
+            (at fixed zeta it is a parabola along the step), and above one much faster, as zeta lets
+            the scores of a sparse matrix go only slowly.
           power: alpha of partial Newton.
           step_size: gamma of partial Newton at the start; it adapts to the free energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
@@ -194,6 +198,7 @@ class SparseBinaryMF:
             update=update,
             optimizer=optimizer,
             num_evaluation=num_evaluation,
+            relaxation=relaxation,
             tolerance=tolerance,
             hold_priors=hold_priors,
             evaluate_every=evaluate_every,
