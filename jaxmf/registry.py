@@ -121,7 +121,7 @@ def _sparse_binary_example() -> tuple[Any, Any]:
     generator = np.random.default_rng(0)
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
     ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
-    model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5), column_variance=1.0)
+    model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5))
     rows_of_ones, columns_of_ones = np.nonzero(ones)
     return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
 

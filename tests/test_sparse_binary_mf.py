@@ -14,10 +14,10 @@ from jaxmf.models.sparse_binary_mf import state
 from jaxmf.variational import partial_newton
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
-MODEL = mf.SparseBinaryMF(
-    num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns", column_variance=1.0
+MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns")
+GAUSSIAN = mf.SparseBinaryMF(
+    num_factors=FACTORS, likelihood=mf.Gaussian(), column_variance=None, offset_variance=None
 )
-GAUSSIAN = mf.SparseBinaryMF(num_factors=FACTORS, likelihood=mf.Gaussian(), offset_variance=None)
 
 
 def fit(model, data, **options):
@@ -145,7 +145,8 @@ def test_rows_not_seen_are_folded_in(simulated, fitted):
     predicted = fitted.predict(new_rows=new).mean.reshape(table[:20].shape)
     scores = fitted.scores(tuple(np.indices(table[:20].shape).reshape(2, -1)))
     trained = scores.probability.reshape(table[:20].shape)
-    assert np.corrcoef(predicted.ravel(), trained.ravel())[0, 1] > 0.95
+    assert np.corrcoef(predicted.ravel(), trained.ravel())[0, 1] > 0.85  # stopped early
+    assert abs(np.corrcoef(predicted[::-1].ravel(), trained.ravel())[0, 1]) < 0.5
 
 
 def test_a_fit_is_kept(fitted, tmp_path):
@@ -263,7 +264,7 @@ def test_other_samples_find_it_too(simulated, zeros):
         ({"zeros": 500}, TypeError, "zeros must be one of mf.Exact"),
         ({"zeros": mf.RowSample}, TypeError, "needs its number of samples"),
         ({"offsets": "rows"}, ValueError, "offsets must be one of none, scalar"),
-        ({"row_variance": None}, ValueError, "both None"),
+        ({"row_variance": None, "column_variance": None}, ValueError, "both None"),
         ({"row_variance": -1.0}, ValueError, "row_variance must be finite and positive"),
         ({"row_variance": "big"}, TypeError, "row_variance must be a number"),
         ({"column_mean": np.zeros(7)}, ValueError, "one for each of the 20 factors"),
@@ -296,6 +297,7 @@ def test_samples_that_are_refused(make, kind, words):
         ({"update": "newton"}, ValueError, "update must be one of block"),
         ({"optimizer": optax.sgd(0.1)}, ValueError, "block updates have none"),
         ({"tolerance": 2.0}, ValueError, "tolerance must lie between"),
+        ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
         ({"patience": 0}, ValueError, "patience must be at least 1"),
         ({"num_epochs": 0}, ValueError, "num_epochs must be at least 1"),
         ({"num_validation": 10_000}, ValueError, "rows have two ones or more"),
@@ -336,7 +338,7 @@ def test_questions_that_are_refused(fitted):
 def test_a_row_without_ones_is_data():
     """An empty basket, and an item that nobody has."""
     data = mf.SparseBinary([0, 0, 2], [0, 1, 1], (4, 3))
-    model = mf.SparseBinaryMF(num_factors=2, zeros=mf.Exact(), column_variance=1.0)
+    model = mf.SparseBinaryMF(num_factors=2, zeros=mf.Exact())
     draw = fit(model, data, num_epochs=3).reference_draw()
     assert all(np.isfinite(values).all() for values in draw.values())
 
@@ -374,7 +376,6 @@ def test_from_a_file_of_pairs_to_recommendations(tmp_path, capsys, monkeypatch):
     path.write_text("basket,item\n" + "".join(f"b{row},item {column}\n" for row, column in pairs))
     out = tmp_path / "run"
     words = ["--set", "num_factors=2", "--set", "zeros=SharedSample(5)", "--epochs", "6"]
-    words += ["--set", "column_variance=1.0"]
     assert cli.run(["fit", "sparse-binary", str(path), "--out", str(out), *words]) == 0
     assert f"Next: jaxmf recommend {out}" in capsys.readouterr().out
     assert cli.run(["recommend", str(out), "b3", "-n", "2"]) == 0

@@ -25,14 +25,14 @@ from jaxmf.variational.zeros import All, Zeros, draw_shared, draw_zeros
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
 
-_START_SCALE = 0.5
-_START_VARIANCE = 0.1
+_START_VARIANCE = 0.5
+_LAST_STEP = 0.2
 _RANDOM_SCALE = 0.1
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["tolerance", "hold_priors", "evaluate_every", "patience"],
+    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience"],
     meta_fields=["num_epochs", "start", "update", "optimizer", "num_evaluation"],
 )
 @dataclass(frozen=True)
@@ -44,6 +44,7 @@ class Plan:
     update: str
     optimizer: Any
     num_evaluation: int
+    relaxation: float
     tolerance: float
     hold_priors: int
     evaluate_every: int
@@ -90,7 +91,7 @@ def start_parameters(plan: Plan, model: SparseBinaryMF, key: Key, layout: Layout
         # the prior of rows is that of unit variance: all scale but that goes to the columns
         size = jnp.sqrt(jnp.mean(rows**2, axis=0))
         size = jnp.where(size > 0, size, 1)
-        rows, columns = _START_SCALE * rows / size, _START_SCALE * columns * size
+        rows, columns = rows / size, columns * size
     else:
         rows, columns = random_start(
             key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
@@ -170,8 +171,7 @@ def step(
 def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
     layout = data.layout
     fixed_key = jax.random.wrap_key_data(state.sample_key, impl=jax.random.key_impl(key))
-    resample = not isinstance(model.zeros, Exact) and model.zeros.resample
-    draw_key = key if resample else fixed_key
+    draw_key = key if _resamples(model) else fixed_key
     zeros = (
         draw_zeros(jax.random.fold_in(draw_key, 0), model.zeros, layout.rows),
         draw_zeros(jax.random.fold_in(draw_key, 1), model.zeros, layout.columns),
@@ -202,6 +202,7 @@ def _both_sides(
     plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: _Step
 ) -> tuple[Parameters, Any]:
     parameters, optimizers = state.parameters, []
+    late = _lateness(plan, model, state)
     unknown = jnp.finfo(state.free_energy.dtype).max
     for place, side in enumerate(("rows", "columns")):
         table = (layout.rows, layout.columns)[place]
@@ -221,7 +222,8 @@ def _both_sides(
         found = closed.slopes(view, sums, block=plan.update == "block")
         variance = closed.new_variances(view, found)
         if plan.update == "block":
-            mean = view.mine.mean - closed.newton_step(view, sums, found)
+            length = (1 - late) * plan.relaxation + late * _LAST_STEP
+            mean = view.mine.mean - length * closed.newton_step(view, sums, found)
         else:
             change, own = plan.optimizer.update(
                 found.gradient,
@@ -230,10 +232,24 @@ def _both_sides(
                 curvature=found.curvature,
                 value=jnp.where(state.epoch > 0, state.free_energy, unknown),
             )
-            mean = view.mine.mean + jnp.where(view.free, change, 0)
+            length = (1 - late) + late * _LAST_STEP
+            mean = view.mine.mean + length * jnp.where(view.free, change, 0)
         optimizers.append(own)
         parameters = with_half(parameters, side, Normal(mean, variance), view.bias)
     return parameters, None if state.optimizer is None else tuple(optimizers)
+
+
+def _lateness(plan: Plan, model: SparseBinaryMF, state: State) -> Array:
+    """How far the second half of the epochs is, 0 to 1, where zeros are drawn anew; otherwise 0.
+
+    Steps shorten with it, so that the means become averages over the samples of many epochs.
+    """
+    share = 2 * state.epoch.astype(state.free_energy.dtype) / plan.num_epochs - 1
+    return jnp.clip(share, 0, 1) if _resamples(model) else jnp.zeros_like(share)
+
+
+def _resamples(model: SparseBinaryMF) -> bool:
+    return not isinstance(model.zeros, Exact) and model.zeros.resample
 
 
 def _unbound(parameters: Parameters) -> Any:

@@ -125,6 +125,13 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
+    relaxation = given["relaxation"]
+    if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
+        raise TypeError(f"relaxation must be a number, got {relaxation!r}")
+    if not 0 < relaxation < 2:
+        raise ValueError(
+            f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
+        )
     tolerance = given["tolerance"]
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
         raise TypeError(f"tolerance must be a number, got {tolerance!r}")

@@ -65,8 +65,8 @@ class SparseBinaryMF:
       row_variance: prior variance of a row's factors, likewise; held at one by default, as a factor
         may be scaled on one side against the other.
       column_mean: prior mean of a column's factors, likewise.
-      column_variance: prior variance of a column's factors, likewise; learned by default. With
-        fewer than about twenty ones a row give it as a number: learning drives factors to zero.
+      column_variance: prior variance of a column's factors, likewise. Learning it (None) drives
+        factors to zero where rows have fewer than about twenty ones.
       offset_variance: prior variance of offsets; None learns one for rows and one for columns.
       bias_variance: prior variance of the bias.
 
@@ -86,7 +86,7 @@ class SparseBinaryMF:
     row_mean: float | Array | None = 0.0
     row_variance: float | Array | None = 1.0
     column_mean: float | Array | None = 0.0
-    column_variance: float | Array | None = None
+    column_variance: float | Array | None = 1.0
     offset_variance: float | None = 1.0
     bias_variance: float = 100.0
 
@@ -144,6 +144,7 @@ class SparseBinaryMF:
         num_epochs: int = 50,
         start: str = "svd",
         update: str | None = None,
+        relaxation: float = 1.7,
         power: float = 1.0,
         step_size: float = 0.5,
         optimizer: Any = None,
@@ -157,12 +158,16 @@ class SparseBinaryMF:
 
         Args:
           num_epochs: at most so many.
-          start: "svd" (leading singular vectors, scaled by a half) or "random", which needs many
-            more epochs.
+          start: "svd" (leading singular vectors, those of the rows with mean square one) or
+            "random", which needs many more epochs.
           update: of the means: "block" (a Newton step of all factors of a line, exact at fixed
             zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
             by an optax optimiser on the derivative of the free energy). By default block for up to
             32 factors, then partial Newton.
+          relaxation: block steps are so many times as long: below two the free energy still falls
+            (at fixed zeta it is a parabola along the step), and above one much faster, as zeta lets
+            the scores of a sparse matrix go only slowly. Where zeros are drawn anew, steps shorten
+            over the second half of the epochs.
           power: alpha of partial Newton.
           step_size: gamma of partial Newton at the start; it adapts to the free energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
@@ -194,6 +199,7 @@ class SparseBinaryMF:
             update=update,
             optimizer=optimizer,
             num_evaluation=num_evaluation,
+            relaxation=relaxation,
             tolerance=tolerance,
             hold_priors=hold_priors,
             evaluate_every=evaluate_every,
