@@ -119,10 +119,10 @@ def analytic_sigmoid(train: sparse.csr_array, settings: Any, seed: int) -> Score
 EPOCHS = (
     (10, 24, 1.0),
     (20, 24, 1.0),
-    (10, 50, None),
-    (20, 50, None),
+    (30, 24, 1.0),
     (20, 50, 1.0),
-    (30, 50, 1.0),
+    (10, 24, None),
+    (20, 24, None),
 )
 _SHARED = f"{NUM_SAMPLES} zeros shared by all rows"
 OURS: dict[str, Method] = {
