@@ -184,23 +184,30 @@ def test_validation_stops_and_keeps_the_best(fitted):
 # --- the ascent ----------------------------------------------------------------------------------
 
 
+def path_in_float64(model, data, **options):
+    """The free energy after every epoch, all that can be learned being learned."""
+    with jax.enable_x64(True):
+        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
+        model = dataclasses.replace(model, column_mean=None, column_variance=None)
+        path = fit(model, data, tolerance=0.0, hold_priors=3, **options).trace["free_energy"][0]
+    assert path.dtype == np.float64
+    return path
+
+
 @pytest.mark.parametrize("model", [GAUSSIAN, dataclasses.replace(MODEL, zeros=mf.Exact())])
 def test_block_updates_never_raise_the_free_energy(simulated, model):
-    with jax.enable_x64(True):
-        data = mf.SparseBinary(
-            np.asarray(simulated[1].rows), np.asarray(simulated[1].columns), simulated[1].shape
-        )
-        model = dataclasses.replace(model, column_mean=None, column_variance=None)
-        path = fit(model, data, num_epochs=25, tolerance=0.0, hold_priors=3)
-        change = np.diff(path.trace["free_energy"][0])
-        assert change.max() <= 1e-9 * abs(path.trace["free_energy"]).max()
-        assert path.trace["free_energy"].dtype == np.float64
-        if model.likelihood == GAUSSIAN.likelihood:
-            # Broken twin: a step of two and a half times the diagonal one.
-            rule = partial_newton(step_size=2.5, max_step_size=2.5, shrink=1.0, growth=1.0)
-            options = {"update": "partial_newton", "optimizer": rule, "tolerance": 0.0}
-            wrong = fit(model, data, num_epochs=8, **options).trace["free_energy"][0]
-            assert np.diff(wrong).max() > 1
+    """Steps longer than to the minimiser included."""
+    path = path_in_float64(model, simulated[1], num_epochs=25)
+    assert np.diff(path).max() <= 1e-9 * abs(path).max()
+
+
+@pytest.mark.slow
+def test_steps_too_long_are_seen_to_raise_it(simulated):
+    """Broken twin: two and a half times the diagonal step."""
+    rule = partial_newton(step_size=2.5, max_step_size=2.5, shrink=1.0, growth=1.0)
+    options = {"update": "partial_newton", "optimizer": rule}
+    path = path_in_float64(GAUSSIAN, simulated[1], num_epochs=8, **options)
+    assert np.diff(path).max() > 1
 
 
 def test_an_interrupted_fit_gives_what_there_is(simulated):
@@ -335,6 +342,7 @@ def test_questions_that_are_refused(fitted):
         dataclasses.replace(fitted, model=binary).scores(([0], [0]))
 
 
+@pytest.mark.slow
 def test_a_row_without_ones_is_data():
     """An empty basket, and an item that nobody has."""
     data = mf.SparseBinary([0, 0, 2], [0, 1, 1], (4, 3))
@@ -368,6 +376,7 @@ def test_prepared_data_lose_one_of_each_row(simulated):
 # --- the command line ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_from_a_file_of_pairs_to_recommendations(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("JAXMF_CACHE", "off")
     model, data = mf.registry.get("sparse-binary").example()
