@@ -181,6 +181,28 @@ def test_validation_stops_and_keeps_the_best(fitted):
     np.testing.assert_allclose(np.mean(1 / np.log2(1 + rank)), path.max(), rtol=1e-3)
 
 
+@pytest.mark.slow
+def test_cells_not_observed_are_predicted(simulated, tmp_path):
+    table = simulated[1].to_scipy().toarray()
+    generator = np.random.default_rng(4)
+    observed = generator.random(table.shape) < 0.8
+    data = mf.SparseBinary.from_array(table, observed=observed)
+    post = fit(MODEL, data)
+    predicted = post.predict()
+    gaps = ~observed
+    assert len(predicted) == gaps.sum()
+    is_one = table[gaps] == 1
+    assert predicted.mean[is_one].mean() > 2 * predicted.mean[~is_one].mean()
+    # what lies beneath does not matter
+    spoiled = mf.SparseBinary.from_array(np.where(observed, table, 1), observed=observed)
+    np.testing.assert_array_equal(fit(MODEL, spoiled).predict().mean, predicted.mean)
+    post.save(tmp_path)
+    assert mf.load(tmp_path).data.num_missing == gaps.sum()
+    new = mf.SparseBinary.from_array(table[:9], observed=observed[:9])
+    own = post.reference_draw()["row_mean"][:9]
+    assert np.corrcoef(post.transform(new).ravel(), own.ravel())[0, 1] > 0.9
+
+
 # --- the ascent ----------------------------------------------------------------------------------
 
 

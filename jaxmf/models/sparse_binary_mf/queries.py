@@ -84,15 +84,18 @@ def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal
     Args:
       model: its description.
       draw: what a fit recorded.
-      new_data: (M, D), fully observed.
+      new_data: (M, D).
     """
     parameters = from_draw(draw)
     view = half(parameters, "rows")
     num_rows, num_columns = new_data.shape
     index = jnp.arange(num_columns, dtype=jnp.int32)
+    missing = None
+    if new_data.missing_rows is not None:
+        missing = cut(new_data.missing_rows, new_data.missing_columns, num_lines=num_rows)
     table = Table(
         ones=cut(new_data.rows, new_data.columns, num_lines=num_rows),
-        missing=None,
+        missing=missing,
         starts=jnp.zeros((num_rows + 1,), jnp.int32),
         taken=new_data.columns,
         order=index,
