@@ -23,6 +23,7 @@ from jaxmf.variational.pieces import (
 )
 from jaxmf.variational.sums import (
     gathered_moments,
+    gatherer,
     map_lines,
     piece_mask,
     shared_moments,
@@ -87,11 +88,12 @@ def expected_cost(
     else:
         total = _shared(view, zeros, c, likelihood, noise)
 
+    gather = gatherer(view.others)
+
     def gathered(pieces: Pieces, is_one: float) -> Array:
         def one_chunk(chunk: Pieces) -> Array:
             mine = take_lines(view.mine, chunk.line)
-            others = Normal(view.others.mean[chunk.place], view.others.variance[chunk.place])
-            mean, second = gathered_moments(mine, others, view.bias)
+            mean, second = gathered_moments(mine, gather(chunk.place), view.bias)
             there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
             cost = (is_one - own_c) * likelihood.cost(second, noise)
             return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
@@ -126,10 +128,11 @@ def _shared(
 
 
 def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
+    gather = gatherer(view.others)
+
     def one_block(block: tuple[Normal, Own]) -> Array:
         mine, own = block
-        others = Normal(view.others.mean[own.place], view.others.variance[own.place])
-        mean, second = gathered_moments(mine, others, view.bias)
+        mean, second = gathered_moments(mine, gather(own.place), view.bias)
         cost = likelihood.cost(second, noise) + likelihood.slope(noise) * mean
         return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
 

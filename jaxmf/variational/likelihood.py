@@ -75,7 +75,7 @@ class Sigmoid:
         """F = softplus(-zeta) + zeta / 2 = log(2 cosh(zeta / 2))."""
         del noise
         zeta = _root(second_moment)
-        return jnp.logaddexp(zeta / 2, -zeta / 2)
+        return zeta / 2 + jnp.log1p(jnp.exp(-zeta))
 
 
 Likelihood = Any

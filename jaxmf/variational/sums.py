@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.types import Array
 from jaxmf.variational.likelihood import Gaussian, Likelihood
@@ -113,7 +114,7 @@ def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
     mean, variance = view.others
     gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
     bias = view.bias.mean + 1
-    square = gram[jnp.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
+    square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
     return Sums(
         pull=rate * (view.mine.mean @ gram + bias * total),
         residual=rate * (view.mine.mean @ total + number * bias)[:, None],
@@ -156,7 +157,7 @@ def _features(others: Normal, block: bool) -> Array:
     """What q is multiplied with: s, one, its variance, and s s' or its diagonal, side by side."""
     mean = others.mean
     if block:
-        upper = jnp.triu_indices(mean.shape[-1])
+        upper = np.triu_indices(mean.shape[-1])
         square = mean[..., upper[0]] * mean[..., upper[1]]
     else:
         square = mean**2
@@ -189,75 +190,85 @@ def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, A
     return mean, mean**2 + variance
 
 
-def gathered_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
-    """E[m] and E[m^2] of the scores of lines (B, L) with others of their own (B, p, L): (B, p)."""
+def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, Array]:
+    """E[m] and E[m^2] of the scores of lines with others of their own: (B, p) each.
 
-    def dot(left: Array, right: Array) -> Array:
-        return jnp.einsum("bl,bpl->bp", left, right)
-
-    mean = dot(mine.mean, others.mean) + bias.mean
-    variance = (
-        dot(mine.mean**2 + mine.variance, others.variance)
-        + dot(mine.variance, others.mean**2)
-        + bias.variance
+    Args:
+      mine: (B, L) each.
+      others: (B, p, 2 L), their means and variances side by side, as `gatherer` fetches them.
+      bias: () each.
+    """
+    nothing = jnp.zeros_like(mine.mean)
+    # one product for the mean and the first part of the variance
+    left = jnp.stack(
+        [
+            jnp.concatenate([mine.mean, nothing], axis=1),
+            jnp.concatenate([nothing, mine.mean**2 + mine.variance], axis=1),
+        ],
+        axis=-1,
     )
-    return mean, mean**2 + variance
+    both = jnp.einsum("bpf,bfo->bpo", others, left)
+    square = others[..., : mine.mean.shape[1]] ** 2
+    mean = both[..., 0] + bias.mean
+    spread = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square)
+    return mean, mean**2 + spread + bias.variance
 
 
 def _gathered_sums(
-    cells: _Cells, mine: Normal, others: Normal, bias: Normal, weights: tuple[Array, Array]
-) -> tuple[Array, Array]:
-    """Sums over cells (B, p) of lines: those of q m - l (B, L + 1), those of q (B, F)."""
+    cells: _Cells, mine: Normal, others: Array, bias: Normal, weights: tuple[Array, Array]
+) -> Array:
+    """Sums over cells (B, p) of lines, side by side: (B, 4 L + 2 + M) float; see `_unpack`."""
     mean, second = gathered_moments(mine, others, bias)
     q = weights[0] * cells.likelihood.curvature(second, cells.noise)
     r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
-    pull = jnp.einsum("bp,bpl->bl", r, others.mean)
-    parts = [pull, jnp.sum(r, axis=1, keepdims=True)]
-    scaled = q[:, :, None] * others.mean
-    quadratic = [
-        jnp.sum(scaled, axis=1),
-        jnp.sum(q, axis=1, keepdims=True),
-        jnp.einsum("bp,bpl->bl", q, others.variance),
-    ]
+    factors = jnp.stack([r, q], axis=1)
+    products = jnp.einsum("bop,bpf->bof", factors, others)
+    s = others[..., : mine.mean.shape[1]]
     if cells.block:
-        square = jnp.einsum("bpk,bpl->bkl", scaled, others.mean)
-        upper = jnp.triu_indices(square.shape[-1])
-        quadratic.append(square[:, upper[0], upper[1]])
+        square = jnp.einsum("bpk,bpl->bkl", q[:, :, None] * s, s)
+        upper = np.triu_indices(square.shape[-1])
+        square = square[:, upper[0], upper[1]]
     else:
-        quadratic.append(jnp.einsum("bpl,bpl->bl", scaled, others.mean))
-    return jnp.concatenate(parts, axis=1), jnp.concatenate(quadratic, axis=1)
+        square = jnp.einsum("bp,bpl->bl", q, s**2)
+    flat = products.reshape(products.shape[0], -1)
+    return jnp.concatenate([flat, jnp.sum(factors, axis=2), square], axis=1)
+
+
+def _unpack(packed: Array, width: int) -> Sums:
+    """Sums from the products of r and q with means and variances, their own sums, and squares."""
+    return Sums(
+        pull=packed[:, :width],
+        cross=packed[:, 2 * width : 3 * width],
+        spread=packed[:, 3 * width : 4 * width],
+        residual=packed[:, 4 * width : 4 * width + 1],
+        weight=packed[:, 4 * width + 1 : 4 * width + 2],
+        square=packed[:, 4 * width + 2 :],
+    )
 
 
 def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
     """Ones, or missing cells, beside zeros that are counted with the weights c."""
-    width = view.mine.mean.shape[1]
-    number, dtype = view.mine.mean.shape[0], view.mine.mean.dtype
+    number, width = view.mine.mean.shape
+    dtype = view.mine.mean.dtype
     square = width * (width + 1) // 2 if cells.block else width
-    gather = _gatherer(view.others)
+    gather = gatherer(view.others)
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
         mine = take_lines(view.mine, chunk.line)
         there = piece_mask(chunk, dtype)
         own_c = c[chunk.place]
         weights = there * (is_one - own_c), there * (is_one + own_c)
-        parts = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
-        return add_lines(total, chunk.line, jnp.concatenate(parts, axis=1)), None
+        part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
+        return add_lines(total, chunk.line, part), None
 
-    start = jnp.zeros((number, (width + 1) + 2 * width + 1 + square), dtype)
-    total, _ = jax.lax.scan(one_chunk, start, pieces)
-    return _split(total[:, : width + 1], total[:, width + 1 :], width)
+    start = jnp.zeros((number, 4 * width + 2 + square), dtype)
+    return _unpack(jax.lax.scan(one_chunk, start, pieces)[0], width)
 
 
-def _gatherer(others: Normal) -> Callable[[Array], Normal]:
-    """Means and variances of others by index; one table, so that each is fetched at once."""
-    width = others.mean.shape[1]
+def gatherer(others: Normal) -> Callable[[Array], Array]:
+    """Means and variances of others, side by side, by their places: (..., 2 L) float."""
     table = jnp.concatenate([others.mean, others.variance], axis=1)
-
-    def gather(index: Array) -> Normal:
-        found = table[index]
-        return Normal(found[..., :width], found[..., width:])
-
-    return gather
+    return lambda place: table[place]
 
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
@@ -272,14 +283,14 @@ def take_lines(mine: Normal, line: Array) -> Normal:
 
 
 def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
-    gather = _gatherer(view.others)
+    gather = gatherer(view.others)
     width = view.mine.mean.shape[1]
 
     def one_block(block: tuple[Normal, Own]) -> Sums:
         mine, own = block
         weight = own.weight.astype(mine.mean.dtype)
-        parts = _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
-        return _split(*parts, width)
+        others = gather(own.place)
+        return _unpack(_gathered_sums(cells, mine, others, view.bias, (weight, -weight)), width)
 
     num_cells = zeros.place.shape[1] * width
     return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)

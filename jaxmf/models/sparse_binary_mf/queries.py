@@ -15,7 +15,7 @@ from jaxmf.variational import Gaussian, Normal
 from jaxmf.variational import updates as closed
 from jaxmf.variational.parameters import Half, half
 from jaxmf.variational.pieces import Table, cut
-from jaxmf.variational.sums import gathered_moments, shared_moments, side_sums
+from jaxmf.variational.sums import gathered_moments, gatherer, shared_moments, side_sums
 from jaxmf.variational.zeros import All
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
     """Mean and variance under Q of the scores of cells (M,): (M,) each."""
     view = half(from_draw(draw), "rows")
     mine = Normal(view.mine.mean[rows], view.mine.variance[rows])
-    others = Normal(view.others.mean[columns][:, None], view.others.variance[columns][:, None])
+    others = gatherer(view.others)(columns)[:, None]
     mean, second = gathered_moments(mine, others, view.bias)
     return mean[:, 0], jnp.maximum(second - mean**2, 0)[:, 0]
 
@@ -84,15 +84,18 @@ def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal
     Args:
       model: its description.
       draw: what a fit recorded.
-      new_data: (M, D), fully observed.
+      new_data: (M, D).
     """
     parameters = from_draw(draw)
     view = half(parameters, "rows")
     num_rows, num_columns = new_data.shape
     index = jnp.arange(num_columns, dtype=jnp.int32)
+    missing = None
+    if new_data.missing_rows is not None:
+        missing = cut(new_data.missing_rows, new_data.missing_columns, num_lines=num_rows)
     table = Table(
         ones=cut(new_data.rows, new_data.columns, num_lines=num_rows),
-        missing=None,
+        missing=missing,
         starts=jnp.zeros((num_rows + 1,), jnp.int32),
         taken=new_data.columns,
         order=index,

@@ -73,8 +73,9 @@ def prepare(data: SparseBinary, *, num_validation: int, seed: Any) -> Prepared:
       ValueError: fewer rows have two ones.
     """
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    gaps = data.missing_cells()
     if num_validation == 0:
-        return Prepared(lay_out(rows, columns, shape=data.shape), None)
+        return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), None)
     counts = np.bincount(rows, minlength=data.num_rows)
     able = np.flatnonzero(counts >= 2)
     if able.size < num_validation:
@@ -98,7 +99,10 @@ def prepare(data: SparseBinary, *, num_validation: int, seed: Any) -> Prepared:
         rows[kept],
         columns[kept],
         shape=data.shape,
-        missing=(rows[place], columns[place]),
+        missing=(
+            np.concatenate([gaps[0], rows[place]]),
+            np.concatenate([gaps[1], columns[place]]),
+        ),
     )
     validation = Validation(
         *(jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
