@@ -18,7 +18,6 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks import ranking, sparse_binary, variants
-from benchmarks.binary_mf import steps
 from benchmarks.harness import (
     Row,
     compile_row,
@@ -28,7 +27,8 @@ from benchmarks.harness import (
     row,
 )
 from jaxmf.variational.parameters import half
-from jaxmf.variational.sums import gathered_moments, side_sums
+from jaxmf.variational.pieces import sum_over_ones
+from jaxmf.variational.sums import side_sums
 from jaxmf.variational.zeros import Shared
 
 NUM_FACTORS = 20
@@ -47,6 +47,8 @@ def even_ones(size: int, *, ones_a_row: int = ONES_A_ROW, seed: int = 0) -> mf.S
 def started(data: mf.SparseBinary, **options: Any) -> tuple[Any, Any, Any]:
     """Algorithm of the ascent, state after its first epoch, prepared data."""
     zeros = mf.SharedSample(min(variants.NUM_SAMPLES, *data.shape))
+    if isinstance(options.get("likelihood"), mf.Gaussian):
+        zeros = mf.Exact()  # in the time of the ones
     model = mf.SparseBinaryMF(num_factors=NUM_FACTORS, zeros=zeros, **options)
     algorithm = model.ascent(num_epochs=10_000, tolerance=0.0)
     prepared = model.prepare(data)
@@ -54,11 +56,25 @@ def started(data: mf.SparseBinary, **options: Any) -> tuple[Any, Any, Any]:
     return algorithm, state, prepared
 
 
+@jax.jit
+def one_epoch(algorithm: Any, key: Any, state: Any, data: Any) -> Any:
+    """The state after one more epoch."""
+    return algorithm.step(key, state, data, jnp.ones(()))[0]
+
+
 def compiled_epochs(data: mf.SparseBinary, num_epochs: int, **options: Any) -> Callable[[], Any]:
-    """A function that does so many epochs."""
-    algorithm, state, prepared = started(data, **options)
-    arguments = algorithm, jax.random.key(1), state, prepared
-    return partial(steps.lower(*arguments, num_steps=num_epochs).compile(), *arguments)
+    """A function that does so many epochs, one call of the program each."""
+    algorithm, start, prepared = started(data, **options)
+    key = jax.random.key(1)
+    program = one_epoch.lower(algorithm, key, start, prepared).compile()
+
+    def run() -> Any:
+        state = start
+        for _ in range(num_epochs):
+            state = program(algorithm, key, state, prepared)
+        return state
+
+    return run
 
 
 # --- the kernel over the ones ---------------------------------------------------------------------
@@ -75,26 +91,40 @@ def _pieces(parameters: Any, layout: Any, zeros: Any) -> Any:
 @jax.jit
 def _segments(parameters: Any, rows: Any, columns: Any) -> Any:
     """The same sums as one segment sum over coordinates, the way that comes to mind first."""
-    view = half(parameters, "rows")
-    likelihood = mf.Sigmoid()
-    mine = jax.tree.map(lambda leaf: leaf[rows], view.mine)
-    others = jax.tree.map(lambda leaf: leaf[columns, None], view.others)
-    mean, second = (part[:, 0] for part in gathered_moments(mine, others, view.bias))
-    q = likelihood.curvature(second, parameters.noise)
-    r = q * mean - likelihood.slope(parameters.noise)
-    s, variance = others.mean[:, 0], others.variance[:, 0]
+    a, var_a = (leaf[rows] for leaf in parameters.rows)
+    s, var_s = (leaf[columns] for leaf in parameters.columns)
+    mean = jnp.sum(a * s, axis=1) + parameters.bias.mean
+    spread = jnp.sum((a**2 + var_a) * var_s + var_a * s**2, axis=1) + parameters.bias.variance
+    q = mf.Sigmoid().curvature(mean**2 + spread, parameters.noise)
+    r = q * mean - 0.5
     each = [r[:, None] * s, r[:, None], q[:, None] * s, q[:, None]]
-    each += [q[:, None] * variance, q[:, None] * s**2]
+    each += [q[:, None] * var_s, q[:, None] * s**2]
     return jax.ops.segment_sum(
         jnp.concatenate(each, axis=1),
         rows,
-        num_segments=view.mine.mean.shape[0],
+        num_segments=parameters.rows.mean.shape[0],
+        indices_are_sorted=True,
+    )
+
+
+@jax.jit
+def _product(parameters: Any, layout: Any) -> Any:
+    means = parameters.columns.mean
+    return sum_over_ones(layout.rows.ones, means, num_lines=parameters.rows.mean.shape[0])
+
+
+@jax.jit
+def _plain_product(parameters: Any, rows: Any, columns: Any) -> Any:
+    return jax.ops.segment_sum(
+        parameters.columns.mean[columns],
+        rows,
+        num_segments=parameters.rows.mean.shape[0],
         indices_are_sorted=True,
     )
 
 
 def kernel(quick: bool) -> list[Row]:
-    """Nanoseconds a one of all sums that an update of the rows needs, beside segment sums."""
+    """Nanoseconds a one of the sums that an update of the rows needs, beside segment sums."""
     data = even_ones(1_000 if quick else 10_000)
     _, state, prepared = started(data)
     nothing = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
@@ -102,15 +132,25 @@ def kernel(quick: bool) -> list[Row]:
     plain = partial(_segments, state.parameters, data.rows, data.columns)
     # the same sums; the one shared zero of weight nought adds none
     np.testing.assert_allclose(mine().pull, plain()[:, :NUM_FACTORS], rtol=1e-2, atol=1e-2)
-    times = interleaved(mine, plain, repeats=5).over([data.num_ones] * 2)
-    case = f"variational/kernel/{data.num_ones}-ones/k{NUM_FACTORS}"
-    note = "sums over the ones for an update of the rows"
-    return [
-        times.row(
-            case, "ns a one", 0, scale=1e9, note=note, peer="segment sums over coordinates",
-            theirs=times.figures[1] * 1e9,
-        )
-    ]  # fmt: skip
+    product = partial(_product, state.parameters, prepared.layout)
+    plain_product = partial(_plain_product, state.parameters, data.rows, data.columns)
+    np.testing.assert_allclose(product(), plain_product(), rtol=1e-2, atol=1e-2)
+    runs = {"sigmoid": (mine, plain), "gaussian": (product, plain_product)}
+    notes = {
+        "sigmoid": "all sums over the ones for an update of the rows, diagonal curvature",
+        "gaussian": "the sum over the ones of the columns' factors",
+    }
+    rows = []
+    for name, pair in runs.items():
+        times = interleaved(*pair, repeats=5).over([data.num_ones] * 2)
+        rows.append(
+            times.row(
+                f"variational/kernel/{name}/{data.num_ones}-ones", "ns a one", 0, scale=1e9,
+                note=f"{notes[name]}, {NUM_FACTORS} factors",
+                peer="segment sums over coordinates", theirs=times.figures[1] * 1e9,
+            )
+        )  # fmt: skip
+    return rows
 
 
 # --- epochs ---------------------------------------------------------------------------------------
@@ -173,8 +213,9 @@ def flat(quick: bool) -> list[Row]:
 def memory(quick: bool) -> list[Row]:
     """Bytes that an epoch needs beyond the ones, as the compiled program plans them."""
     data = even_ones(1_000 if quick else 10_000)
-    run = compiled_epochs(data, 1)
-    total = planned_bytes(run.func)  # type: ignore[attr-defined]
+    algorithm, state, prepared = started(data)
+    program = one_epoch.lower(algorithm, jax.random.key(1), state, prepared).compile()
+    total = planned_bytes(program)
     return [
         row(
             f"variational/memory/{data.num_ones}-ones", "memory", "bytes a one",
@@ -184,14 +225,14 @@ def memory(quick: bool) -> list[Row]:
 
 
 def compile_time(quick: bool) -> list[Row]:
-    """Seconds to lower and compile one program of epochs, nothing cached."""
+    """Seconds to lower and compile one program of an epoch, nothing cached."""
     del quick
     rows = []
     for name, likelihood in {"sigmoid": mf.Sigmoid(), "gaussian": mf.Gaussian()}.items():
         # a shape no other case has
         algorithm, state, prepared = started(even_ones(1_100), likelihood=likelihood)
         arguments = algorithm, jax.random.key(1), state, prepared
-        rows.append(compile_row(f"variational/compile/{name}", steps, *arguments, num_steps=2))
+        rows.append(compile_row(f"variational/compile/{name}", one_epoch, *arguments))
     return rows
 
 
