@@ -162,6 +162,17 @@ def test_a_fit_is_kept(fitted, tmp_path):
     assert again.facts()["num_validation"] == "60"
 
 
+def test_a_report_shows_the_way_down(fitted, tmp_path):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    page = fitted.report(tmp_path / "report.html").read_text()
+    epochs = int(fitted.draws["num_epochs"][0, 0])
+    assert f"variational with {epochs} epochs" in page
+    assert "strength[0]" in page
+    assert "R-hat" not in page
+
+
 def test_validation_stops_and_keeps_the_best(fitted):
     path = fitted.trace["validation_score"][0]
     epochs = int(fitted.draws["num_epochs"][0, 0])
@@ -359,6 +370,10 @@ def test_questions_that_are_refused(fitted):
         fitted.extend(num_samples=3)
     with pytest.raises(ValueError, match="no binary features"):
         fitted.cooccurrence()
+    with pytest.raises(ValueError, match="no binary features"):
+        fitted.features()
+    with pytest.raises(ValueError, match="no binary features"):
+        fitted.plot.cooccurrence()
     binary = mf.BinaryMF(row_prior=mf.IndianBuffet(1.0), column_prior=mf.IndianBuffet(1.0))
     with pytest.raises(ValueError, match="BinaryMF has no scores"):
         dataclasses.replace(fitted, model=binary).scores(([0], [0]))
