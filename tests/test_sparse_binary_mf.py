@@ -10,8 +10,11 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.data import read_ones
-from jaxmf.models.sparse_binary_mf import state
+from jaxmf.models.sparse_binary_mf import batches, state
 from jaxmf.variational import partial_newton
+from jaxmf.variational.parameters import half
+from jaxmf.variational.sums import side_sums
+from jaxmf.variational.zeros import All
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
 MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns")
@@ -291,6 +294,69 @@ def test_other_samples_find_it_too(simulated, zeros):
     assert precision_at_one(fit(model, data, start="random"), hidden) > 0.1
 
 
+@pytest.mark.slow
+def test_one_batch_of_all_rows_is_a_plain_epoch(simulated):
+    """The first step is a whole one."""
+    model = dataclasses.replace(MODEL, zeros=mf.Exact())
+    with jax.enable_x64(True):
+        data = simulated[1]
+        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
+        options = {"num_epochs": 1, "relaxation": 1.0, "start": "random"}
+        plain = fit(model, data, **options).reference_draw()
+        batch = fit(model, data, batch_size=NUM_ROWS, **options).reference_draw()
+        for name, values in plain.items():
+            np.testing.assert_allclose(batch[name], values, rtol=1e-9, atol=1e-9, err_msg=name)
+        # Broken twin: half of the rows is not all of them.
+        two = fit(model, data, batch_size=NUM_ROWS // 2, **options).reference_draw()
+        assert np.abs(two["column_mean"] - plain["column_mean"]).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_scaled_sums_of_batches_are_unbiased(simulated):
+    """With exact zeros and batches that fill up evenly, their mean is the sum over all rows."""
+    table = simulated[1].to_scipy().toarray()
+    observed = np.random.default_rng(2).random(table.shape) < 0.9
+    with jax.enable_x64(True):
+        data = mf.SparseBinary.from_array(table, observed=observed)
+        prepared = MODEL.prepare(data, batch_size=50)
+        parameters = MODEL.ascent(start="random").init(jax.random.key(0), prepared).parameters
+
+        @jax.jit
+        def sums(parameters, layout):
+            return side_sums(
+                half(parameters, "columns"),
+                layout.columns,
+                All(),
+                likelihood=MODEL.likelihood,
+                noise=parameters.noise,
+                block=True,
+            )
+
+        whole = sums(parameters, prepared.layout)
+        total = jax.tree.map(np.zeros_like, whole)
+        for place in range(3):
+            part = jax.tree.map(lambda leaf, place=place: leaf[place], prepared.batches)
+            factors, offset = jax.tree.map(
+                lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_offset)
+            )
+            here = parameters._replace(rows=factors, row_offset=offset)
+            found = batches.scaled(sums(here, part.layouts), 3.0)
+            total = jax.tree.map(np.add, total, found)
+        for name, summed in total._asdict().items():
+            np.testing.assert_allclose(summed / 3, getattr(whole, name), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+def test_batches_come_to_the_same(simulated):
+    _, data, hidden = simulated
+    model = dataclasses.replace(MODEL, offsets="scalar")
+    plain = fit(model, data, num_epochs=40)
+    batch = fit(model, data, num_epochs=60, batch_size=40, tolerance=0.0)
+    fallen = plain.trace["free_energy"][0, 0] - plain.draws["free_energy"][0, 0]
+    assert batch.draws["free_energy"] - plain.draws["free_energy"] < 0.2 * fallen
+    assert precision_at_one(batch, hidden) > 0.1
+
+
 # --- what is refused -----------------------------------------------------------------------------
 
 
@@ -338,6 +404,9 @@ def test_samples_that_are_refused(make, kind, words):
         ({"optimizer": optax.sgd(0.1)}, ValueError, "block updates have none"),
         ({"tolerance": 2.0}, ValueError, "tolerance must lie between"),
         ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"batch_size": 9, "update": "gradient"}, ValueError, "batches have block updates"),
+        ({"decay": 0.5}, ValueError, "decay must lie above 1/2"),
         ({"patience": 0}, ValueError, "patience must be at least 1"),
         ({"num_epochs": 0}, ValueError, "num_epochs must be at least 1"),
         ({"num_validation": 10_000}, ValueError, "rows have two ones or more"),
@@ -397,7 +466,7 @@ def test_settings_are_words():
 
 def test_prepared_data_lose_one_of_each_row(simulated):
     data = simulated[1]
-    prepared = state.prepare(data, num_validation=50, seed=3)
+    prepared = state.prepare(data, num_validation=50, batch_size=None, seed=3)
     table = data.to_scipy().toarray()
     row, column, known = (np.asarray(part) for part in prepared.validation)
     assert np.unique(row).size == 50
