@@ -230,7 +230,14 @@ def path_in_float64(model, data, **options):
     return path
 
 
-@pytest.mark.parametrize("model", [GAUSSIAN, dataclasses.replace(MODEL, zeros=mf.Exact())])
+@pytest.mark.parametrize(
+    "model",
+    [
+        dataclasses.replace(MODEL, zeros=mf.Exact()),
+        pytest.param(GAUSSIAN, marks=pytest.mark.slow),
+    ],
+    ids=["sigmoid", "gaussian"],
+)
 def test_block_updates_never_raise_the_free_energy(simulated, model):
     """Steps longer than to the minimiser included."""
     path = path_in_float64(model, simulated[1], num_epochs=25)
@@ -458,6 +465,36 @@ def test_a_row_without_ones_is_data():
     model = mf.SparseBinaryMF(num_factors=2, zeros=mf.Exact())
     draw = fit(model, data, num_epochs=3).reference_draw()
     assert all(np.isfinite(values).all() for values in draw.values())
+
+
+def test_simulated_data_are_of_the_model(simulated):
+    """Shares of ones where the scores say so, and every part drawn from its own prior."""
+    truth, _, _ = simulated
+    p = jax.tree.map(np.asarray, truth)
+    model = dataclasses.replace(MODEL, bias_variance=0.25, row_mean=2.0, offset_variance=4.0)
+    again, data = model.simulate(jax.random.key(3), 400, 300)
+    q = jax.tree.map(np.asarray, again)
+    for values, mean, sd in (
+        (p.rows.mean, 0, 1),
+        (q.rows.mean, 2, 1),
+        (q.columns.mean, 0, 1),
+        (q.row_offset.mean, 0, 2),
+        (q.column_offset.mean, 0, 2),
+    ):
+        assert abs(values.mean() - mean) < 5 * sd / np.sqrt(values.size)
+        assert abs(values.std() / sd - 1) < 5 / np.sqrt(2 * values.size)
+    assert q.bias.mean.shape == ()
+    assert 0 < abs(q.bias.mean) < 5 * 0.5
+    score = q.rows.mean @ q.columns.mean.T + q.row_offset.mean[:, None] + q.column_offset.mean
+    probability = 1 / (1 + np.exp(-score - q.bias.mean))
+    ones = data.to_scipy().toarray() == 1
+    likely = probability > 0.5
+    for chosen in (likely, ~likely):
+        spread = np.sqrt((probability * (1 - probability))[chosen].sum())
+        assert abs(ones[chosen].sum() - probability[chosen].sum()) < 5 * spread
+    # Broken twin: other cells.
+    spread = np.sqrt((probability * (1 - probability))[likely].sum())
+    assert abs(ones[::-1][likely].sum() - probability[likely].sum()) > 5 * spread
 
 
 def test_settings_are_words():
