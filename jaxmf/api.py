@@ -237,7 +237,12 @@ def variational(
     _count("num_validation", num_validation, 0)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
-    prepared = model.prepare(container, num_validation=num_validation, seed=seed)
+    prepared = model.prepare(
+        container,
+        num_validation=num_validation,
+        batch_size=options.get("batch_size"),
+        seed=seed,
+    )
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(

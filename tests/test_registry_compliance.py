@@ -247,7 +247,7 @@ def test_jit_equals_no_jit(entry, method):
     # functions of one's own may know the number of columns
     num_columns = data.num_columns if entry.has_functions else 2
     if method == "variational":
-        tiny, small = as_given(method, model, data), {}
+        tiny, small = as_given(method, model, data), {"start": "random"}
     else:
         tiny = type(data)(data.to_array()[:3, :num_columns])
         small = {"capacity": 2} | ({"num_particles": 2} if method == "particle_filter" else {})

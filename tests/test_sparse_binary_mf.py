@@ -10,8 +10,11 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.data import read_ones
-from jaxmf.models.sparse_binary_mf import state
+from jaxmf.models.sparse_binary_mf import batches, state
 from jaxmf.variational import partial_newton
+from jaxmf.variational.parameters import half
+from jaxmf.variational.sums import side_sums
+from jaxmf.variational.zeros import All
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
 MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns")
@@ -162,6 +165,17 @@ def test_a_fit_is_kept(fitted, tmp_path):
     assert again.facts()["num_validation"] == "60"
 
 
+def test_a_report_shows_the_way_down(fitted, tmp_path):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    page = fitted.report(tmp_path / "report.html").read_text()
+    epochs = int(fitted.draws["num_epochs"][0, 0])
+    assert f"variational with {epochs} epochs" in page
+    assert "strength[0]" in page
+    assert "R-hat" not in page
+
+
 def test_validation_stops_and_keeps_the_best(fitted):
     path = fitted.trace["validation_score"][0]
     epochs = int(fitted.draws["num_epochs"][0, 0])
@@ -216,7 +230,14 @@ def path_in_float64(model, data, **options):
     return path
 
 
-@pytest.mark.parametrize("model", [GAUSSIAN, dataclasses.replace(MODEL, zeros=mf.Exact())])
+@pytest.mark.parametrize(
+    "model",
+    [
+        dataclasses.replace(MODEL, zeros=mf.Exact()),
+        pytest.param(GAUSSIAN, marks=pytest.mark.slow),
+    ],
+    ids=["sigmoid", "gaussian"],
+)
 def test_block_updates_never_raise_the_free_energy(simulated, model):
     """Steps longer than to the minimiser included."""
     path = path_in_float64(model, simulated[1], num_epochs=25)
@@ -260,6 +281,7 @@ def test_a_converged_fit_stops(simulated):
         {"update": "gradient", "num_epochs": 250},
         {"update": "gradient", "optimizer": optax.rmsprop(0.02), "num_epochs": 250},
     ],
+    ids=["newton", "partial", "adam", "rmsprop"],
 )
 def test_other_updates_come_to_the_same(simulated, options):
     model = dataclasses.replace(MODEL, zeros=mf.Exact(), offsets="scalar")
@@ -272,12 +294,77 @@ def test_other_updates_come_to_the_same(simulated, options):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "zeros", [mf.RowSample(20), mf.RowSample(20, resample=True), mf.SharedSample(20, False)]
+    "zeros",
+    [mf.RowSample(20), mf.RowSample(20, resample=True), mf.SharedSample(20, False)],
+    ids=["own", "own-anew", "shared-fixed"],
 )
 def test_other_samples_find_it_too(simulated, zeros):
     _, data, hidden = simulated
     model = dataclasses.replace(MODEL, zeros=zeros)
     assert precision_at_one(fit(model, data, start="random"), hidden) > 0.1
+
+
+@pytest.mark.slow
+def test_one_batch_of_all_rows_is_a_plain_epoch(simulated):
+    """The first step is a whole one."""
+    model = dataclasses.replace(MODEL, zeros=mf.Exact())
+    with jax.enable_x64(True):
+        data = simulated[1]
+        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
+        options = {"num_epochs": 1, "relaxation": 1.0, "start": "random"}
+        plain = fit(model, data, **options).reference_draw()
+        batch = fit(model, data, batch_size=NUM_ROWS, **options).reference_draw()
+        for name, values in plain.items():
+            np.testing.assert_allclose(batch[name], values, rtol=1e-9, atol=1e-9, err_msg=name)
+        # Broken twin: a plain epoch of longer steps.
+        other = fit(model, data, **options | {"relaxation": 1.1}).reference_draw()
+        assert np.abs(other["column_mean"] - plain["column_mean"]).max() > 1e-3
+
+
+@pytest.mark.slow
+def test_scaled_sums_of_batches_are_unbiased(simulated):
+    """With exact zeros and batches that fill up evenly, their mean is the sum over all rows."""
+    table = simulated[1].to_scipy().toarray()
+    observed = np.random.default_rng(2).random(table.shape) < 0.9
+    with jax.enable_x64(True):
+        data = mf.SparseBinary.from_array(table, observed=observed)
+        prepared = MODEL.prepare(data, batch_size=50)
+        parameters = MODEL.ascent(start="random").init(jax.random.key(0), prepared).parameters
+
+        @jax.jit
+        def sums(parameters, layout):
+            return side_sums(
+                half(parameters, "columns"),
+                layout.columns,
+                All(),
+                likelihood=MODEL.likelihood,
+                noise=parameters.noise,
+                block=True,
+            )
+
+        whole = sums(parameters, prepared.layout)
+        total = jax.tree.map(np.zeros_like, whole)
+        for place in range(3):
+            part = jax.tree.map(lambda leaf, place=place: leaf[place], prepared.batches)
+            factors, offset = jax.tree.map(
+                lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_offset)
+            )
+            here = parameters._replace(rows=factors, row_offset=offset)
+            found = batches.scaled(sums(here, part.layouts), 3.0)
+            total = jax.tree.map(np.add, total, found)
+        for name, summed in total._asdict().items():
+            np.testing.assert_allclose(summed / 3, getattr(whole, name), rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.slow
+def test_batches_come_to_the_same(simulated):
+    _, data, hidden = simulated
+    model = dataclasses.replace(MODEL, offsets="scalar")
+    plain = fit(model, data, num_epochs=40)
+    batch = fit(model, data, num_epochs=60, batch_size=40, tolerance=0.0)
+    fallen = plain.trace["free_energy"][0, 0] - plain.draws["free_energy"][0, 0]
+    assert batch.draws["free_energy"] - plain.draws["free_energy"] < 0.2 * fallen
+    assert precision_at_one(batch, hidden) > 0.1
 
 
 # --- what is refused -----------------------------------------------------------------------------
@@ -327,6 +414,9 @@ def test_samples_that_are_refused(make, kind, words):
         ({"optimizer": optax.sgd(0.1)}, ValueError, "block updates have none"),
         ({"tolerance": 2.0}, ValueError, "tolerance must lie between"),
         ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
+        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"batch_size": 9, "update": "gradient"}, ValueError, "batches have block updates"),
+        ({"decay": 0.5}, ValueError, "decay must lie above 1/2"),
         ({"patience": 0}, ValueError, "patience must be at least 1"),
         ({"num_epochs": 0}, ValueError, "num_epochs must be at least 1"),
         ({"num_validation": 10_000}, ValueError, "rows have two ones or more"),
@@ -359,6 +449,10 @@ def test_questions_that_are_refused(fitted):
         fitted.extend(num_samples=3)
     with pytest.raises(ValueError, match="no binary features"):
         fitted.cooccurrence()
+    with pytest.raises(ValueError, match="no binary features"):
+        fitted.features()
+    with pytest.raises(ValueError, match="no binary features"):
+        fitted.plot.cooccurrence()
     binary = mf.BinaryMF(row_prior=mf.IndianBuffet(1.0), column_prior=mf.IndianBuffet(1.0))
     with pytest.raises(ValueError, match="BinaryMF has no scores"):
         dataclasses.replace(fitted, model=binary).scores(([0], [0]))
@@ -373,6 +467,36 @@ def test_a_row_without_ones_is_data():
     assert all(np.isfinite(values).all() for values in draw.values())
 
 
+def test_simulated_data_are_of_the_model(simulated):
+    """Shares of ones where the scores say so, and every part drawn from its own prior."""
+    truth, _, _ = simulated
+    p = jax.tree.map(np.asarray, truth)
+    model = dataclasses.replace(MODEL, bias_variance=0.25, row_mean=2.0, offset_variance=4.0)
+    again, data = model.simulate(jax.random.key(3), 400, 300)
+    q = jax.tree.map(np.asarray, again)
+    for values, mean, sd in (
+        (p.rows.mean, 0, 1),
+        (q.rows.mean, 2, 1),
+        (q.columns.mean, 0, 1),
+        (q.row_offset.mean, 0, 2),
+        (q.column_offset.mean, 0, 2),
+    ):
+        assert abs(values.mean() - mean) < 5 * sd / np.sqrt(values.size)
+        assert abs(values.std() / sd - 1) < 5 / np.sqrt(2 * values.size)
+    assert q.bias.mean.shape == ()
+    assert 0 < abs(q.bias.mean) < 5 * 0.5
+    score = q.rows.mean @ q.columns.mean.T + q.row_offset.mean[:, None] + q.column_offset.mean
+    probability = 1 / (1 + np.exp(-score - q.bias.mean))
+    ones = data.to_scipy().toarray() == 1
+    likely = probability > 0.5
+    for chosen in (likely, ~likely):
+        spread = np.sqrt((probability * (1 - probability))[chosen].sum())
+        assert abs(ones[chosen].sum() - probability[chosen].sum()) < 5 * spread
+    # Broken twin: other cells.
+    spread = np.sqrt((probability * (1 - probability))[likely].sum())
+    assert abs(ones[::-1][likely].sum() - probability[likely].sum()) > 5 * spread
+
+
 def test_settings_are_words():
     for text in ("SharedSample(30)", "RowSample(20, resample=True)", "Exact()", "Gaussian(0.5)"):
         value = settings.parse(text)
@@ -382,7 +506,7 @@ def test_settings_are_words():
 
 def test_prepared_data_lose_one_of_each_row(simulated):
     data = simulated[1]
-    prepared = state.prepare(data, num_validation=50, seed=3)
+    prepared = state.prepare(data, num_validation=50, batch_size=None, seed=3)
     table = data.to_scipy().toarray()
     row, column, known = (np.asarray(part) for part in prepared.validation)
     assert np.unique(row).size == 50

@@ -147,10 +147,9 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
-    if posterior.meta.method == "variational":
+    if posterior.is_variational:
         raise ValueError(
-            "a variational fit does not go on from a posterior; fit it again with more num_epochs, "
-            "or give it a checkpoint folder and resume=True"
+            "a variational fit does not go on from a posterior; fit it again with more num_epochs"
         )
     if posterior.run is None or posterior.run.state is None:
         raise ValueError("this posterior was kept without its last state and cannot go on")

@@ -70,6 +70,11 @@ class Posterior:
         return self.particle_log_weights is not None
 
     @property
+    def is_variational(self) -> bool:
+        """Whether the one draw holds the parameters of a fitted law."""
+        return self.meta.method == "variational"
+
+    @property
     def weights(self) -> np.ndarray:
         """(chains, draws) probabilities that sum to one; equal ones unless it is a filter's."""
         if self.particle_log_weights is None:
@@ -172,7 +177,7 @@ class Posterior:
         Returns:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
-        if self.meta.method == "variational":
+        if self.is_variational:
             return self._variational_summary()
         if not self.is_weighted:
             return diagnostics.summarise_chains(self.quantities())
@@ -227,6 +232,7 @@ class Posterior:
         Returns:
             Posterior mean and sd of the features given that draw's Z, and how many rows have them.
         """
+        self._bits()  # which a model without binary features has not
         draw = self.reference_draw()
         mean, sd = _features(self.model, draw, self.data)
         counts = draw["z"].sum(axis=0)

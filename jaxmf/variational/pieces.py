@@ -37,7 +37,7 @@ def max_pieces(num_cells: int, num_lines: int) -> int:
     return num_cells // PIECE_LENGTH + min(num_lines, num_cells)
 
 
-def cut(lines: Any, index: Any, *, num_lines: int) -> Pieces:
+def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
     """Cells cut into pieces.
 
     Args:
@@ -45,6 +45,7 @@ def cut(lines: Any, index: Any, *, num_lines: int) -> Pieces:
         the number of chunks is what is needed, otherwise what is needed at most.
       index: (T,) int32, where in its line each cell lies.
       num_lines: how many lines there are.
+      chunk_pieces: B, whatever the number of cells; by default less than 512 where that holds all.
     """
     xp: Any = np if isinstance(lines, np.ndarray) else jnp
     num_cells = lines.shape[0]
@@ -55,7 +56,7 @@ def cut(lines: Any, index: Any, *, num_lines: int) -> Pieces:
     # small problems of one shape have one number of pieces, so that nothing is compiled anew
     if xp is np and most > CHUNK_PIECES:
         most = int(last_piece[-1])
-    batch = max(1, min(CHUNK_PIECES, most))
+    batch = max(1, min(CHUNK_PIECES, most)) if chunk_pieces is None else chunk_pieces
     num_chunks = max(1, -(-most // batch))
     piece = xp.arange(num_chunks * batch)
     line = xp.searchsorted(last_piece, piece, side="right")
@@ -64,8 +65,8 @@ def cut(lines: Any, index: Any, *, num_lines: int) -> Pieces:
     first = starts[known] + within * PIECE_LENGTH
     count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, PIECE_LENGTH), 0)
     offset = xp.arange(PIECE_LENGTH)
-    place = xp.minimum(first[:, None] + offset, num_cells - 1)
-    cells = xp.where(offset < count[:, None], index[place], 0)
+    place = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
+    cells = xp.where(offset < count[:, None], index[place], 0) if num_cells else 0 * place
     shape = (num_chunks, batch)
     return Pieces(
         place=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
@@ -114,6 +115,7 @@ def lay_out(
     *,
     shape: tuple[int, int],
     missing: tuple[np.ndarray, np.ndarray] | None = None,
+    chunk_pieces: int | None = None,
 ) -> Layout:
     """Both sides of a matrix, made on the host.
 
@@ -122,14 +124,15 @@ def lay_out(
       columns: (T,) whole numbers.
       shape: (N, D).
       missing: rows and columns of the U cells that were not observed, none of them a one.
+      chunk_pieces: as in `cut`; where it is given, no missing cells are a table without any.
     """
     num_missing = 0 if missing is None else len(missing[0])
     flipped = None if missing is None else missing[::-1]
     observed = float(shape[0]) * float(shape[1]) - num_missing
     dtype = jnp.result_type(float)
     return Layout(
-        rows=_table(rows, columns, shape, missing),
-        columns=_table(columns, rows, shape[::-1], flipped),
+        rows=_table(rows, columns, shape, missing, chunk_pieces),
+        columns=_table(columns, rows, shape[::-1], flipped, chunk_pieces),
         num_ones=jnp.asarray(float(len(rows)), dtype),
         num_observed=jnp.asarray(observed, dtype),
     )
@@ -140,18 +143,19 @@ def _table(
     index: np.ndarray,
     shape: tuple[int, int],
     missing: tuple[np.ndarray, np.ndarray] | None,
+    chunk_pieces: int | None,
 ) -> Table:
     num_lines, num_others = shape
     lines, index = _sorted(np.asarray(lines), np.asarray(index))
     counts = np.bincount(index, minlength=num_others)
     order = np.argsort(counts, kind="stable")
     taken, gaps = (lines, index), None
-    if missing is not None and len(missing[0]):
-        gaps = cut(*_sorted(*missing), num_lines=num_lines)
+    if missing is not None and (len(missing[0]) or chunk_pieces is not None):
+        gaps = cut(*_sorted(*missing), num_lines=num_lines, chunk_pieces=chunk_pieces)
         both = [np.concatenate(pair) for pair in zip(taken, missing, strict=True)]
         taken = _sorted(*both)
     return Table(
-        ones=cut(lines, index, num_lines=num_lines),
+        ones=cut(lines, index, num_lines=num_lines, chunk_pieces=chunk_pieces),
         missing=gaps,
         starts=jnp.asarray(np.searchsorted(taken[0], np.arange(num_lines + 1)), jnp.int32),
         taken=jnp.asarray(taken[1], jnp.int32),

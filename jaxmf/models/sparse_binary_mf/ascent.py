@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxmf.engine import Info
+from jaxmf.models.sparse_binary_mf.batches import Batches, one_pass
 from jaxmf.models.sparse_binary_mf.state import Prepared, State, Validation, as_draw
 from jaxmf.types import Array, Key
 from jaxmf.variational import Exact, Gaussian, Layout, Normal, Parameters, Priors
@@ -32,7 +33,7 @@ _RANDOM_SCALE = 0.1
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience"],
+    data_fields=["relaxation", "decay", "tolerance", "hold_priors", "evaluate_every", "patience"],
     meta_fields=["num_epochs", "start", "update", "optimizer", "num_evaluation"],
 )
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Plan:
     optimizer: Any
     num_evaluation: int
     relaxation: float
+    decay: float
     tolerance: float
     hold_priors: int
     evaluate_every: int
@@ -177,7 +179,10 @@ def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prep
         draw_zeros(jax.random.fold_in(draw_key, 1), model.zeros, layout.columns),
     )
     chosen = _Step(zeros, evaluation_zeros(plan, model, fixed_key, layout))
-    if plan.update == "gradient":
+    if data.batches is not None:
+        parameters = _in_batches(plan, model, draw_key, state, data.batches)
+        optimizer = state.optimizer
+    elif plan.update == "gradient":
         parameters, optimizer = _follow_gradient(plan, model, state, layout, chosen)
     else:
         parameters, optimizer = _both_sides(plan, model, state, layout, chosen)
@@ -196,6 +201,19 @@ def evaluation_zeros(plan: Plan, model: SparseBinaryMF, key: Key, layout: Layout
         return All()
     number = min(plan.num_evaluation, num_others(layout.rows))
     return draw_shared(jax.random.fold_in(key, 2), layout.rows, number)
+
+
+def _in_batches(
+    plan: Plan, model: SparseBinaryMF, key: Key, state: State, parts: Batches
+) -> Parameters:
+    return one_pass(
+        model,
+        key,
+        state.parameters,
+        parts,
+        first=state.epoch * parts.rows.shape[0],
+        decay=jnp.asarray(plan.decay, state.free_energy.dtype),
+    )
 
 
 def _both_sides(

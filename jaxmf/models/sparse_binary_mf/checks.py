@@ -125,6 +125,18 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
+    if given["batch_size"] is not None:
+        _count("batch_size", given["batch_size"])
+        if update not in (None, "block"):
+            raise ValueError(
+                f"batch_size is given, but batches have block updates, not update={update!r}; "
+                "leave one of them out"
+            )
+    if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
+        raise ValueError(
+            "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
+            f"got {given['decay']!r}"
+        )
     relaxation = given["relaxation"]
     if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
         raise TypeError(f"relaxation must be a number, got {relaxation!r}")

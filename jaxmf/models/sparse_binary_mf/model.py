@@ -148,6 +148,8 @@ class SparseBinaryMF:
         power: float = 1.0,
         step_size: float = 0.5,
         optimizer: Any = None,
+        batch_size: int | None = None,
+        decay: float = 0.7,
         hold_priors: int = 10,
         tolerance: float = 1e-5,
         patience: int = 3,
@@ -172,6 +174,10 @@ class SparseBinaryMF:
           step_size: gamma of partial Newton at the start; it adapts to the free energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
             "partial_newton" a chain with `jaxmf.variational.partial_newton(...)` in it.
+          batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
+            sums over a few rows, in block steps that decay: for data of so many rows that a pass is
+            long.
+          decay: kappa of those steps, (1 + t)^-kappa, above 1/2 and at most 1.
           hold_priors: epochs before priors are learned: learned from the start they collapse.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
           patience: ... so many times one after the other; with validation once its score did not
@@ -200,6 +206,7 @@ class SparseBinaryMF:
             optimizer=optimizer,
             num_evaluation=num_evaluation,
             relaxation=relaxation,
+            decay=decay,
             tolerance=tolerance,
             hold_priors=hold_priors,
             evaluate_every=evaluate_every,
@@ -211,9 +218,16 @@ class SparseBinaryMF:
             record=ascent.record,
         )
 
-    def prepare(self, data: SparseBinary, *, num_validation: int = 0, seed: Any = 0) -> Any:
+    def prepare(
+        self,
+        data: SparseBinary,
+        *,
+        num_validation: int = 0,
+        batch_size: int | None = None,
+        seed: Any = 0,
+    ) -> state.Prepared:
         """The data as the ascent goes through it; see `state.prepare`."""
-        return state.prepare(data, num_validation=num_validation, seed=seed)
+        return state.prepare(data, num_validation=num_validation, batch_size=batch_size, seed=seed)
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""

@@ -26,31 +26,38 @@ def simulate(
     """See `SparseBinaryMF.simulate`."""
     dtype = jnp.result_type(float)
     priors = start_priors(model, dtype)
-    keys = jax.random.split(key, 6)
     num_factors = model.num_factors
+    # in one call, which is all that has to be compiled
+    normals = jax.random.normal(
+        jax.random.fold_in(key, 0), ((shape[0] + shape[1]) * (num_factors + 1) + 1,), dtype
+    )
+    pieces = iter(np.split(np.asarray(normals), np.cumsum(_sizes(shape, num_factors))))
 
-    def draw(place: int, prior: Normal, size: tuple[int, ...]) -> Normal:
-        noise = jax.random.normal(keys[place], size, dtype)
-        mean = prior.mean + jnp.sqrt(prior.variance) * noise
+    def draw(prior: Normal, size: tuple[int, ...]) -> Normal:
+        mean = prior.mean + jnp.sqrt(prior.variance) * next(pieces).reshape(size)
         return Normal(mean, jnp.zeros_like(mean))
 
     nothing = jnp.zeros((), dtype)
-    rows = draw(0, priors.rows, (shape[0], num_factors))
-    columns = draw(1, priors.columns, (shape[1], num_factors))
+    rows = draw(priors.rows, (shape[0], num_factors))
+    columns = draw(priors.columns, (shape[1], num_factors))
     row_offset = column_offset = None
     if model.offsets == "rows_columns":
-        row_offset = draw(2, Normal(nothing, priors.row_offset), (shape[0],))
-        column_offset = draw(3, Normal(nothing, priors.column_offset), (shape[1],))
+        row_offset = draw(Normal(nothing, priors.row_offset), (shape[0],))
+        column_offset = draw(Normal(nothing, priors.column_offset), (shape[1],))
     level = Normal(nothing, nothing)
     if bias is not None:
         level = Normal(jnp.asarray(bias, dtype), nothing)
     elif model.offsets != "none":
-        level = draw(4, Normal(nothing, priors.bias), ())
+        level = Normal(jnp.sqrt(priors.bias) * normals[-1], nothing)
     noise = jnp.ones((), dtype)
     if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_variance is not None:
         noise = jnp.asarray(model.likelihood.noise_variance, dtype)
     parameters = Parameters(rows, columns, row_offset, column_offset, level, priors, noise)
-    return parameters, _cells(model, parameters, keys[5], shape)
+    return parameters, _cells(model, parameters, jax.random.fold_in(key, 1), shape)
+
+
+def _sizes(shape: tuple[int, int], num_factors: int) -> list[int]:
+    return [shape[0] * num_factors, shape[1] * num_factors, *shape]
 
 
 def _cells(

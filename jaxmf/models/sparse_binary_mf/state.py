@@ -8,6 +8,8 @@ import jax
 import numpy as np
 
 from jaxmf.data import SparseBinary
+from jaxmf.models.sparse_binary_mf import batches
+from jaxmf.models.sparse_binary_mf.batches import Batches
 from jaxmf.types import Array
 from jaxmf.variational import Layout, Normal, Parameters, Priors, lay_out
 
@@ -27,10 +29,11 @@ class Validation(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The data of an ascent: laid out, with validation rows or None."""
+    """The data of an ascent: laid out, with validation rows and batches of rows, or None."""
 
     layout: Layout
     validation: Validation | None
+    batches: Batches | None = None
 
 
 class State(NamedTuple):
@@ -61,53 +64,63 @@ class State(NamedTuple):
     done: Array
 
 
-def prepare(data: SparseBinary, *, num_validation: int, seed: Any) -> Prepared:
+def prepare(
+    data: SparseBinary, *, num_validation: int, batch_size: int | None, seed: Any
+) -> Prepared:
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
 
     Args:
       data: (N, D).
       num_validation: rows that lose a one; at most the rows with two or more.
+      batch_size: rows of a batch; None for no batches.
       seed: int or typed key.
 
     Raises:
       ValueError: fewer rows have two ones.
     """
-    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
-    gaps = data.missing_cells()
-    if num_validation == 0:
-        return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), None)
-    counts = np.bincount(rows, minlength=data.num_rows)
-    able = np.flatnonzero(counts >= 2)
-    if able.size < num_validation:
-        raise ValueError(
-            f"num_validation={num_validation}: only {able.size} rows have two ones or more, of "
-            "which one can be taken away; ask for at most as many"
-        )
     words = np.asarray(jax.random.key_data(seed)) if hasattr(seed, "dtype") else [int(seed)]
     generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
-    chosen = np.sort(generator.choice(able, num_validation, replace=False))
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    gaps, validation = data.missing_cells(), None
+    if num_validation:
+        validation, place = _take_away(data, num_validation, generator)
+        gaps = np.append(gaps[0], rows[place]), np.append(gaps[1], columns[place])
+        rows, columns = np.delete(rows, place), np.delete(columns, place)
+    found = None
+    if batch_size is not None:
+        found = batches.make(
+            rows,
+            columns,
+            shape=data.shape,
+            missing=gaps,
+            batch_size=min(batch_size, data.num_rows),
+            generator=generator,
+        )
+    return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), validation, found)
+
+
+def _take_away(
+    data: SparseBinary, number: int, generator: np.random.Generator
+) -> tuple[Validation, np.ndarray]:
+    """Validation rows, and where among the ones those lie that they lost."""
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    counts = np.bincount(rows, minlength=data.num_rows)
+    able = np.flatnonzero(counts >= 2)
+    if able.size < number:
+        raise ValueError(
+            f"num_validation={number}: only {able.size} rows have two ones or more, of "
+            "which one can be taken away; ask for at most as many"
+        )
+    chosen = np.sort(generator.choice(able, number, replace=False))
     starts = np.searchsorted(rows, np.arange(data.num_rows))
     place = starts[chosen] + generator.integers(0, counts[chosen])
-    kept = np.ones(rows.size, bool)
-    kept[place] = False
-    known = np.full((num_validation, int(counts[chosen].max()) - 1), data.num_columns)
+    known = np.full((number, int(counts[chosen].max()) - 1), data.num_columns)
     for line, row in enumerate(chosen):
-        own = slice(starts[row], starts[row] + counts[row])
-        others = columns[own][kept[own]]
+        own = np.arange(starts[row], starts[row] + counts[row])
+        others = columns[own[own != place[line]]]
         known[line, : others.size] = others
-    layout = lay_out(
-        rows[kept],
-        columns[kept],
-        shape=data.shape,
-        missing=(
-            np.concatenate([gaps[0], rows[place]]),
-            np.concatenate([gaps[1], columns[place]]),
-        ),
-    )
-    validation = Validation(
-        *(jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
-    )
-    return Prepared(layout, validation)
+    parts = (jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
+    return Validation(*parts), place
 
 
 def as_draw(parameters: Parameters) -> dict[str, Array]:
