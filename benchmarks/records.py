@@ -17,7 +17,10 @@ import numpy as np
 
 from benchmarks.harness import Row, Stopwatch, clock, make_console
 
-PACKAGES = ("jaxmf", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "STA-663-IBP")
+PACKAGES = (
+    "jaxmf", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "STA-663-IBP",
+    "implicit", "hpfrec", "poismf",
+)  # fmt: skip
 
 
 def device_name() -> str:
@@ -72,11 +75,15 @@ def load() -> list[float] | None:
     return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
+_OF_A_ROW = ("processor", "num_cores", "threads", "blas_threads", "load")
+
+
 def stamped(rows: Iterable[Row], name: str, began: Mapping[str, Any]) -> list[Row]:
     """The rows of a benchmark with the conditions under which they were measured."""
     condition = {
         "benchmark": name,
-        **{key: began[key] for key in ("num_cores", "threads", "blas_threads", "load")},
+        # machines of one name need not have one processor
+        **{key: began[key] for key in _OF_A_ROW},
         "load_at_end": load(),
         "jax": began["versions"]["jax"],
     }
@@ -85,7 +92,7 @@ def stamped(rows: Iterable[Row], name: str, began: Mapping[str, Any]) -> list[Ro
 
 def document(rows: Iterable[Row], *, quick: bool, began: Mapping[str, Any]) -> dict[str, Any]:
     """What is written to a file of a device: where it was measured, and the rows."""
-    about = {key: began[key] for key in ("device", "processor", "float", "versions")}
+    about = {key: began[key] for key in ("device", "float", "versions")}
     return {"quick": quick, **about, "rows": [asdict(one) for one in rows]}
 
 

@@ -27,10 +27,16 @@ from jaxmf.models.binary_mf import BinaryMF as BinaryMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP as NoisyOrIBP
+from jaxmf.models.sparse_binary_mf import SparseBinaryMF as SparseBinaryMF
 from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
 from jaxmf.priors.features import BetaBernoulli as BetaBernoulli
 from jaxmf.priors.features import IndianBuffet as IndianBuffet
+from jaxmf.variational.likelihood import Gaussian as Gaussian
+from jaxmf.variational.likelihood import Sigmoid as Sigmoid
+from jaxmf.variational.zeros import Exact as Exact
+from jaxmf.variational.zeros import RowSample as RowSample
+from jaxmf.variational.zeros import SharedSample as SharedSample
 
 _MODULES = (
     "data",

@@ -22,7 +22,7 @@ from jaxmf.data import as_container
 from jaxmf.engine.environment import describe_environment
 from jaxmf.posterior import Meta, Posterior, prediction
 from jaxmf.posterior import load as load
-from jaxmf.posterior.assemble import from_chains, from_filter, outcome
+from jaxmf.posterior.assemble import from_ascent, from_chains, from_filter, outcome
 
 
 def fit(
@@ -194,22 +194,73 @@ def particle_filter(
     return from_filter(model, container, run, meta)
 
 
-def variational(model: Any, data: Any, *, seed: Any = 0, **options: Any) -> Posterior:
-    """Approximate the posterior by variational inference, for the models that have it.
+def variational(
+    model: Any,
+    data: Any,
+    *,
+    num_epochs: int = 50,
+    num_validation: int = 0,
+    seed: Any = 0,
+    progress: Any = None,
+    checkpoint: str | Path | None = None,
+    checkpoint_seconds: float = 10.0,
+    resume: bool = False,
+    memory_limit: int | None = None,
+    **options: Any,
+) -> Posterior:
+    """Approximate the posterior by the closest of a family of simple laws.
 
     Args:
         model: a model that has this method.
         data: a container, or what one can be made of.
-        seed: int or typed key.
-        **options: options of the method.
+        num_epochs: passes over the data, at most; the method stops earlier once it has converged.
+        num_validation: rows that lose one of their ones, which is then ranked among what the row
+            does not have; the fit stops when that gets no better, and the best is kept. The free
+            energy is no guide to ranking.
+        seed: int or typed key; of the start, of samples and of the validation rows.
+        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
+            called with a `jaxmf.engine.Report` after every chunk.
+        checkpoint: folder that the state is written to on the way.
+        checkpoint_seconds: least time between two checkpoints.
+        resume: go on from that folder, bit for bit.
+        memory_limit: bytes of device memory the run may take.
+        **options: options of the model's method.
     Returns:
-        The posterior.
+        The posterior: one draw, which holds the parameters of that law; `trace` has the free energy
+        of every epoch. An interrupted fit gives back the parameters so far.
     Raises:
         ValueError: the model has no such method; the message names those it has.
+        TypeError: an unknown option; the message names the right ones.
     """
-    entry = registry.entry_of(model)
-    registry.check_method(entry, "variational")
-    raise NotImplementedError("no model of this version has a variational method")
+    container, build = _prepare(model, data, "variational", options, variational)
+    _count("num_epochs", num_epochs, 1)
+    _count("num_validation", num_validation, 0)
+    algorithm = build(num_epochs=num_epochs, **options)
+    began = time.perf_counter()
+    prepared = model.prepare(
+        container,
+        num_validation=num_validation,
+        batch_size=options.get("batch_size"),
+        seed=seed,
+    )
+    run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
+    kept = {name: _in_words(value) for name, value in options.items()}
+    run = engine.run(
+        algorithm,
+        prepared,
+        seed=seed,
+        num_samples=num_epochs,
+        progress=progress,
+        checkpoint=checkpoint,
+        checkpoint_seconds=checkpoint_seconds,
+        resume=resume,
+        memory_limit=memory_limit,
+        identity=_identity(model, container, "variational", run_settings | kept)
+        if checkpoint
+        else None,
+    )
+    meta = _meta("variational", seed, run_settings, kept, run, began)
+    return from_ascent(model, container, run, meta)
 
 
 VERBS: Mapping[str, Callable[..., Posterior]] = {
@@ -228,6 +279,11 @@ def _prepare(
     container = as_container(data, entry.container)
     registry.check_data(model, container, "data")
     return container, entry.builder(model, method)
+
+
+def _in_words(value: Any) -> Any:
+    """An option as it is written down; an optax transformation is two functions without a name."""
+    return "an optax transformation" if hasattr(value, "update") else value
 
 
 def _count(name: str, value: Any, least: int) -> int:

@@ -109,6 +109,10 @@ def fit(
     thin: Annotated[int | None, typer.Option(help="Steps between kept draws.")] = None,
     particles: Annotated[int | None, typer.Option(help="Particles of a filter.")] = None,
     runs: Annotated[int | None, typer.Option(help="Independent runs of a filter.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of a variational fit.")] = None,
+    validation: Annotated[
+        int | None, typer.Option(help="Rows of a variational fit that lose a one to stop by.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -123,6 +127,10 @@ def fit(
         float, typer.Option(help="Share of the observed cells hidden and scored in the report.")
     ] = 0.0,
     image_shape: Shape = None,
+    form: Annotated[
+        str | None,
+        typer.Option(help="How a .csv of ones is read: pairs (with headings), baskets or matrix."),
+    ] = None,
     key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
@@ -136,7 +144,6 @@ def fit(
     """Fit a model to a matrix and write the run to a folder."""
     import jaxmf as mf
     from jaxmf import registry
-    from jaxmf.data import as_container, read_matrix
     from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
@@ -151,7 +158,7 @@ def fit(
     registry.check_method(entry, chosen)
     model_values, options = read_settings(entry, chosen, set_ or [])
     description = _build(entry, model_values)
-    container = as_container(read_matrix(data, key=key), entry.container)
+    container = _read_data(data, entry.container, form, key)
     _check_shape(shape, container)
     container, truth = _hide(container, hold_out, seed)
     _start_compilation_cache()
@@ -163,7 +170,7 @@ def fit(
             "thin": thin,
         },
         "particle_filter": {"num_particles": particles, "num_runs": runs},
-        "variational": {},
+        "variational": {"num_epochs": epochs, "num_validation": validation},
     }
     _refuse_foreign(chosen, given)
     settings = {name: value for name, value in given[chosen].items() if value is not None}
@@ -184,7 +191,19 @@ def fit(
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
-    print(f"\nWritten to {out}. Next: jaxmf report {out} -o report.html")
+    following = "recommend" if hasattr(description, "score_rows") else "report"
+    ending = "" if following == "recommend" else " -o report.html"
+    print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
+
+
+def _read_data(path: Path, container: Any, form: str | None, key: str | None) -> Any:
+    from jaxmf.data import SparseBinary, as_container, read_matrix, read_ones
+
+    if container is SparseBinary:
+        return read_ones(path, form=form, key=key)
+    if form is not None:
+        raise ValueError("--form belongs to models of sparse binary data; leave it out")
+    return as_container(read_matrix(path, key=key), container)
 
 
 @app.command()
@@ -230,6 +249,45 @@ def predict(
     with out.open("w", newline="", encoding="utf-8") as file:
         _write_table(file, table)
     print(f"{len(table['mean']):,} predictions written to {out}")
+
+
+@app.command()
+def recommend(
+    folder: Folder,
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="Ids (or positions) of rows; all if none.")
+    ] = None,
+    number: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
+    by: Annotated[str, typer.Option(help="score, or probability.")] = "score",
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
+    ] = None,
+) -> None:
+    """The best columns of rows, without those they are known to have."""
+    import jaxmf as mf
+
+    posterior = mf.load(folder)
+    _start_compilation_cache()
+    chosen = _read_ids(rows, posterior.data.row_names) if rows else None
+    table = posterior.recommend(chosen, n=number, by=by).table()
+    if out is None:
+        _write_table(sys.stdout, table)
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        _write_table(file, table)
+    print(f"{len(table['row']):,} recommendations written to {out}")
+
+
+def _read_ids(texts: list[str], names: np.ndarray | None) -> np.ndarray:
+    """Ids as the data has them: whole numbers where its ids are, or where it has none."""
+    are_numbers = names is None or all(isinstance(name, int) for name in names.tolist())
+    if not are_numbers:
+        return np.array(texts, dtype=object)
+    try:
+        return np.array([int(text) for text in texts])
+    except ValueError:
+        kind = "ids" if names is not None else "positions, as the data has no ids,"
+        raise ValueError(f"rows {texts}: the {kind} of rows are whole numbers") from None
 
 
 @app.command()
@@ -381,6 +439,8 @@ def _refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
         "thin": "--thin",
         "num_particles": "--particles",
         "num_runs": "--runs",
+        "num_epochs": "--epochs",
+        "num_validation": "--validation",
     }
     for other, values in given.items():
         for name, value in values.items():
@@ -396,6 +456,11 @@ def _hide(data: Any, share: float, seed: int) -> tuple[Any, np.ndarray | None]:
     if share == 0:
         return data, None
     from jaxmf.data import Dense
+
+    if not isinstance(data, Dense):
+        raise ValueError(
+            "--hold-out hides cells of a full matrix; for sparse binary data use --validation ROWS"
+        )
 
     truth = data.to_array()
     hidden = np.random.default_rng([seed, 5]).random(truth.shape) < share

@@ -12,11 +12,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxmf import settings
-from jaxmf.data import Dense
+from jaxmf.data import Dense, SparseBinary
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,6 +113,19 @@ def _feature_model_example() -> tuple[Any, Any]:
     return model, data
 
 
+def _sparse_binary_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    from jaxmf.variational import SharedSample
+
+    generator = np.random.default_rng(0)
+    rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
+    model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5))
+    rows_of_ones, columns_of_ones = np.nonzero(ones)
+    return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
+
+
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="linear-gaussian-ibp",
@@ -140,6 +154,15 @@ ENTRIES: tuple[Entry, ...] = (
         one_line="binary features of rows and of columns, with weights between them (binary "
         "matrix factorisation)",
         example=_binary_mf_example,
+    ),
+    Entry(
+        name="sparse-binary",
+        model=SparseBinaryMF,
+        methods={"variational": "ascent"},
+        default="variational",
+        container=SparseBinary,
+        one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
+        example=_sparse_binary_example,
     ),
     Entry(
         name="feature-model",

@@ -152,6 +152,8 @@ def read_notes(folder: Path) -> tuple[tuple[int, int] | None, np.ndarray | None]
 def _effort(posterior: Posterior) -> str:
     if posterior.is_weighted:
         return f"{posterior.weights.size:,} particles"
+    if posterior.is_variational:
+        return f"{int(posterior.draws['num_epochs'][0, 0]):,} epochs"
     chains = f"{posterior.num_chains} chain" + ("s" if posterior.num_chains > 1 else "")
     return f"{chains} of {posterior.num_draws:,} draws"
 
@@ -180,7 +182,7 @@ def _tiles(posterior: Posterior, error: Any) -> str:
                 f"log evidence, ± {posterior.log_evidence_error:.2f}",
             )
         )
-    if not posterior.is_weighted:
+    if not (posterior.is_weighted or posterior.is_variational):
         rhat = _worst_rhat(posterior)
         if rhat is not None:
             words = "chains agree" if rhat < 1.05 else "chains disagree: see the traces"
@@ -226,7 +228,7 @@ def _summary(posterior: Posterior) -> str:
     words = "Quantities that do not depend on the labels of features. "
     if "z" in posterior.draws:
         words += "<code>shared[i, j]</code> is the number of features rows i and j have in common. "
-    if not posterior.is_weighted:
+    if not (posterior.is_weighted or posterior.is_variational):
         words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."
     table = posterior.summary()._repr_html_().replace("<p>", "<p style='font-size:13px'>")
     return _section("Summary", words, f'<div class="scroll">{table}</div>')
@@ -244,6 +246,8 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
 
 
 def _reconstruction(posterior: Posterior, image_shape: tuple[int, int] | None, truth: Any) -> str:
+    if posterior.is_variational:
+        return ""
     words = "Some rows as they were observed and the posterior mean of their features added up."
     if posterior.data.num_missing:
         words += " Missing cells are grey."
@@ -262,6 +266,8 @@ def _traces(posterior: Posterior) -> str:
         else "The filter on its way through the rows. A low effective sample size means that few "
         "particles carry the weight."
     )
+    if posterior.is_variational:
+        words = "The free energy, an upper bound of -log p(X), after every epoch."
     return _section("Traces", words, _picture(posterior.plot.trace, "traces"))
 
 

@@ -18,10 +18,16 @@ from typing import Any
 
 import numpy as np
 
-# Priors of features by the names they have on the command line; imported when they are named.
+# Priors of features, and parts of models, by the names they have on the command line; imported
+# when they are named.
 _PRIORS = {
     "IndianBuffet": "jaxmf.priors.features",
     "BetaBernoulli": "jaxmf.priors.features",
+    "Gaussian": "jaxmf.variational.likelihood",
+    "Sigmoid": "jaxmf.variational.likelihood",
+    "Exact": "jaxmf.variational.zeros",
+    "SharedSample": "jaxmf.variational.zeros",
+    "RowSample": "jaxmf.variational.zeros",
 }
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "none": None, "true": True, "false": False}
 
@@ -32,7 +38,7 @@ def is_distribution(value: Any) -> bool:
 
 
 def is_prior(value: Any) -> bool:
-    """Whether a setting is a prior of features, such as `IndianBuffet(1.0)`."""
+    """Whether a setting is a prior of features, or a part of a model: `IndianBuffet(1.0)`."""
     return _PRIORS.get(type(value).__name__) == type(value).__module__
 
 

@@ -245,6 +245,30 @@ SPARSE_BINARY = [
     ),
     Bad("no ones", lambda _: SparseBinary([], [], (2, 2)), ValueError, ("rows:", "empty")),
     Bad(
+        "missing one",
+        lambda _: SparseBinary([0], [1], (2, 2), missing_rows=[0], missing_columns=[1]),
+        ValueError,
+        ("missing_rows", "not both"),
+    ),
+    Bad(
+        "missing outside",
+        lambda _: SparseBinary([0], [1], (2, 2), missing_rows=[2], missing_columns=[1]),
+        ValueError,
+        ("missing_rows", "2"),
+    ),
+    Bad(
+        "missing rows alone",
+        lambda _: SparseBinary([0], [1], (2, 2), missing_rows=[0]),
+        ValueError,
+        ("belong together",),
+    ),
+    Bad(
+        "mask of another shape",
+        lambda _: SparseBinary.from_array([[0, 1]], observed=np.ones((2, 2), bool)),
+        ValueError,
+        ("observed:", "(1, 2)"),
+    ),
+    Bad(
         "a two",
         lambda _: SparseBinary.from_array([[0, 1], [2, 0]]),
         ValueError,

@@ -306,6 +306,24 @@ def test_sparse_binary_makers_agree():
     np.testing.assert_array_equal(ours[0].rows, rows)  # sorted, however they came
 
 
+def test_cells_that_were_not_observed():
+    x = np.array([[1, 0, 1], [0, 0, 1]])
+    observed = np.array([[True, False, False], [True, True, True]])
+    data = SparseBinary.from_array(x, observed=observed)
+    assert repr(data) == "SparseBinary(2 x 3, 2 ones, 2 missing)"
+    assert data.num_missing == 2
+    np.testing.assert_array_equal(data.missing_cells(), [[0, 0], [1, 2]])
+    np.testing.assert_array_equal(data.to_scipy().toarray(), x & observed)
+    listed = SparseBinary([0, 1], [0, 2], (2, 3), missing_rows=[0, 0], missing_columns=[2, 1])
+    assert data.fingerprint() == listed.fingerprint()
+    whole = SparseBinary([0, 1], [0, 2], (2, 3))
+    assert data.fingerprint() != whole.fingerprint()
+    again = jax.tree.unflatten(*jax.tree.flatten(data)[::-1])
+    assert again.num_missing == 2
+    everything = SparseBinary.from_array(x, observed=np.ones((2, 3), bool))
+    assert everything.num_missing == whole.num_missing == 0
+
+
 def test_sparse_binary_keeps_ids_with_their_types():
     data = SparseBinary.from_pairs([("ann", 3), ("bo", (1, 2)), ("ann", 7.5)])
     assert data.row_names.tolist() == ["ann", "bo"]

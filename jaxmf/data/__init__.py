@@ -11,5 +11,6 @@ from jaxmf.data.dense import Dense as Dense
 from jaxmf.data.entries import Entries as Entries
 from jaxmf.data.readers import read_columns as read_columns
 from jaxmf.data.readers import read_matrix as read_matrix
+from jaxmf.data.readers import read_ones as read_ones
 from jaxmf.data.sparse_binary import SparseBinary as SparseBinary
 from jaxmf.data.tokens import Tokens as Tokens

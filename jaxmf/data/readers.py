@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxmf.data.container import Table, peel
 from jaxmf.data.names import object_array
+from jaxmf.data.sparse_binary import SparseBinary
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing cell in a text file, in lower case."""
@@ -50,6 +51,71 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
             f"Matrices are read from {', '.join(readers)} files; save it as one of them."
         )
     return readers[path.suffix.lower()]()
+
+
+def read_ones(path: str | Path, *, form: str | None = None, key: str | None = None) -> SparseBinary:
+    """A sparse matrix of zeros and ones from a file.
+
+    - "pairs": a first line of headings, then one line a one, with the id of its row and that of its
+      column.
+    - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
+      cells at the end of a line do not count.
+    - "matrix": as `read_matrix`, of zeros and ones.
+
+    Args:
+        path: the file.
+        form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
+            line has two cells, and baskets where lines differ in length.
+        key: which array of a ``.npz``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: what the form, or the matrix, says.
+    """
+    path = _existing(path)
+    if form not in (None, "pairs", "baskets", "matrix"):
+        raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
+    is_text = path.suffix.lower() in (".csv", ".tsv")
+    if form == "matrix" or not is_text:
+        if form in ("pairs", "baskets"):
+            raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
+        return SparseBinary.from_array(read_matrix(path, key=key))
+    lines = _cells_of(path)
+    lengths = {len(line) for line in lines}
+    if form is None:
+        form = "pairs" if lengths == {2} else "matrix" if len(lengths) == 1 else "baskets"
+    if form == "matrix":
+        return SparseBinary.from_array(read_matrix(path, key=key))
+    if form == "baskets":
+        return SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
+    odd = next((place for place, line in enumerate(lines) if len(line) != 2 or "" in line), None)
+    if odd is not None:
+        raise ValueError(
+            f"{path}: line {odd + 1} is {lines[odd]}; pairs have two cells a line, the id of the "
+            "row and that of the column."
+        )
+    if len(lines) < 2:
+        raise ValueError(f"{path}: pairs have a first line of headings; there is no further line.")
+    ids = [_ids([line[side] for line in lines[1:]]) for side in (0, 1)]
+    return SparseBinary.from_pairs(list(zip(*(part.tolist() for part in ids), strict=True)))
+
+
+def _cells_of(path: Path) -> list[list[str]]:
+    """The cells of a text file, line by line, without empty ones at the end of a line."""
+    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
+    try:
+        with path.open(newline="", encoding="utf-8-sig") as file:
+            lines = [
+                [cell.strip() for cell in line] for line in csv.reader(file, delimiter=delimiter)
+            ]
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+    if not any(map(any, lines)):
+        raise ValueError(f"{path}: the file has no lines.")
+    for line in lines:
+        while line and not line[-1]:
+            line.pop()
+    return lines
 
 
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:

@@ -1,4 +1,4 @@
-"""SparseBinary: a fully observed matrix of zeros and ones, given by its ones."""
+"""SparseBinary: a matrix of zeros and ones, given by its ones."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -27,13 +27,13 @@ _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class SparseBinary:
-    """The ones of a fully observed matrix (N, D) of zeros and ones, sorted by row, then column.
+    """The ones of a matrix (N, D) of zeros and ones, sorted by row, then column.
 
-    Every cell that is not listed is an observed zero. Rows and columns without a one are data like
-    any other (an empty basket says something) and are taken as they are. No one at all is an error,
-    and so is a one given twice.
+    Every cell that is not listed is an observed zero, but for those listed as missing. Rows and
+    columns without a one are data like any other (an empty basket says something) and are taken as
+    they are. No one at all is an error, and so is a one given twice.
 
-    A pytree of the two arrays; the shape is static, the ids live on the host only.
+    A pytree of the arrays; the shape is static, the ids live on the host only.
 
     Args:
         rows: (T,) whole numbers in 0..N-1.
@@ -41,10 +41,12 @@ class SparseBinary:
         shape: (N, D).
         row_names: N ids of any type, or None.
         column_names: D ids of any type, or None.
+        missing_rows: (U,) whole numbers, rows of cells that were not observed; None where all were.
+        missing_columns: (U,) whole numbers.
 
     Raises:
         TypeError: objects, text or complex numbers.
-        ValueError: lengths that differ, indices out of range, a one given twice, no ones, ids that
+        ValueError: lengths that differ, indices out of range, a cell given twice, no ones, ids that
             do not fit.
 
     Example:
@@ -57,6 +59,8 @@ class SparseBinary:
     shape: tuple[int, int]
     row_names: Names | None
     column_names: Names | None
+    missing_rows: Array | None
+    missing_columns: Array | None
 
     def __init__(
         self,
@@ -65,7 +69,11 @@ class SparseBinary:
         shape: Any,
         row_names: Any = None,
         column_names: Any = None,
+        *,
+        missing_rows: Any = None,
+        missing_columns: Any = None,
     ) -> None:
+        assign(self, missing_rows=missing_rows, missing_columns=missing_columns)
         if checks.is_traced(rows, columns):
             assign(self, rows=rows, columns=columns, shape=tuple(shape))
             assign(self, row_names=None, column_names=None)
@@ -83,6 +91,29 @@ class SparseBinary:
             row_names=ids[0],
             column_names=ids[1],
         )
+        if missing_rows is not None or missing_columns is not None:
+            self._assign_missing(missing_rows, missing_columns)
+
+    def _assign_missing(self, rows: Any, columns: Any) -> None:
+        if rows is None or columns is None:
+            raise ValueError("missing_rows and missing_columns belong together; give both.")
+        rows = checks.as_index("missing_rows", rows, size=self.num_rows)
+        columns = checks.as_index("missing_columns", columns, size=self.num_columns)
+        checks.check_vector("missing_columns", columns, length=len(rows), like="missing_rows")
+        if len(rows) == 0:
+            assign(self, missing_rows=None, missing_columns=None)
+            return
+        order = np.lexsort((columns, rows))
+        rows, columns = rows[order], columns[order]
+        checks.check_no_duplicates(
+            "missing_rows, missing_columns, rows, columns",
+            np.concatenate([rows, np.asarray(self.rows)]),
+            np.concatenate([columns, np.asarray(self.columns)]),
+            num_columns=self.num_columns,
+            remedy="A cell is a one or missing, not both, and is given once.",
+            names=(self.row_names, self.column_names),
+        )
+        assign(self, missing_rows=jnp.asarray(rows), missing_columns=jnp.asarray(columns))
 
     @classmethod
     def from_baskets(cls, baskets: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
@@ -189,11 +220,15 @@ class SparseBinary:
         return cls(cells.row[ones], cells.col[ones], cells.shape, row_names, column_names)
 
     @classmethod
-    def from_array(cls, x: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_array(
+        cls, x: Any, *, observed: Any = None, row_names: Any = None, column_names: Any = None
+    ) -> Self:
         """Data from a matrix of zeros and ones: array, DataFrame, AnnData or scipy.sparse.
 
         Args:
             x: (N, D) zeros and ones.
+            observed: (N, D) bool, the cells that were observed; None for all. What lies beneath the
+                others does not matter, but must be 0 or 1. Not with scipy.sparse.
             row_names: N ids, instead of those of ``x``.
             column_names: D ids, instead of those of ``x``.
 
@@ -204,11 +239,35 @@ class SparseBinary:
         row_names = table.row_names if row_names is None else row_names
         column_names = table.column_names if column_names is None else column_names
         if is_sparse(table.values):
+            if observed is not None:
+                raise ValueError(
+                    "observed: does not go with a scipy.sparse matrix. Give the other cells: "
+                    "SparseBinary(rows, columns, shape, missing_rows=..., missing_columns=...)."
+                )
             return cls.from_scipy(table.values, row_names=row_names, column_names=column_names)
         array = checks.as_numeric("data", table.values)
         checks.check_matrix_shape("data", array.shape)
-        rows, columns = np.nonzero(checks.check_binary("data", array))
-        return cls(rows, columns, array.shape, row_names, column_names)
+        ones = checks.check_binary("data", array)
+        if observed is None:
+            rows, columns = np.nonzero(ones)
+            return cls(rows, columns, array.shape, row_names, column_names)
+        seen = np.asarray(observed)
+        if seen.dtype != bool or seen.shape != array.shape:
+            raise ValueError(
+                f"observed: must be a bool array of shape {array.shape}, is {seen.dtype} of shape "
+                f"{seen.shape}."
+            )
+        rows, columns = np.nonzero(ones & seen)
+        gaps = np.nonzero(~seen)
+        return cls(
+            rows,
+            columns,
+            array.shape,
+            row_names,
+            column_names,
+            missing_rows=gaps[0],
+            missing_columns=gaps[1],
+        )
 
     @property
     def num_rows(self) -> int:
@@ -224,6 +283,17 @@ class SparseBinary:
     def num_ones(self) -> int:
         """T."""
         return self.rows.shape[0]
+
+    @property
+    def num_missing(self) -> int:
+        """U."""
+        return 0 if self.missing_rows is None else self.missing_rows.shape[0]
+
+    def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells not observed, (U,) each."""
+        if self.missing_rows is None:
+            return np.zeros(0, np.int32), np.zeros(0, np.int32)
+        return np.asarray(self.missing_rows), np.asarray(self.missing_columns)
 
     def to_scipy(self) -> Any:
         """(N, D) scipy.sparse row-compressed array of ones, on the host."""
@@ -242,18 +312,24 @@ class SparseBinary:
 
     def fingerprint(self) -> str:
         """SHA-256 of shape and ones, in hex; ids do not enter."""
-        return digest("SparseBinary", self.shape, {"rows": self.rows, "columns": self.columns})
+        arrays = {"rows": self.rows, "columns": self.columns}
+        if self.missing_rows is not None and self.missing_columns is not None:
+            arrays |= {"missing_rows": self.missing_rows, "missing_columns": self.missing_columns}
+        return digest("SparseBinary", self.shape, arrays)
 
     def __repr__(self) -> str:
-        return f"SparseBinary({self.num_rows} x {self.num_columns}, {self.num_ones} ones)"
+        gaps = f", {self.num_missing} missing" if self.num_missing else ""
+        return f"SparseBinary({self.num_rows} x {self.num_columns}, {self.num_ones} ones{gaps})"
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
-        return ((key("rows"), self.rows), (key("columns"), self.columns)), self.shape
+        names = ("rows", "columns", "missing_rows", "missing_columns")
+        return tuple((key(name), getattr(self, name)) for name in names), self.shape
 
     @classmethod
     def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
-        rows, columns = children
-        return bare(cls, rows=rows, columns=columns, shape=shape, row_names=None, column_names=None)
+        names = ("rows", "columns", "missing_rows", "missing_columns")
+        arrays = dict(zip(names, children, strict=True))
+        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)

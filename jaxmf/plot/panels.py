@@ -51,8 +51,8 @@ def matrix(values: np.ndarray, titles: list[str], word: str) -> Figure:
     return figure
 
 
-def trace_panels(quantities: dict[str, np.ndarray], *, by_row: bool) -> Figure:
-    """A panel for each quantity (chains, steps), a line for each chain."""
+def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
+    """A panel for each quantity (chains, steps), a line for each chain; `along` names the steps."""
     per_line = min(2, len(quantities))
     lines = -(-len(quantities) // per_line)
     figure, axes = figure_of(lines, per_line, width=4.4 * per_line, height=1.75 * lines + 0.2)
@@ -66,7 +66,7 @@ def trace_panels(quantities: dict[str, np.ndarray], *, by_row: bool) -> Figure:
         each.grid(axis="y", color=GRID, linewidth=0.6)
         each.margins(x=0.01)
     for each in axes[max(0, len(quantities) - per_line) : len(quantities)]:
-        each.set_xlabel("row" if by_row else "draw")
+        each.set_xlabel(along)
     return figure
 
 

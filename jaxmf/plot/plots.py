@@ -61,7 +61,7 @@ class Plots:
         return images(mean, titles, image_shape)
 
     def trace(self, names: Sequence[str] | None = None) -> Figure:
-        """Label-free quantities along the run: draws of every chain, or the steps of a filter.
+        """Label-free quantities along the run: draws of a chain, rows of a filter, epochs of a fit.
 
         Args:
             names: which quantities; all scalars by default.
@@ -74,8 +74,9 @@ class Plots:
                 f"there is no trace of {unknown[0]!r}; there are {', '.join(quantities)}"
             )
         varying = [name for name in names if np.ptp(quantities[name]) > 0] or names[:1]
-        by_row = self._posterior.is_weighted
-        return trace_panels({name: quantities[name] for name in varying}, by_row=by_row)
+        along = "row" if self._posterior.is_weighted else "draw"
+        along = "epoch" if self._posterior.is_variational else along
+        return trace_panels({name: quantities[name] for name in varying}, along=along)
 
     def num_features(self) -> Figure:
         """Posterior distribution of the number of features."""
@@ -103,6 +104,8 @@ class Plots:
         rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
         if rows.size > max_rows:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
+        if "z" not in posterior.draws:
+            raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
         shared = posterior.cooccurrence(_ids_of(posterior.data, rows[order]))
@@ -190,6 +193,10 @@ class Plots:
 def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
     if posterior.is_weighted:
         return posterior.trace
+    if posterior.is_variational:
+        epochs = int(posterior.draws["num_epochs"][0, 0])
+        kept = {name: x for name, x in posterior.trace.items() if name != "num_epochs"}
+        return {name: values[:, :epochs] for name, values in kept.items()}
     return posterior.quantities()
 
 

@@ -1,6 +1,7 @@
 """What a run gives back. Open ``posterior.py`` first: the class every method returns.
 
 ``records.py`` has what it answers with, ``prediction.py`` mixes predictions over draws,
+``ranking.py`` finds the best columns of a row,
 ``assemble.py`` makes a posterior from a finished run and goes on with one, ``saving.py`` writes and
 reads folders.
 """

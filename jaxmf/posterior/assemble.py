@@ -29,6 +29,13 @@ def from_chains(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
     )
 
 
+def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
+    """The posterior of a finished variational fit: one draw, the parameters of Q."""
+    state = jax.tree.map(lambda leaf: leaf[0], run.state)
+    draw = {name: np.asarray(value)[None, None] for name, value in model.draw_of(state).items()}
+    return Posterior(model=model, data=data, draws=draw, meta=meta, trace=run.draws)
+
+
 def from_filter(
     model: Any, data: Any, run: Run, meta: Meta, *, before: Posterior | None = None
 ) -> Posterior:
@@ -140,6 +147,10 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
+    if posterior.is_variational:
+        raise ValueError(
+            "a variational fit does not go on from a posterior; fit it again with more num_epochs"
+        )
     if posterior.run is None or posterior.run.state is None:
         raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method

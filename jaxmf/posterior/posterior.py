@@ -20,6 +20,7 @@ from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
 if TYPE_CHECKING:
     from jaxmf.engine import Run
     from jaxmf.plot import Plots
+    from jaxmf.posterior.ranking import Recommendations, Scores
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -67,6 +68,11 @@ class Posterior:
     @property
     def is_weighted(self) -> bool:
         return self.particle_log_weights is not None
+
+    @property
+    def is_variational(self) -> bool:
+        """Whether the one draw holds the parameters of a fitted law."""
+        return self.meta.method == "variational"
 
     @property
     def weights(self) -> np.ndarray:
@@ -171,6 +177,8 @@ class Posterior:
         Returns:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
+        if self.is_variational:
+            return self._variational_summary()
         if not self.is_weighted:
             return diagnostics.summarise_chains(self.quantities())
         size = diagnostics.weights_effective_size(self.log_weights)
@@ -179,6 +187,12 @@ class Posterior:
             value, error = self.evidence
             caption += f"; log evidence {value:.2f} ± {error:.2f}"
         return diagnostics.summarise_weighted(self.quantities(), self.log_weights, caption=caption)
+
+    def _variational_summary(self) -> Summary:
+        rows = self.model.summary_of(self.reference_draw())
+        epochs = int(self.draws["num_epochs"][0, 0])
+        caption = f"{epochs} epoch{'s' * (epochs != 1)}; sd of the fitted law, where it has one"
+        return Summary(list(rows), ("mean", "sd"), np.array(list(rows.values())), caption)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
@@ -218,6 +232,7 @@ class Posterior:
         Returns:
             Posterior mean and sd of the features given that draw's Z, and how many rows have them.
         """
+        self._bits()  # which a model without binary features has not
         draw = self.reference_draw()
         mean, sd = _features(self.model, draw, self.data)
         counts = draw["z"].sum(axis=0)
@@ -302,6 +317,37 @@ class Posterior:
             column_names=None if column_names is None else column_names[where[1]],
         )
 
+    def scores(self, cells: Any) -> Scores:
+        """Scores of cells: mean, sd, and the probability of a one with and without that sd.
+
+        Args:
+            cells: which cells, as in `predict`.
+        Raises:
+            ValueError: the model has no scores.
+        """
+        from jaxmf.posterior import ranking
+
+        return ranking.scores(self, cells)
+
+    def recommend(
+        self, rows: Any = None, *, n: int = 10, by: str = "score", include_known: bool = False
+    ) -> Recommendations:
+        """The n best columns of some rows, without those that a row is known to have.
+
+        Args:
+            rows: ids or positions, as in `predict`; all by default.
+            n: how many; a row that has almost everything gets fewer.
+            by: "score", the mean of the score, or "probability", which weighs its uncertainty too.
+            include_known: whether to rank the ones of the data too.
+        Returns:
+            Columns best first, with their scores, sd and probabilities.
+        Raises:
+            ValueError: the model has no scores, or the rows are not in the data.
+        """
+        from jaxmf.posterior import ranking
+
+        return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
+
     def reconstruction(self, rows: Any = None) -> np.ndarray:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
@@ -322,7 +368,8 @@ class Posterior:
     def transform(self, new_rows: Any, *, seed: int = 0) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
-        Features are those of the reference draw (highest log joint), in the order of `features`.
+        Features are those of the reference draw (highest log joint), in the order of `features`. Of
+        a model with real factors their posterior means, which may be any number.
 
         Args:
             new_rows: data with the same columns; missing cells are summed out.
@@ -333,6 +380,8 @@ class Posterior:
         target = self.container(new_rows, "new_rows")
         key = jax.random.key(seed)
         probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
+        if "z" not in self.draws:
+            return np.asarray(probabilities)
         return np.asarray(probabilities)[:, self.features().slots]
 
     def held_out_log_likelihood(self, values: Any, cells: Any = None) -> HeldOutScore:

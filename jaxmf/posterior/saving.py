@@ -99,6 +99,8 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
         "data": {
             "container": type(posterior.data).__name__,
             "fingerprint": posterior.data.fingerprint(),
+            # of data given by some of its cells, which do not say how large the matrix is
+            **({"shape": list(posterior.data.shape)} if _has_shape(posterior.data) else {}),
         },
         "evidence": settings.encode(list(evidence)) if evidence else None,
         "run": None if run is None else settings.encode(_numbers_of(run)),
@@ -134,6 +136,10 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
 def _data_arrays(data: Any) -> dict[str, Any]:
     flat, _ = jax.tree_util.tree_flatten_with_path(data)
     return {path[-1].name: leaf for path, leaf in flat}
+
+
+def _has_shape(data: Any) -> bool:
+    return any(field.name == "shape" for field in dataclasses.fields(data))
 
 
 def _ids(data: Any) -> dict[str, Any]:
@@ -243,7 +249,8 @@ def _read_data(
             name: np.array(held["values"], dtype=held["dtype"])
             for name, held in written.get("ids", {}).items()
         }
-        data = container(**arrays, **ids)
+        shape = {"shape": tuple(written["shape"])} if "shape" in written else {}
+        data = container(**arrays, **shape, **ids)
     if data.fingerprint() != written["fingerprint"]:
         raise ValueError(
             "the data is not what the run was made with: its fingerprint differs"

@@ -1,0 +1,283 @@
+"""Factorisation of a sparse matrix of zeros and ones by variational Bayes.
+
+    a_ik ~ N(m_ak, v_ak),  s_jk ~ N(m_sk, v_sk)          factors of rows and of columns
+    r_i ~ N(0, v_r),  c_j ~ N(0, v_c),  b ~ N(0, v_b)    offsets and bias
+    m_ij = sum_k a_ik s_jk + r_i + c_j + b               the score of a cell
+    x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
+
+Everything but x has a Gaussian of its own in Q, fitted by minimising the free energy, an upper
+bound of -log p(X). Zeros of the data are x = -1. Every sum over the zeros is exact in the time of
+the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
+
+Source: Fast and flexible variational Bayes for sparse binary matrices (2012), with its printed
+formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any
+
+import jax
+from jax.tree_util import Partial
+
+from jaxmf.data import SparseBinary
+from jaxmf.engine import Algorithm, algorithm
+from jaxmf.models.sparse_binary_mf import ascent, checks, queries, simulation, state
+from jaxmf.types import Array, Key
+from jaxmf.variational import Gaussian, Parameters, partial_newton
+from jaxmf.variational.likelihood import Likelihood
+from jaxmf.variational.updates import Learned
+from jaxmf.variational.zeros import ZerosSpec
+
+_MAX_BLOCK_FACTORS = 32
+_LEARNING_RATE = 0.02
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "likelihood",
+        "row_mean",
+        "row_variance",
+        "column_mean",
+        "column_variance",
+        "offset_variance",
+        "bias_variance",
+    ],
+    meta_fields=["num_factors", "zeros", "offsets"],
+)
+@dataclass(frozen=True)
+class SparseBinaryMF:
+    """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
+
+    Args:
+      num_factors: K.
+      likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
+        unless given.
+      zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
+        `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
+        `SharedSample(500)` with others.
+      offsets: "none", "scalar" (a bias), or "rows_columns" (a bias, and an offset of every row and
+        every column).
+      row_mean: prior mean of a row's factors: a number, or K of them; None learns them.
+      row_variance: prior variance of a row's factors, likewise; held at one by default, as a factor
+        may be scaled on one side against the other.
+      column_mean: prior mean of a column's factors, likewise.
+      column_variance: prior variance of a column's factors, likewise. Learning it (None) drives
+        factors to zero where rows have fewer than about twenty ones.
+      offset_variance: prior variance of offsets; None learns one for rows and one for columns.
+      bias_variance: prior variance of the bias.
+
+    Raises:
+      TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+      >>> import jaxmf as mf
+      >>> mf.SparseBinaryMF(num_factors=20, likelihood=mf.Gaussian(), offsets="none").zeros
+      Exact()
+    """
+
+    num_factors: int = 20
+    likelihood: Likelihood = None
+    zeros: ZerosSpec = None  # type: ignore[assignment]
+    offsets: str = "scalar"
+    row_mean: float | Array | None = 0.0
+    row_variance: float | Array | None = 1.0
+    column_mean: float | Array | None = 0.0
+    column_variance: float | Array | None = 1.0
+    offset_variance: float | None = 1.0
+    bias_variance: float = 100.0
+
+    def __post_init__(self) -> None:
+        for name, value in checks.settings(self).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def cell_law(self) -> str:
+        """The law of a cell given its score, as predictions know it."""
+        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
+
+    def check_data(self, data: SparseBinary, name: str) -> None:
+        """Refuses data with fewer rows or columns than samples are asked of them.
+
+        Raises:
+          ValueError: in words.
+        """
+        checks.data(self, data, name)
+
+    def learned(self) -> Learned:
+        """Which priors and noise are learned."""
+        is_gaussian = isinstance(self.likelihood, Gaussian)
+        return Learned(
+            row_mean=self.row_mean is None,
+            row_variance=self.row_variance is None,
+            column_mean=self.column_mean is None,
+            column_variance=self.column_variance is None,
+            offset_variance=self.offset_variance is None,
+            noise_variance=is_gaussian and self.likelihood.noise_variance is None,
+        )
+
+    def simulate(
+        self, key: Key, num_rows: int, num_columns: int, *, bias: float | None = None
+    ) -> tuple[Parameters, SparseBinary]:
+        """Parameters from the prior, as a Q without spread, and data from them.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          bias: its value instead of a draw; about -5 makes one cell in a hundred a one.
+
+        Returns:
+          Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
+          the Gaussian are ones where they are positive. What is learned is drawn at its start.
+        """
+        return simulation.simulate(self, key, (num_rows, num_columns), bias=bias)
+
+    # --- methods ----------------------------------------------------------------------------------
+
+    def ascent(
+        self,
+        *,
+        num_epochs: int = 50,
+        start: str = "svd",
+        update: str | None = None,
+        relaxation: float = 1.7,
+        power: float = 1.0,
+        step_size: float = 0.5,
+        optimizer: Any = None,
+        batch_size: int | None = None,
+        decay: float = 0.7,
+        hold_priors: int = 10,
+        tolerance: float = 1e-5,
+        patience: int = 3,
+        evaluate_every: int = 1,
+        num_evaluation: int = 500,
+    ) -> Algorithm:
+        """Coordinate ascent: rows and columns in turn, in closed form.
+
+        Args:
+          num_epochs: at most so many.
+          start: "svd" (leading singular vectors, those of the rows with mean square one) or
+            "random", which needs many more epochs.
+          update: of the means: "block" (a Newton step of all factors of a line, exact at fixed
+            zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
+            by an optax optimiser on the derivative of the free energy). By default block for up to
+            32 factors, then partial Newton.
+          relaxation: block steps are so many times as long: below two the free energy still falls
+            (at fixed zeta it is a parabola along the step), and above one much faster, as zeta lets
+            the scores of a sparse matrix go only slowly. Where zeros are drawn anew, steps shorten
+            over the second half of the epochs.
+          power: alpha of partial Newton.
+          step_size: gamma of partial Newton at the start; it adapts to the free energy.
+          optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
+            "partial_newton" a chain with `jaxmf.variational.partial_newton(...)` in it.
+          batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
+            sums over a few rows, in block steps that decay: for data of so many rows that a pass is
+            long.
+          decay: kappa of those steps, (1 + t)^-kappa, above 1/2 and at most 1.
+          hold_priors: epochs before priors are learned: learned from the start they collapse.
+          tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
+          patience: ... so many times one after the other; with validation once its score did not
+            improve so many times.
+          evaluate_every: epochs between two looks at free energy and validation score.
+          num_evaluation: columns of that fixed sample.
+
+        Returns:
+          Algorithm on what `prepare` makes of the data.
+
+        Raises:
+          TypeError, ValueError: options that are no such thing, or do not go together.
+        """
+        given = dict(locals())
+        checks.options(self, given)
+        if update is None:
+            update = "block" if self.num_factors <= _MAX_BLOCK_FACTORS else "partial_newton"
+        if optimizer is None and update == "partial_newton":
+            optimizer = partial_newton(power, step_size)
+        if optimizer is None and update == "gradient":
+            optimizer = _adam()
+        plan = ascent.Plan(
+            num_epochs=num_epochs,
+            start=start,
+            update=update,
+            optimizer=optimizer,
+            num_evaluation=num_evaluation,
+            relaxation=relaxation,
+            decay=decay,
+            tolerance=tolerance,
+            hold_priors=hold_priors,
+            evaluate_every=evaluate_every,
+            patience=patience,
+        )
+        return algorithm(
+            init=Partial(ascent.init, plan, self),
+            step=Partial(ascent.step, plan, self),
+            record=ascent.record,
+        )
+
+    def prepare(
+        self,
+        data: SparseBinary,
+        *,
+        num_validation: int = 0,
+        batch_size: int | None = None,
+        seed: Any = 0,
+    ) -> state.Prepared:
+        """The data as the ascent goes through it; see `state.prepare`."""
+        return state.prepare(data, num_validation=num_validation, batch_size=batch_size, seed=seed)
+
+    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+        """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
+        return queries.summary(self, draw)
+
+    def draw_of(self, state: state.State) -> dict[str, Array]:
+        """What is kept of the last state of an ascent, by name."""
+        return ascent.draw_of(state)
+
+    # --- questions to a fit -----------------------------------------------------------------------
+
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+        """Mean and variance of the scores m of cells (M,): (M,) each."""
+        return queries.score_cells(draw, rows, columns)
+
+    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
+        return queries.score_rows(draw, queries.factors_of_rows(draw, rows))
+
+    def predict_cells(
+        self, draw: dict[str, Array], data: SparseBinary, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
+        del data
+        mean, variance = queries.score_cells(draw, rows, columns)
+        return queries.cell_moments(self, draw, mean, variance)
+
+    def probability(self, mean: Array, variance: Array) -> Array:
+        """Probability of a one at scores of some mean and variance."""
+        return queries.probability(self, mean, variance)
+
+    def transform_rows(
+        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
+    ) -> Array:
+        """Posterior means of the factors of further rows, (M, K)."""
+        del key, data
+        return queries.fold_in(self, draw, new_data).mean[:, : self.num_factors]
+
+    def predict_rows(
+        self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
+    ) -> tuple[Array, Array]:
+        """Mean and variance of all cells of further rows, (M, D) each."""
+        del key, data
+        mean, variance = queries.score_rows(draw, queries.fold_in(self, draw, new_data))
+        return queries.cell_moments(self, draw, mean, variance)
+
+
+@cache
+def _adam() -> Any:
+    # one object, so that a second fit finds the program of the first
+    import optax
+
+    return optax.adam(_LEARNING_RATE)

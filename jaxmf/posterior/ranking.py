@@ -1,0 +1,196 @@
+"""Scores of cells with their uncertainty, and the best columns of a row, of a variational fit."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.posterior import prediction
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+_BLOCK_CELLS = 2**23
+ORDERS = ("score", "probability")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Scores:
+    """Scores of cells, on the scale of the likelihood's argument.
+
+    Args:
+        mean: of the score, any shape.
+        sd: standard deviation of the score under the fitted law.
+        probability: of a one, with the uncertainty of the score averaged over.
+        plain_probability: of a one at the mean of the score.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+    probability: np.ndarray
+    plain_probability: np.ndarray
+
+    def __repr__(self) -> str:
+        return (
+            f"Scores of {self.mean.size:,} cells, sd {self.sd.min():.3g} to {self.sd.max():.3g}, "
+            f"probability {self.probability.min():.3g} to {self.probability.max():.3g}"
+        )
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Recommendations:
+    """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN.
+
+    Args:
+        rows: (R,) int, positions.
+        columns: (R, n) int, positions.
+        scores: (R, n) `Scores`.
+        row_names: (R,) ids of the rows, or None.
+        column_names: (R, n) ids of the columns (None where there is none), or None.
+    """
+
+    rows: np.ndarray
+    columns: np.ndarray
+    scores: Scores
+    row_names: np.ndarray | None = None
+    column_names: np.ndarray | None = None
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a recommendation."""
+        kept = self.columns >= 0
+        rows = self.rows if self.row_names is None else self.row_names
+        columns = self.columns if self.column_names is None else self.column_names
+        return {
+            "row": np.broadcast_to(rows[:, None], kept.shape)[kept],
+            "rank": np.broadcast_to(1 + np.arange(kept.shape[1]), kept.shape)[kept],
+            "column": columns[kept],
+            "probability": self.scores.probability[kept],
+            "score": self.scores.mean[kept],
+            "sd": self.scores.sd[kept],
+        }
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def __repr__(self) -> str:
+        table = self.table()
+        shown = min(len(table["row"]), 10)
+        lines = ["  ".join(f"{name:>12}" for name in table)]
+        for i in range(shown):
+            values = (column[i] for column in table.values())
+            lines.append(
+                "  ".join(
+                    f"{value:12.4g}" if isinstance(value, np.floating) else f"{value!s:>12}"
+                    for value in values
+                )
+            )
+        if len(table["row"]) > shown:
+            lines.append(f"... {len(table['row']) - shown:,} more")
+        return "\n".join(lines)
+
+
+def scores(posterior: Posterior, cells: Any) -> Scores:
+    """See `Posterior.scores`."""
+    check(posterior, "scores")
+    rows, columns = prediction.read_cells(cells, posterior.data)
+    return _scores_of(posterior, rows, columns)
+
+
+def check(posterior: Posterior, question: str) -> None:
+    """Refuses a model without scores."""
+    if not hasattr(posterior.model, "score_cells"):
+        raise ValueError(f"{type(posterior.model).__name__} has no {question}; see predict(cells)")
+
+
+def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
+    found = _score_cells(posterior.model, posterior.reference_draw(), rows, columns)
+    mean, variance, probability, plain = (np.asarray(part) for part in found)
+    return Scores(mean, np.sqrt(variance), probability, plain)
+
+
+@jax.jit
+def _score_cells(model: Any, draw: Any, rows: Any, columns: Any) -> Any:
+    mean, variance = model.score_cells(draw, rows, columns)
+    plain = model.probability(mean, jnp.zeros_like(variance))
+    return mean, variance, model.probability(mean, variance), plain
+
+
+@jax.jit
+def _score_rows(model: Any, draw: Any, rows: Any) -> Any:
+    return model.score_rows(draw, rows)[0]
+
+
+@jax.jit
+def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
+    return model.probability(*model.score_rows(draw, rows))
+
+
+def recommend(
+    posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
+) -> Recommendations:
+    """See `Posterior.recommend`."""
+    check(posterior, "recommendations")
+    data = posterior.data
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
+    if by not in ORDERS:
+        raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
+    places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
+    width = min(int(n), data.num_columns)
+    best = np.full((places.size, width), -1)
+    known = None if include_known else data.to_scipy()
+    draw = posterior.reference_draw()
+    evaluate = _score_rows if by == "score" else _probability_rows
+    block = max(1, min(places.size, _BLOCK_CELLS // data.num_columns))
+    for start in range(0, places.size, block):
+        # one size of block, so that one program serves all
+        here = places[np.minimum(np.arange(start, start + block), places.size - 1)]
+        values = np.array(evaluate(posterior.model, draw, here))
+        if known is not None:
+            own = known[here].tocoo()
+            values[own.row, own.col] = -np.inf
+        kept = slice(start, min(start + block, places.size))
+        best[kept] = _best(values, width)[: kept.stop - start]
+    return _assemble(posterior, places, best)
+
+
+def _best(values: np.ndarray, width: int) -> np.ndarray:
+    """Places of the largest values of each row, largest first; -1 for those of minus infinity."""
+    if width < values.shape[1]:
+        found = np.argpartition(-values, width - 1, axis=1)[:, :width]
+        found.sort(axis=1)  # ties in the order of the columns
+    else:
+        found = np.broadcast_to(np.arange(width), values.shape)
+    of_found = np.take_along_axis(values, found, axis=1)
+    order = np.argsort(-of_found, axis=1, kind="stable")
+    best = np.take_along_axis(found, order, axis=1)
+    return np.where(np.isneginf(np.take_along_axis(of_found, order, axis=1)), -1, best)
+
+
+def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Recommendations:
+    data = posterior.data
+    there = best >= 0
+    cells = np.repeat(places, best.shape[1]), np.where(there, best, 0).ravel()
+    found = _scores_of(posterior, *cells)
+
+    def fold(values: np.ndarray) -> np.ndarray:
+        return np.where(there, values.reshape(best.shape), np.nan)
+
+    names = None
+    if data.column_names is not None:
+        names = np.array(data.column_names, dtype=object)[best]
+        names[~there] = None
+    return Recommendations(
+        rows=places,
+        columns=best,
+        scores=Scores(*(fold(getattr(found, field.name)) for field in dataclasses.fields(Scores))),
+        row_names=None if data.row_names is None else data.row_names[places],
+        column_names=names,
+    )

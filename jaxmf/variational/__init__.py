@@ -1,0 +1,18 @@
+"""Variational updates as functions of arrays, which know no model.
+
+Open `parameters.py` and `free_energy.py` first; `sums.py` is where the time goes, `updates.py` the
+closed forms, `newton.py` the partial-Newton step for optax.
+"""
+
+from jaxmf.variational.free_energy import free_energy as free_energy
+from jaxmf.variational.likelihood import Gaussian as Gaussian
+from jaxmf.variational.likelihood import Sigmoid as Sigmoid
+from jaxmf.variational.newton import partial_newton as partial_newton
+from jaxmf.variational.parameters import Normal as Normal
+from jaxmf.variational.parameters import Parameters as Parameters
+from jaxmf.variational.parameters import Priors as Priors
+from jaxmf.variational.pieces import Layout as Layout
+from jaxmf.variational.pieces import lay_out as lay_out
+from jaxmf.variational.zeros import Exact as Exact
+from jaxmf.variational.zeros import RowSample as RowSample
+from jaxmf.variational.zeros import SharedSample as SharedSample

@@ -1,0 +1,420 @@
+"""Global analytic variational solutions for fully observed matrices, on a truncated SVD.
+
+The model is X (N, D) = A S' + noise of variance sigma^2, a_ik ~ N(0, u_k), s_jk ~ N(0, v_k), and
+the posterior factors over all entries of A and S. Nakajima, Sugiyama, Babacan and Tomioka (2013),
+"Global analytic solution of fully-observed variational Bayesian matrix factorization", show that
+its best posterior keeps the singular vectors of X and shrinks the singular values one by one, with
+the prior variances given or learned (empirical Bayes). A matrix of ones and zeros is a sparse
+matrix plus a constant, so that all this costs O(ones) a product.
+
+This is host code in float64: the decomposition is SciPy's, what follows are a few numbers a factor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.variational.parameters import Normal, Parameters, Priors
+
+_GRID = 200
+_ALONE = 2.512862417252339  # where log(1 + z)/z is a half
+
+
+@dataclass(frozen=True)
+class SparsePlusConstant:
+    """A sparse matrix with one number added to every cell; never made dense.
+
+    Args:
+        sparse: (N, D) scipy.sparse, no cell stored twice.
+        constant: what is added to every cell.
+    """
+
+    sparse: Any
+    constant: float = 0.0
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(N, D)."""
+        return self.sparse.shape
+
+    def operator(self) -> Any:
+        """The matrix as a scipy LinearOperator, float64."""
+        from scipy.sparse.linalg import LinearOperator
+
+        forward, back = self.sparse.tocsr().astype(float), self.sparse.T.tocsr().astype(float)
+        constant = self.constant
+
+        def product(matrix: Any, x: np.ndarray) -> np.ndarray:
+            return matrix @ x + constant * x.sum(axis=0)
+
+        return LinearOperator(
+            self.shape,
+            dtype=np.float64,
+            matvec=lambda x: product(forward, np.ravel(x)),
+            rmatvec=lambda x: product(back, np.ravel(x)),
+            matmat=lambda x: product(forward, x),
+            rmatmat=lambda x: product(back, x),
+        )
+
+    def sum_of_squares(self) -> float:
+        """Of all cells."""
+        stored, constant = self.sparse.data.astype(float), self.constant
+        stray = np.sum(stored**2) + 2 * constant * np.sum(stored)
+        return float(stray + constant**2 * float(self.shape[0]) * float(self.shape[1]))
+
+
+def coded_ones(ones: Any, *, zero: float = -1.0) -> SparsePlusConstant:
+    """A matrix of ones and zeros with 1 for a one and `zero` for a zero.
+
+    Args:
+        ones: (N, D) scipy.sparse of ones, as `SparseBinary.to_scipy` gives it.
+        zero: -1 as in the model, or 0, which leaves the matrix sparse.
+    """
+    return SparsePlusConstant(ones.tocsr().astype(float) * (1.0 - zero), zero)
+
+
+class SingularVectors(NamedTuple):
+    """The leading part of a singular value decomposition, largest value first.
+
+    Attributes:
+        left: (N, K) float64.
+        values: (K,) float64.
+        right: (D, K) float64.
+    """
+
+    left: np.ndarray
+    values: np.ndarray
+    right: np.ndarray
+
+
+def truncated_svd(
+    matrix: SparsePlusConstant | np.ndarray, *, num_factors: int, tolerance: float = 0.0
+) -> SingularVectors:
+    """The K largest singular values and their vectors, by Lanczos iterations (ARPACK).
+
+    Start vector and signs are fixed (the largest entry of a right vector is positive): the same
+    matrix gives the same result.
+
+    Args:
+        matrix: (N, D).
+        num_factors: K, at least 1, at most min(N, D).
+        tolerance: relative accuracy of the squared values; 0 is that of the float.
+    Raises:
+        ValueError: K out of range, or cells that are not finite.
+    Example:
+        >>> truncated_svd(np.diag([1.0, 3.0, 2.0]), num_factors=2).values.round(6).tolist()
+        [3.0, 2.0]
+    """
+    smaller = min(matrix.shape)
+    if not 1 <= num_factors <= smaller:
+        raise ValueError(
+            f"num_factors: {num_factors} factors of a matrix {matrix.shape[0]} x "
+            f"{matrix.shape[1]}; it has from 1 to {smaller}."
+        )
+    stored = matrix.sparse.data if isinstance(matrix, SparsePlusConstant) else matrix
+    if not np.isfinite(stored).all():
+        raise ValueError("matrix: has a cell that is not finite; every cell must be observed.")
+    if 2 * num_factors >= smaller:
+        # few rows or columns: dense, it takes no more room than the factors
+        left, values, right = np.linalg.svd(_dense(matrix), full_matrices=False)
+    else:
+        from scipy.sparse.linalg import svds
+
+        start = np.random.default_rng(0).standard_normal(smaller)
+        linear = matrix.operator() if isinstance(matrix, SparsePlusConstant) else matrix
+        left, values, right = svds(linear, num_factors, v0=start, tol=tolerance)
+    order = np.argsort(-values, kind="stable")[:num_factors]
+    left, values, right = left[:, order], values[order], right[order].T
+    largest = np.take_along_axis(right, np.abs(right).argmax(axis=0)[None], axis=0)
+    sign = np.where(largest < 0, -1.0, 1.0)
+    return SingularVectors(left * sign, values, right * sign)
+
+
+def _dense(matrix: SparsePlusConstant | np.ndarray) -> np.ndarray:
+    if isinstance(matrix, SparsePlusConstant):
+        return matrix.sparse.toarray().astype(float) + matrix.constant
+    return np.asarray(matrix, float)
+
+
+class Components(NamedTuple):
+    """What the posterior has of each factor: lengths of the mean vectors, variances of entries.
+
+    Attributes:
+        row_length: (K,), of the mean of column k of A.
+        column_length: (K,), of the mean of column k of S.
+        row_variance: (K,), of every entry of column k of A.
+        column_variance: (K,), of every entry of column k of S.
+    """
+
+    row_length: np.ndarray
+    column_length: np.ndarray
+    row_variance: np.ndarray
+    column_variance: np.ndarray
+
+
+def shrunk_components(
+    values: np.ndarray,
+    *,
+    shape: tuple[int, int],
+    row_prior_variance: Any,
+    column_prior_variance: Any,
+    noise_variance: float,
+) -> Components:
+    """The global minimum of the free energy, factor by factor (Nakajima et al., 2013, Theorem 2).
+
+    A singular value g becomes 0 where it is at most sigma sqrt(t + sqrt(t^2 - N D)),
+    t = (N + D)/2 + sigma^2/(2 u v), and else
+    g (1 - sigma^2/(2 g^2) (N + D + sqrt((N - D)^2 + 4 g^2/(u v)))).
+
+    Args:
+        values: (K,) singular values of X.
+        shape: (N, D).
+        row_prior_variance: u, a number or (K,), positive.
+        column_prior_variance: v, a number or (K,), positive.
+        noise_variance: sigma^2, positive.
+    """
+    num_rows, num_columns = map(float, shape)
+    noise, g = noise_variance, np.maximum(values, np.finfo(float).tiny)
+    u = np.broadcast_to(np.asarray(row_prior_variance, float), g.shape)
+    v = np.broadcast_to(np.asarray(column_prior_variance, float), g.shape)
+    # |mean of A|/|mean of S| = ratio = u (g - shrunk - D sigma^2/g)/sigma^2, written without a
+    # difference of nearly equal numbers
+    apart, square = num_rows - num_columns, 4 * g**2 / (u * v)
+    root = np.sqrt(apart**2 + square)
+    ratio = u / (2 * g) * (apart + root if apart >= 0 else square / (root - apart))
+    shrunk = np.maximum(g - noise / (2 * g) * (num_rows + num_columns + root), 0.0)
+    half = (num_rows + num_columns) / 2 + noise / (2 * u * v)
+    off = g**2 <= noise * (half + np.sqrt(half**2 - num_rows * num_columns))
+    # a factor that is off: both means 0, w = variance of A times that of S over sigma^2
+    w = 1 / (half + np.sqrt(half**2 - num_rows * num_columns))
+    return Components(
+        np.where(off, 0.0, np.sqrt(shrunk * ratio)),
+        np.where(off, 0.0, np.sqrt(shrunk / ratio)),
+        np.where(off, u * (1 - num_columns * w), noise * ratio / g),
+        np.where(off, v * (1 - num_rows * w), noise / (g * ratio)),
+    )
+
+
+def divergence(
+    components: Components,
+    *,
+    shape: tuple[int, int],
+    row_prior_variance: Any,
+    column_prior_variance: Any,
+) -> np.ndarray:
+    """(K,): Kullback-Leibler divergence of each factor's posterior from its prior."""
+
+    def side(length: np.ndarray, variance: np.ndarray, prior: Any, size: float) -> np.ndarray:
+        share = variance / np.asarray(prior, float)
+        return 0.5 * (length**2 / prior + size * (share - np.log(share) - 1))
+
+    return side(
+        components.row_length, components.row_variance, row_prior_variance, float(shape[0])
+    ) + side(
+        components.column_length, components.column_variance, column_prior_variance, float(shape[1])
+    )
+
+
+def gaussian_misfit(
+    values: np.ndarray, components: Components, *, shape: tuple[int, int], sum_of_squares: float
+) -> float:
+    """E |X - A S'|^2, as the factors keep the singular vectors of X."""
+    row_square = components.row_length**2 + shape[0] * components.row_variance
+    column_square = components.column_length**2 + shape[1] * components.column_variance
+    fitted = values * components.row_length * components.column_length
+    return float(sum_of_squares + np.sum(row_square * column_square - 2 * fitted))
+
+
+def empirical_prior_variance(
+    values: np.ndarray, *, shape: tuple[int, int], noise_variance: float
+) -> np.ndarray:
+    """(K,): the best v for u = 1, zero where the factor is off (Nakajima et al., 2013, Theorem 3).
+
+    A factor is on where g exceeds sigma sqrt(M (1 + z) (1 + a/z)), M = max(N, D), a = min(N, D)/M,
+    z the root of f(z) + f(z/a) = 0 with f(z) = log(1 + z)/z - 1/2. Then u v = g h/(N D), where
+    h = g/2 (1 - q + sqrt((1 - q)^2 - 4 N D sigma^4/g^4)), q = (N + D) sigma^2/g^2.
+
+    Args:
+        values: (K,) singular values of X.
+        shape: (N, D).
+        noise_variance: sigma^2, positive.
+    """
+    from scipy.optimize import brentq
+
+    smaller, larger = float(min(shape)), float(max(shape))
+    share = smaller / larger
+
+    def balance(z: float) -> float:
+        return np.log1p(z) / z + np.log1p(z / share) * share / z - 1
+
+    z = _ALONE if share == 1 else brentq(balance, _ALONE * share, _ALONE, xtol=1e-14)
+    threshold = np.sqrt(noise_variance * larger * (1 + z) * (1 + share / z))
+    g = np.maximum(values, threshold)
+    gap = 1 - (smaller + larger) * noise_variance / g**2
+    root = np.sqrt(np.maximum(gap**2 - 4 * smaller * larger * noise_variance**2 / g**4, 0.0))
+    return np.where(values > threshold, g**2 * (gap + root) / (2 * smaller * larger), 0.0)
+
+
+class AnalyticSolution(NamedTuple):
+    """A posterior of Gaussian factors, every entry independent, float64 on the host.
+
+    Attributes:
+        row_means: (N, K), of A.
+        row_variances: (N, K).
+        column_means: (D, K), of S.
+        column_variances: (D, K).
+        row_prior_variance: (K,), u.
+        column_prior_variance: (K,), v.
+        noise_variance: sigma^2.
+        free_energy: its value, an upper bound of -log p(X).
+    """
+
+    row_means: np.ndarray
+    row_variances: np.ndarray
+    column_means: np.ndarray
+    column_variances: np.ndarray
+    row_prior_variance: np.ndarray
+    column_prior_variance: np.ndarray
+    noise_variance: float
+    free_energy: float
+
+    def as_parameters(self) -> Parameters:
+        """The posterior in the form of every other fit: no bias, no offsets."""
+
+        def normal(mean: Any, variance: Any) -> Normal:
+            return Normal(*(jnp.asarray(part, float) for part in (mean, variance)))
+
+        nothing = np.zeros(len(self.row_prior_variance))
+        one = jnp.ones((), float)
+        return Parameters(
+            rows=normal(self.row_means, self.row_variances),
+            columns=normal(self.column_means, self.column_variances),
+            row_offset=None,
+            column_offset=None,
+            bias=normal(0.0, 0.0),
+            priors=Priors(
+                rows=normal(nothing, self.row_prior_variance),
+                columns=normal(nothing, self.column_prior_variance),
+                row_offset=one,
+                column_offset=one,
+                bias=one,
+            ),
+            noise=self.noise_variance * one,
+        )
+
+
+def analytic_solution(
+    matrix: SparsePlusConstant | np.ndarray,
+    *,
+    num_factors: int,
+    row_prior_variance: float = 1.0,
+    column_prior_variance: float | None = None,
+    noise_variance: float | None = None,
+    tolerance: float = 0.0,
+) -> AnalyticSolution:
+    """The global minimum of the Gaussian free energy over posteriors that factor.
+
+    Args:
+        matrix: (N, D), every cell observed.
+        num_factors: the most factors, at most min(N, D).
+        row_prior_variance: u of every factor.
+        column_prior_variance: v of every factor; None learns one for each (empirical Bayes), and
+            leaves out the factors whose best v is 0: K may then be smaller than num_factors.
+        noise_variance: sigma^2; None learns it.
+        tolerance: of the decomposition.
+    Raises:
+        ValueError: a number of factors out of range, a variance that is not positive, a cell that
+            is not finite, a matrix of zeros.
+    Example:
+        >>> x = np.outer([1.0, -1.0, 2.0, 1.0, 0.0], [3.0, 1.0, 1.0]) + 0.1 * np.eye(5, 3)
+        >>> solution = analytic_solution(x, num_factors=2)
+        >>> solution.row_means.shape
+        (5, 1)
+    """
+    given = {
+        "row_prior_variance": row_prior_variance,
+        "column_prior_variance": column_prior_variance,
+        "noise_variance": noise_variance,
+    }
+    for name, value in given.items():
+        if value is not None and not 0 < value < np.inf:
+            raise ValueError(f"{name}: {value!r}; a variance is positive and finite.")
+    if isinstance(matrix, SparsePlusConstant):
+        sum_of_squares = matrix.sum_of_squares()
+    else:
+        sum_of_squares = float(np.sum(np.square(np.asarray(matrix, float))))
+    if sum_of_squares == 0:
+        raise ValueError("matrix: every cell is 0; there is nothing to factor.")
+    vectors = truncated_svd(matrix, num_factors=num_factors, tolerance=tolerance)
+    priors = row_prior_variance, column_prior_variance
+    spectrum = _Spectrum(vectors.values, matrix.shape, sum_of_squares, *priors)
+    noise = spectrum.best_noise_variance() if noise_variance is None else float(noise_variance)
+    free_energy, components, u, v = spectrum.solved(noise)
+    num_on = len(u)
+    return AnalyticSolution(
+        vectors.left[:, :num_on] * components.row_length,
+        np.broadcast_to(components.row_variance, (matrix.shape[0], num_on)).copy(),
+        vectors.right[:, :num_on] * components.column_length,
+        np.broadcast_to(components.column_variance, (matrix.shape[1], num_on)).copy(),
+        u,
+        v,
+        noise,
+        free_energy,
+    )
+
+
+class _Spectrum(NamedTuple):
+    """All that the solution needs to know of the matrix, and the priors."""
+
+    values: np.ndarray
+    shape: tuple[int, int]
+    sum_of_squares: float
+    row_prior_variance: float
+    column_prior_variance: float | None
+
+    def solved(self, noise: float) -> tuple[float, Components, np.ndarray, np.ndarray]:
+        """Free energy, components, u and v for a noise variance; factors without v left out."""
+        values, shape = self.values, self.shape
+        u = np.full(values.shape, float(self.row_prior_variance))
+        if self.column_prior_variance is None:
+            product = empirical_prior_variance(values, shape=shape, noise_variance=noise)
+            num_on = int(np.count_nonzero(product))  # values fall, so the first ones are on
+            values, u = values[:num_on], u[:num_on]
+            v = product[:num_on] / u
+        else:
+            v = np.full(values.shape, float(self.column_prior_variance))
+        priors = {"row_prior_variance": u, "column_prior_variance": v}
+        components = shrunk_components(values, shape=shape, noise_variance=noise, **priors)
+        misfit = gaussian_misfit(
+            values, components, shape=shape, sum_of_squares=self.sum_of_squares
+        )
+        num_cells = float(shape[0]) * float(shape[1])
+        free_energy = 0.5 * (num_cells * np.log(2 * np.pi * noise) + misfit / noise)
+        free_energy += divergence(components, shape=shape, **priors).sum()
+        return float(free_energy), components, u, v
+
+    def best_noise_variance(self) -> float:
+        """The minimum of the free energy over sigma^2: a grid, then a search between its points.
+
+        It is at least what the best matrix of rank K leaves; there may be several minima, as
+        factors go off one by one.
+        """
+        from scipy.optimize import minimize_scalar
+
+        num_cells = float(self.shape[0]) * float(self.shape[1])
+        most = self.sum_of_squares / num_cells
+        least = (self.sum_of_squares - np.sum(self.values**2)) / num_cells
+        grid = np.geomspace(max(least, 1e-10 * most), 4 * most, _GRID)
+        best = int(np.argmin([self.solved(noise)[0] for noise in grid]))
+        ends = np.log(grid[[max(best - 1, 0), min(best + 1, _GRID - 1)]])
+        found = minimize_scalar(
+            lambda log_noise: self.solved(np.exp(log_noise))[0],
+            bounds=ends,
+            method="bounded",
+            options={"xatol": 1e-10},
+        )
+        return float(np.exp(found.x))

@@ -1,0 +1,87 @@
+"""Likelihoods of a cell x = -1 or 1 given its score m ~ Q, as quadratic bounds.
+
+Both are used by two functions of the score's mean m and second moment E[m^2] alone. The expected
+negative log likelihood of a cell is at most
+
+    F(E[m^2]) - x kappa E[m],
+
+with equality for the Gaussian. Its derivative in a parameter of Q is that of a quadratic with the
+curvature Lambda = 2 F'(E[m^2]), so that one set of updates serves both.
+
+Source: Jaakkola & Jordan (1997), A variational approach to Bayesian logistic regression models and
+their extensions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
+@dataclass(frozen=True)
+class Gaussian:
+    """Cells -1 and 1 with Gaussian noise: exact sums in the time of the ones.
+
+    Args:
+      noise_variance: of a cell, v_x; None learns it.
+    """
+
+    noise_variance: float | None = None
+
+    def curvature(self, second_moment: Array, noise: Array) -> Array:
+        """Lambda = 1 / v_x."""
+        return jnp.broadcast_to(1 / noise, second_moment.shape)
+
+    def slope(self, noise: Array) -> Array:
+        """kappa = 1 / v_x: () float."""
+        return 1 / noise
+
+    def cost(self, second_moment: Array, noise: Array) -> Array:
+        """F: half of (1 + E[m^2]) / v_x + log(2 pi v_x)."""
+        return 0.5 * ((1 + second_moment) / noise + jnp.log(2 * jnp.pi * noise))
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclass(frozen=True)
+class Sigmoid:
+    """Cells -1 and 1 with p(x | m) = sigma(x m), bounded by a quadratic with its own zeta a cell.
+
+    zeta takes its optimum, zeta^2 = E[m^2], on the way, so it is never stored.
+    """
+
+    @property
+    def noise_variance(self) -> float:
+        """There is none; a number that is not learned."""
+        return 1.0
+
+    def curvature(self, second_moment: Array, noise: Array) -> Array:
+        """Lambda = tanh(zeta / 2) / (2 zeta)."""
+        del noise
+        zeta = _root(second_moment)
+        return jnp.where(zeta > 1e-3, jnp.tanh(zeta / 2) / (2 * zeta), 0.25 - zeta**2 / 48)
+
+    def slope(self, noise: Array) -> Array:
+        """kappa = 1/2: () float."""
+        return jnp.full_like(noise, 0.5)
+
+    def cost(self, second_moment: Array, noise: Array) -> Array:
+        """F = softplus(-zeta) + zeta / 2 = log(2 cosh(zeta / 2))."""
+        del noise
+        zeta = _root(second_moment)
+        return zeta / 2 + jnp.log1p(jnp.exp(-zeta))
+
+
+Likelihood = Any
+"""`Gaussian` or `Sigmoid`."""
+
+
+def _root(second_moment: Array) -> Array:
+    """The square root, with a derivative at zero."""
+    return jnp.sqrt(jnp.maximum(second_moment, jnp.finfo(second_moment.dtype).tiny))

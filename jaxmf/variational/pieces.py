@@ -1,0 +1,205 @@
+"""The ones of a matrix laid out for speed: every line cut into padded pieces of equal length.
+
+A sum over the ones of each row is then a batch of small dense sums, gone through in chunks that
+stay in the cache, with one scattered addition a piece instead of one a cell.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+
+PIECE_LENGTH = 32
+CHUNK_PIECES = 512
+
+
+class Pieces(NamedTuple):
+    """Cells of a matrix by line, cut into pieces: C chunks of B pieces of 32 cells.
+
+    Attributes:
+      place: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
+      line: (C, B) int32, the line of a piece; the number of lines for an empty piece.
+      number: (C, B) int32, cells of a piece.
+    """
+
+    place: Array
+    line: Array
+    number: Array
+
+
+def max_pieces(num_cells: int, num_lines: int) -> int:
+    """No matrix with so many cells has more pieces."""
+    return num_cells // PIECE_LENGTH + min(num_lines, num_cells)
+
+
+def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
+    """Cells cut into pieces.
+
+    Args:
+      lines: (T,) int32, the line of each cell, in increasing order; numpy or jax. With numpy arrays
+        the number of chunks is what is needed, otherwise what is needed at most.
+      index: (T,) int32, where in its line each cell lies.
+      num_lines: how many lines there are.
+      chunk_pieces: B, whatever the number of cells; by default less than 512 where that holds all.
+    """
+    xp: Any = np if isinstance(lines, np.ndarray) else jnp
+    num_cells = lines.shape[0]
+    ends = xp.searchsorted(lines, xp.arange(num_lines), side="right")
+    starts = xp.searchsorted(lines, xp.arange(num_lines), side="left")
+    last_piece = xp.cumsum(-(-(ends - starts) // PIECE_LENGTH))
+    most = max_pieces(num_cells, num_lines)
+    # small problems of one shape have one number of pieces, so that nothing is compiled anew
+    if xp is np and most > CHUNK_PIECES:
+        most = int(last_piece[-1])
+    batch = max(1, min(CHUNK_PIECES, most)) if chunk_pieces is None else chunk_pieces
+    num_chunks = max(1, -(-most // batch))
+    piece = xp.arange(num_chunks * batch)
+    line = xp.searchsorted(last_piece, piece, side="right")
+    known = xp.minimum(line, num_lines - 1)
+    within = piece - (last_piece[known] - (-(-(ends[known] - starts[known]) // PIECE_LENGTH)))
+    first = starts[known] + within * PIECE_LENGTH
+    count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, PIECE_LENGTH), 0)
+    offset = xp.arange(PIECE_LENGTH)
+    place = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
+    cells = xp.where(offset < count[:, None], index[place], 0) if num_cells else 0 * place
+    shape = (num_chunks, batch)
+    return Pieces(
+        place=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
+        line=jnp.asarray(line.reshape(shape), jnp.int32),
+        number=jnp.asarray(count.reshape(shape), jnp.int32),
+    )
+
+
+class Table(NamedTuple):
+    """The cells of a matrix seen from the rows or from the columns; T ones, U missing cells.
+
+    Attributes:
+      ones: the ones of every line.
+      missing: the cells of every line that were not observed; None where all were.
+      starts: (N + 1,) int32, where the ones and missing cells of a line start in `taken`.
+      taken: (T + U,) int32, the others with a one or nothing observed, sorted within a line.
+      order: (D,) int32, the others by their number of ones, for strata.
+    """
+
+    ones: Pieces
+    missing: Pieces | None
+    starts: Array
+    taken: Array
+    order: Array
+
+
+class Layout(NamedTuple):
+    """A matrix of -1 and 1 in the form that the updates go through.
+
+    Attributes:
+      rows: the cells by row.
+      columns: the cells by column.
+      num_ones: () float.
+      num_observed: () float; a product of sizes, which int32 may not hold.
+    """
+
+    rows: Table
+    columns: Table
+    num_ones: Array
+    num_observed: Array
+
+
+def lay_out(
+    rows: np.ndarray,
+    columns: np.ndarray,
+    *,
+    shape: tuple[int, int],
+    missing: tuple[np.ndarray, np.ndarray] | None = None,
+    chunk_pieces: int | None = None,
+) -> Layout:
+    """Both sides of a matrix, made on the host.
+
+    Args:
+      rows: (T,) whole numbers, the rows of the ones.
+      columns: (T,) whole numbers.
+      shape: (N, D).
+      missing: rows and columns of the U cells that were not observed, none of them a one.
+      chunk_pieces: as in `cut`; where it is given, no missing cells are a table without any.
+    """
+    num_missing = 0 if missing is None else len(missing[0])
+    flipped = None if missing is None else missing[::-1]
+    observed = float(shape[0]) * float(shape[1]) - num_missing
+    dtype = jnp.result_type(float)
+    return Layout(
+        rows=_table(rows, columns, shape, missing, chunk_pieces),
+        columns=_table(columns, rows, shape[::-1], flipped, chunk_pieces),
+        num_ones=jnp.asarray(float(len(rows)), dtype),
+        num_observed=jnp.asarray(observed, dtype),
+    )
+
+
+def _table(
+    lines: np.ndarray,
+    index: np.ndarray,
+    shape: tuple[int, int],
+    missing: tuple[np.ndarray, np.ndarray] | None,
+    chunk_pieces: int | None,
+) -> Table:
+    num_lines, num_others = shape
+    lines, index = _sorted(np.asarray(lines), np.asarray(index))
+    counts = np.bincount(index, minlength=num_others)
+    order = np.argsort(counts, kind="stable")
+    taken, gaps = (lines, index), None
+    if missing is not None and (len(missing[0]) or chunk_pieces is not None):
+        gaps = cut(*_sorted(*missing), num_lines=num_lines, chunk_pieces=chunk_pieces)
+        both = [np.concatenate(pair) for pair in zip(taken, missing, strict=True)]
+        taken = _sorted(*both)
+    return Table(
+        ones=cut(lines, index, num_lines=num_lines, chunk_pieces=chunk_pieces),
+        missing=gaps,
+        starts=jnp.asarray(np.searchsorted(taken[0], np.arange(num_lines + 1)), jnp.int32),
+        taken=jnp.asarray(taken[1], jnp.int32),
+        order=jnp.asarray(order, jnp.int32),
+    )
+
+
+def _sorted(lines: np.ndarray, index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.lexsort((index, lines))
+    return lines[order], index[order]
+
+
+def num_lines(table: Table) -> int:
+    """N, seen from the rows."""
+    return int(table.starts.shape[0]) - 1
+
+
+def num_others(table: Table) -> int:
+    """D, seen from the rows."""
+    return int(table.order.shape[0])
+
+
+def sum_over_ones(pieces: Pieces, others: Array, *, num_lines: int) -> Array:
+    """Sum of `others` over the ones of each line: the sparse matrix times `others`.
+
+    Args:
+      pieces: the ones.
+      others: (D, L) float.
+      num_lines: N.
+
+    Returns:
+      (N, L) float.
+    """
+    offset = jnp.arange(PIECE_LENGTH)
+
+    def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
+        there = (offset < chunk.number[:, None]).astype(others.dtype)
+        part = jnp.einsum("bp,bpl->bl", there, others[chunk.place])
+        return add_lines(total, chunk.line, part), None
+
+    start = jnp.zeros((num_lines, others.shape[1]), others.dtype)
+    return jax.lax.scan(one_chunk, start, pieces)[0]
+
+
+def add_lines(total: Array, line: Array, part: Array) -> Array:
+    """Adds a part (B, F) to lines of a total (N, F); that of an empty piece is dropped."""
+    return total.at[line].add(part, mode="drop", indices_are_sorted=True)

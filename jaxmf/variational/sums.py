@@ -1,0 +1,321 @@
+"""Sums over the cells of every line: what the updates of one side need of the other.
+
+With q_ij = w_ij Lambda_ij and l_ij = w_ij x_ij kappa, where w counts how often a cell is taken, a
+line's cost is, up to a constant, quadratic in the means and linear in the variances of its factors.
+Cells are gone through in three ways:
+
+- all zeros with Gaussian cells: in closed form, from sums over the others;
+- zeros shared by all lines: blocks of lines by products of matrices;
+- ones, missing cells and zeros of a line's own: gathered, in pieces.
+
+A one adds f(x = 1) - c f(x = -1), a missing cell -c f(x = -1), where c is the weight of its column
+among the zeros of all cells; as Lambda does not depend on x both are one sum, with the weights
+x - c of the quadratic and x + c of the linear part, x being 1 or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+from jaxmf.variational.likelihood import Gaussian, Likelihood
+from jaxmf.variational.parameters import Half, Normal
+from jaxmf.variational.pieces import (
+    PIECE_LENGTH,
+    Pieces,
+    Table,
+    add_lines,
+    num_lines,
+    num_others,
+    sum_over_ones,
+)
+from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
+
+_BLOCK_CELLS = 2**20
+
+
+class Sums(NamedTuple):
+    """Sums over the cells of each line; M is L, or L (L + 1) / 2 for the block form.
+
+    The first axis is 1 instead of N where all lines have the same.
+
+    Attributes:
+      pull: (N, L), sum of (q m - l) s.
+      residual: (N, 1), sum of q m - l.
+      weight: (N, 1), sum of q.
+      cross: (N, L), sum of q s.
+      spread: (N, L), sum of q times the variance of s.
+      square: (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone.
+    """
+
+    pull: Array
+    residual: Array
+    weight: Array
+    cross: Array
+    spread: Array
+    square: Array
+
+
+def side_sums(
+    view: Half, table: Table, zeros: Zeros, *, likelihood: Likelihood, noise: Array, block: bool
+) -> Sums:
+    """The sums of every line of one side.
+
+    Args:
+      view: the parameters seen from that side.
+      table: the cells seen from it.
+      zeros: which zeros to go through.
+      likelihood: of a cell.
+      noise: () float.
+      block: whether to take the whole matrix of second derivatives of a line or its diagonal.
+
+    Returns:
+      Sums, of the likelihood alone: priors are not in them.
+    """
+    cells = _Cells(likelihood, noise, block)
+    others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
+        total = _all_gaussian(cells, view, num_others(table))
+    elif isinstance(zeros, Own):
+        total = _own_zeros(cells, view, zeros)
+    else:
+        chosen, weight = others, c
+        if not isinstance(zeros, All):
+            chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
+            weight = zeros.weight.astype(c.dtype)
+        total = _shared_zeros(cells, view, chosen, weight)
+    if isinstance(zeros, All):
+        total = _add_linear(cells, total, view, table)
+    else:
+        total = _add(total, _gathered(cells, view, table.ones, c, 1.0))
+    if table.missing is not None and not isinstance(zeros, Own):
+        total = _add(total, _gathered(cells, view, table.missing, c, 0.0))
+    return total
+
+
+class _Cells(NamedTuple):
+    likelihood: Any
+    noise: Array
+    block: bool
+
+
+def _add(left: Sums, right: Sums) -> Sums:
+    return Sums(*(a + b for a, b in zip(left, right, strict=True)))
+
+
+def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
+    """All cells as if they were -1; with m + 1 for m - x, so that nothing cancels."""
+    rate = 1 / cells.noise
+    mean, variance = view.others
+    gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
+    bias = view.bias.mean + 1
+    square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
+    return Sums(
+        pull=rate * (view.mine.mean @ gram + bias * total),
+        residual=rate * (view.mine.mean @ total + number * bias)[:, None],
+        weight=jnp.full((1, 1), number * rate),
+        cross=rate * total[None],
+        spread=rate * jnp.sum(variance, axis=0)[None],
+        square=rate * square[None],
+    )
+
+
+def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
+    """The ones beside all cells as zeros: c is one everywhere, and what is left is linear."""
+    change = 2 * cells.likelihood.slope(cells.noise)
+    ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
+    dtype = ones.dtype
+    counts = jnp.zeros((num_lines(table),), dtype)
+    counts = add_lines(counts, table.ones.line.ravel(), table.ones.number.ravel().astype(dtype))
+    return total._replace(
+        pull=total.pull - change * ones, residual=total.residual - change * counts[:, None]
+    )
+
+
+def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> Sums:
+    """Blocks of lines with others that are the same for all."""
+    features = _features(others, cells.block)
+    slope = cells.likelihood.slope(cells.noise)
+    plain = _with_one(others.mean)
+    width = others.mean.shape[1]
+
+    def one_block(mine: Normal) -> Sums:
+        mean, second = shared_moments(mine, others, view.bias)
+        q = weight * cells.likelihood.curvature(second, cells.noise)
+        r = q * mean + slope * weight
+        return _split(r @ plain, q @ features, width)
+
+    return map_lines(one_block, view.mine, num_cells=weight.shape[0])
+
+
+def _features(others: Normal, block: bool) -> Array:
+    """What q is multiplied with: s, one, its variance, and s s' or its diagonal, side by side."""
+    mean = others.mean
+    if block:
+        upper = np.triu_indices(mean.shape[-1])
+        square = mean[..., upper[0]] * mean[..., upper[1]]
+    else:
+        square = mean**2
+    return jnp.concatenate([_with_one(mean), others.variance, square], axis=-1)
+
+
+def _with_one(mean: Array) -> Array:
+    return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
+
+
+def _split(pull: Array, quadratic: Array, width: int) -> Sums:
+    return Sums(
+        pull=pull[..., :width],
+        residual=pull[..., width:],
+        cross=quadratic[..., :width],
+        weight=quadratic[..., width : width + 1],
+        spread=quadratic[..., width + 1 : 2 * width + 1],
+        square=quadratic[..., 2 * width + 1 :],
+    )
+
+
+def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+    """E[m] and E[m^2] of the scores of lines (B, L) with others (n, L): (B, n) each."""
+    mean = mine.mean @ others.mean.T + bias.mean
+    variance = (
+        (mine.mean**2 + mine.variance) @ others.variance.T
+        + mine.variance @ (others.mean**2).T
+        + bias.variance
+    )
+    return mean, mean**2 + variance
+
+
+def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, Array]:
+    """E[m] and E[m^2] of the scores of lines with others of their own: (B, p) each.
+
+    Args:
+      mine: (B, L) each.
+      others: (B, p, 2 L), their means and variances side by side, as `gatherer` fetches them.
+      bias: () each.
+    """
+    nothing = jnp.zeros_like(mine.mean)
+    # one product for the mean and the first part of the variance
+    left = jnp.stack(
+        [
+            jnp.concatenate([mine.mean, nothing], axis=1),
+            jnp.concatenate([nothing, mine.mean**2 + mine.variance], axis=1),
+        ],
+        axis=-1,
+    )
+    both = jnp.einsum("bpf,bfo->bpo", others, left)
+    square = others[..., : mine.mean.shape[1]] ** 2
+    mean = both[..., 0] + bias.mean
+    spread = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square)
+    return mean, mean**2 + spread + bias.variance
+
+
+def _gathered_sums(
+    cells: _Cells, mine: Normal, others: Array, bias: Normal, weights: tuple[Array, Array]
+) -> Array:
+    """Sums over cells (B, p) of lines, side by side: (B, 4 L + 2 + M) float; see `_unpack`."""
+    mean, second = gathered_moments(mine, others, bias)
+    q = weights[0] * cells.likelihood.curvature(second, cells.noise)
+    r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
+    factors = jnp.stack([r, q], axis=1)
+    products = jnp.einsum("bop,bpf->bof", factors, others)
+    s = others[..., : mine.mean.shape[1]]
+    if cells.block:
+        square = jnp.einsum("bpk,bpl->bkl", q[:, :, None] * s, s)
+        upper = np.triu_indices(square.shape[-1])
+        square = square[:, upper[0], upper[1]]
+    else:
+        square = jnp.einsum("bp,bpl->bl", q, s**2)
+    flat = products.reshape(products.shape[0], -1)
+    return jnp.concatenate([flat, jnp.sum(factors, axis=2), square], axis=1)
+
+
+def _unpack(packed: Array, width: int) -> Sums:
+    """Sums from the products of r and q with means and variances, their own sums, and squares."""
+    return Sums(
+        pull=packed[:, :width],
+        cross=packed[:, 2 * width : 3 * width],
+        spread=packed[:, 3 * width : 4 * width],
+        residual=packed[:, 4 * width : 4 * width + 1],
+        weight=packed[:, 4 * width + 1 : 4 * width + 2],
+        square=packed[:, 4 * width + 2 :],
+    )
+
+
+def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
+    """Ones, or missing cells, beside zeros that are counted with the weights c."""
+    number, width = view.mine.mean.shape
+    dtype = view.mine.mean.dtype
+    square = width * (width + 1) // 2 if cells.block else width
+    gather = gatherer(view.others)
+
+    def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
+        mine = take_lines(view.mine, chunk.line)
+        there = piece_mask(chunk, dtype)
+        own_c = c[chunk.place]
+        weights = there * (is_one - own_c), there * (is_one + own_c)
+        part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
+        return add_lines(total, chunk.line, part), None
+
+    start = jnp.zeros((number, 4 * width + 2 + square), dtype)
+    return _unpack(jax.lax.scan(one_chunk, start, pieces)[0], width)
+
+
+def gatherer(others: Normal) -> Callable[[Array], Array]:
+    """Means and variances of others, side by side, by their places: (..., 2 L) float."""
+    table = jnp.concatenate([others.mean, others.variance], axis=1)
+    return lambda place: table[place]
+
+
+def piece_mask(chunk: Pieces, dtype: Any) -> Array:
+    """(B, 32) float: one where a piece has a cell."""
+    return (jnp.arange(PIECE_LENGTH) < chunk.number[:, None]).astype(dtype)
+
+
+def take_lines(mine: Normal, line: Array) -> Normal:
+    """The factors of the lines of pieces; for an empty piece those of some line."""
+    kept = jnp.minimum(line, mine.mean.shape[0] - 1)
+    return Normal(mine.mean[kept], mine.variance[kept])
+
+
+def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
+    gather = gatherer(view.others)
+    width = view.mine.mean.shape[1]
+
+    def one_block(block: tuple[Normal, Own]) -> Sums:
+        mine, own = block
+        weight = own.weight.astype(mine.mean.dtype)
+        others = gather(own.place)
+        return _unpack(_gathered_sums(cells, mine, others, view.bias, (weight, -weight)), width)
+
+    num_cells = zeros.place.shape[1] * width
+    return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
+
+
+def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> Any:
+    """A function of blocks of lines over all lines, a block at a time, in bounded memory.
+
+    Args:
+      function: from a pytree of arrays (B, ...) to another.
+      lines: a pytree of arrays (N, ...).
+      num_cells: numbers that one line needs while it is worked on.
+    """
+    number = jax.tree.leaves(lines)[0].shape[0]
+    block = max(1, min(number, _BLOCK_CELLS // max(1, num_cells)))
+    if block == number:
+        return function(lines)
+    num_blocks = -(-number // block)
+
+    def fold(leaf: Array) -> Array:
+        padding = [(0, num_blocks * block - number)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding).reshape(num_blocks, block, *leaf.shape[1:])
+
+    # a derivative goes through the blocks again instead of keeping them
+    result = jax.lax.map(jax.checkpoint(function), jax.tree.map(fold, lines))
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(num_blocks * block, *leaf.shape[2:])[:number], result
+    )

@@ -1,0 +1,129 @@
+"""The free energy of a small matrix cell by cell, written apart from the library."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.variational import Gaussian, Normal, Parameters, Priors, lay_out
+from jaxmf.variational.pieces import Layout
+
+SIZE, FACTORS = 9, 2
+
+
+class Problem(NamedTuple):
+    """A square matrix of -1 and 1 with some cells missing, and parameters drawn at random."""
+
+    x: np.ndarray
+    observed: np.ndarray
+    layout: Layout
+    parameters: Parameters
+
+
+def problem(seed=0, *, offsets=True, missing=True) -> Problem:
+    generator = np.random.default_rng(seed)
+    ones = generator.random((SIZE, SIZE)) < 0.3
+    ones[:, 4] = False
+    ones[2] = False
+    gaps = np.argwhere(~ones)[generator.permutation((~ones).sum())[:4]].T
+    observed = np.ones(ones.shape, bool)
+    if missing:
+        observed[gaps[0], gaps[1]] = False
+    layout = lay_out(*np.nonzero(ones), shape=ones.shape, missing=tuple(gaps) if missing else None)
+
+    def draw(*shape):
+        mean = generator.normal(size=shape)
+        return Normal(jnp.asarray(mean), jnp.asarray(np.exp(generator.normal(size=shape) - 1)))
+
+    parameters = Parameters(
+        rows=draw(SIZE, FACTORS),
+        columns=draw(SIZE, FACTORS),
+        row_offset=draw(SIZE) if offsets else None,
+        column_offset=draw(SIZE) if offsets else None,
+        bias=draw(),
+        priors=Priors(draw(FACTORS), draw(FACTORS), *(jnp.asarray(v) for v in (0.7, 1.3, 2.0))),
+        noise=jnp.asarray(0.6),
+    )
+    return Problem(np.where(ones, 1.0, -1.0), observed, layout, parameters)
+
+
+def transposed(given: Problem) -> Problem:
+    """The same with rows and columns exchanged."""
+    p, layout = given.parameters, given.layout
+    priors = p.priors._replace(
+        rows=p.priors.columns,
+        columns=p.priors.rows,
+        row_offset=p.priors.column_offset,
+        column_offset=p.priors.row_offset,
+    )
+    return Problem(
+        given.x.T,
+        given.observed.T,
+        layout._replace(rows=layout.columns, columns=layout.rows),
+        p._replace(
+            rows=p.columns,
+            columns=p.rows,
+            row_offset=p.column_offset,
+            column_offset=p.row_offset,
+            priors=priors,
+        ),
+    )
+
+
+def score_moments(p: Parameters, *, misprint: bool = False):
+    """Mean and variance of every score; the misprint is that of eq 7 of the paper."""
+    (a, a_var), (s, s_var) = p.rows, p.columns
+    mean = jnp.einsum("ik,jk->ij", a, s) + p.bias.mean
+    other = s if misprint else s_var
+    variance = (
+        jnp.einsum("ik,jk->ij", a**2, other)
+        + jnp.einsum("ik,jk->ij", a_var, s**2)
+        + jnp.einsum("ik,jk->ij", a_var, s_var)
+        + p.bias.variance
+    )
+    if p.row_offset is not None:
+        mean += p.row_offset.mean[:, None] + p.column_offset.mean[None]
+        variance += p.row_offset.variance[:, None] + p.column_offset.variance[None]
+    return mean, variance
+
+
+def cost_at_zeta(p, x, observed, likelihood, zeta_square, *, misprint=False):
+    """Sum over the observed cells of the bound at fixed zeta, or of the Gaussian's cost."""
+    mean, variance = score_moments(p, misprint=misprint)
+    if isinstance(likelihood, Gaussian):
+        square = (x - mean) ** 2 + variance
+        cells = square / (2 * p.noise) + 0.5 * jnp.log(2 * jnp.pi * p.noise)
+    else:
+        zeta = jnp.sqrt(zeta_square)
+        curvature = jnp.tanh(zeta / 2) / (2 * zeta)
+        cells = jax.nn.softplus(-zeta) + zeta / 2 - x * mean / 2
+        cells += curvature / 2 * (mean**2 + variance - zeta_square)
+    return jnp.sum(jnp.where(observed, cells, 0))
+
+
+def divergence(p: Parameters):
+    """KL(Q || prior), term by term."""
+
+    def one(q, mean, variance):
+        terms = ((q.mean - mean) ** 2 + q.variance) / variance - jnp.log(q.variance / variance) - 1
+        return jnp.sum(terms) / 2
+
+    total = one(p.rows, *p.priors.rows) + one(p.columns, *p.priors.columns)
+    total += one(p.bias, 0, p.priors.bias)
+    if p.row_offset is not None:
+        total += one(p.row_offset, 0, p.priors.row_offset)
+        total += one(p.column_offset, 0, p.priors.column_offset)
+    return total
+
+
+def best_zeta_square(p: Parameters, *, misprint=False):
+    mean, variance = score_moments(p, misprint=misprint)
+    return mean**2 + variance
+
+
+def dense_free_energy(p, x, observed, likelihood, *, zeta_square=None, misprint=False):
+    if zeta_square is None:
+        zeta_square = best_zeta_square(p, misprint=misprint)
+    cost = cost_at_zeta(p, x, observed, likelihood, zeta_square, misprint=misprint)
+    return cost + divergence(p)
