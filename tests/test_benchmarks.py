@@ -108,7 +108,9 @@ def test_document_names_device_versions_and_load(tmp_path):
     assert read["versions"]["jax"]
     assert list(read["rows"][0])[:7] == ROW
     assert read["rows"][0]["theirs"] == pytest.approx(0.3333)
-    assert {"benchmark", "processor", "load", "threads", "num_cores"} <= set(read["rows"][0]["condition"])
+    assert {"benchmark", "processor", "load", "threads", "num_cores"} <= set(
+        read["rows"][0]["condition"]
+    )
 
 
 def test_rows_of_a_benchmark_leave_the_others_in_the_file(tmp_path):
