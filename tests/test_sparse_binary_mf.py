@@ -301,7 +301,18 @@ def test_other_updates_come_to_the_same(simulated, options):
 def test_other_samples_find_it_too(simulated, zeros):
     _, data, hidden = simulated
     model = dataclasses.replace(MODEL, zeros=zeros)
-    assert precision_at_one(fit(model, data, start="random"), hidden) > 0.1
+    fitted = fit(model, data, start="random")
+    scores = fitted.scores(tuple(np.indices(data.shape).reshape(2, -1))).mean.reshape(data.shape)
+    unknown = data.to_scipy().toarray() == 0
+    unknown[hidden] = False
+    others = np.sort(scores[unknown])
+    # share of the cells without a one that a hidden one is ahead of, by its own row's scores and,
+    # as the broken twin, by those of another row, which know what is popular
+    own, of_another = (
+        (np.searchsorted(others, part[hidden]) / others.size).mean()
+        for part in (scores, scores[::-1])
+    )
+    assert own > 0.72 > of_another
 
 
 @pytest.mark.slow
