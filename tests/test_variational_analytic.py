@@ -9,14 +9,13 @@ from scipy.optimize import minimize
 
 from jaxmf.variational import Gaussian, Sigmoid, analytic, free_energy, lay_out
 from jaxmf.variational.analytic import (
-    SparsePlusConstant,
     analytic_solution,
     coded_ones,
     empirical_prior_variance,
     shrunk_components,
-    truncated_svd,
 )
 from jaxmf.variational.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
 from jaxmf.variational.zeros import All
 
 

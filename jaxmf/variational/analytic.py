@@ -12,59 +12,16 @@ This is host code in float64: the decomposition is SciPy's, what follows are a f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.variational.parameters import Normal, Parameters, Priors
+from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
 
 _GRID = 200
 _ALONE = 2.512862417252339  # where log(1 + z)/z is a half
-
-
-@dataclass(frozen=True)
-class SparsePlusConstant:
-    """A sparse matrix with one number added to every cell; never made dense.
-
-    Args:
-        sparse: (N, D) scipy.sparse, no cell stored twice.
-        constant: what is added to every cell.
-    """
-
-    sparse: Any
-    constant: float = 0.0
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(N, D)."""
-        return self.sparse.shape
-
-    def operator(self) -> Any:
-        """The matrix as a scipy LinearOperator, float64."""
-        from scipy.sparse.linalg import LinearOperator
-
-        forward, back = self.sparse.tocsr().astype(float), self.sparse.T.tocsr().astype(float)
-        constant = self.constant
-
-        def product(matrix: Any, x: np.ndarray) -> np.ndarray:
-            return matrix @ x + constant * x.sum(axis=0)
-
-        return LinearOperator(
-            self.shape,
-            dtype=np.float64,
-            matvec=lambda x: product(forward, np.ravel(x)),
-            rmatvec=lambda x: product(back, np.ravel(x)),
-            matmat=lambda x: product(forward, x),
-            rmatmat=lambda x: product(back, x),
-        )
-
-    def sum_of_squares(self) -> float:
-        """Of all cells."""
-        stored, constant = self.sparse.data.astype(float), self.constant
-        stray = np.sum(stored**2) + 2 * constant * np.sum(stored)
-        return float(stray + constant**2 * float(self.shape[0]) * float(self.shape[1]))
 
 
 def coded_ones(ones: Any, *, zero: float = -1.0) -> SparsePlusConstant:
@@ -75,69 +32,6 @@ def coded_ones(ones: Any, *, zero: float = -1.0) -> SparsePlusConstant:
         zero: -1 as in the model, or 0, which leaves the matrix sparse.
     """
     return SparsePlusConstant(ones.tocsr().astype(float) * (1.0 - zero), zero)
-
-
-class SingularVectors(NamedTuple):
-    """The leading part of a singular value decomposition, largest value first.
-
-    Attributes:
-        left: (N, K) float64.
-        values: (K,) float64.
-        right: (D, K) float64.
-    """
-
-    left: np.ndarray
-    values: np.ndarray
-    right: np.ndarray
-
-
-def truncated_svd(
-    matrix: SparsePlusConstant | np.ndarray, *, num_factors: int, tolerance: float = 0.0
-) -> SingularVectors:
-    """The K largest singular values and their vectors, by Lanczos iterations (ARPACK).
-
-    Start vector and signs are fixed (the largest entry of a right vector is positive): the same
-    matrix gives the same result.
-
-    Args:
-        matrix: (N, D).
-        num_factors: K, at least 1, at most min(N, D).
-        tolerance: relative accuracy of the squared values; 0 is that of the float.
-    Raises:
-        ValueError: K out of range, or cells that are not finite.
-    Example:
-        >>> truncated_svd(np.diag([1.0, 3.0, 2.0]), num_factors=2).values.round(6).tolist()
-        [3.0, 2.0]
-    """
-    smaller = min(matrix.shape)
-    if not 1 <= num_factors <= smaller:
-        raise ValueError(
-            f"num_factors: {num_factors} factors of a matrix {matrix.shape[0]} x "
-            f"{matrix.shape[1]}; it has from 1 to {smaller}."
-        )
-    stored = matrix.sparse.data if isinstance(matrix, SparsePlusConstant) else matrix
-    if not np.isfinite(stored).all():
-        raise ValueError("matrix: has a cell that is not finite; every cell must be observed.")
-    if 2 * num_factors >= smaller:
-        # few rows or columns: dense, it takes no more room than the factors
-        left, values, right = np.linalg.svd(_dense(matrix), full_matrices=False)
-    else:
-        from scipy.sparse.linalg import svds
-
-        start = np.random.default_rng(0).standard_normal(smaller)
-        linear = matrix.operator() if isinstance(matrix, SparsePlusConstant) else matrix
-        left, values, right = svds(linear, num_factors, v0=start, tol=tolerance)
-    order = np.argsort(-values, kind="stable")[:num_factors]
-    left, values, right = left[:, order], values[order], right[order].T
-    largest = np.take_along_axis(right, np.abs(right).argmax(axis=0)[None], axis=0)
-    sign = np.where(largest < 0, -1.0, 1.0)
-    return SingularVectors(left * sign, values, right * sign)
-
-
-def _dense(matrix: SparsePlusConstant | np.ndarray) -> np.ndarray:
-    if isinstance(matrix, SparsePlusConstant):
-        return matrix.sparse.toarray().astype(float) + matrix.constant
-    return np.asarray(matrix, float)
 
 
 class Components(NamedTuple):

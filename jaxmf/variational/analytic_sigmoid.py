@@ -13,7 +13,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from jaxmf.variational.analytic import AnalyticSolution, SparsePlusConstant, analytic_solution
+from jaxmf.variational.analytic import AnalyticSolution, analytic_solution
+from jaxmf.variational.singular import SparsePlusConstant
 
 CURVATURE = 0.25
 _MOST_CELLS = 400_000_000
