@@ -113,6 +113,9 @@ def fit(
     validation: Annotated[
         int | None, typer.Option(help="Rows of a variational fit that lose a one to stop by.")
     ] = None,
+    analytic: Annotated[
+        bool, typer.Option("--analytic", help="Variational fit in closed form.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
     set_: Annotated[
         list[str] | None,
@@ -170,7 +173,11 @@ def fit(
             "thin": thin,
         },
         "particle_filter": {"num_particles": particles, "num_runs": runs},
-        "variational": {"num_epochs": epochs, "num_validation": validation},
+        "variational": {
+            "num_epochs": epochs,
+            "num_validation": validation,
+            "analytic": analytic or None,
+        },
     }
     _refuse_foreign(chosen, given)
     settings = {name: value for name, value in given[chosen].items() if value is not None}
@@ -441,6 +448,7 @@ def _refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
         "num_runs": "--runs",
         "num_epochs": "--epochs",
         "num_validation": "--validation",
+        "analytic": "--analytic",
     }
     for other, values in given.items():
         for name, value in values.items():

@@ -439,10 +439,17 @@ def test_options_that_are_refused(simulated, option, kind, words):
         fit(MODEL, simulated[1], **option)
 
 
-def test_data_that_are_refused(simulated):
-    data = simulated[1]
-    with pytest.raises(ValueError, match=r"SharedSample\(61\) asks for more samples than the 60 c"):
-        fit(dataclasses.replace(MODEL, zeros=mf.SharedSample(61)), data)
+@pytest.mark.slow
+def test_a_sample_of_more_than_there_is_takes_everything(simulated):
+    everything, exact = (
+        fit(dataclasses.replace(MODEL, zeros=zeros), simulated[1], num_epochs=3)
+        for zeros in (mf.SharedSample(1000, resample=False), mf.Exact())
+    )
+    for name in ("row_mean", "column_mean", "row_variance"):
+        np.testing.assert_allclose(everything.draws[name], exact.draws[name], atol=2e-3)
+
+
+def test_data_that_are_refused():
     with pytest.raises(ValueError, match="must hold 0 and 1 only"):
         fit(MODEL, np.full((3, 3), 2.0))
     with pytest.raises(TypeError, match="baskets"):

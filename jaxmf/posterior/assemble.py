@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -32,8 +33,19 @@ def from_chains(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
 def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
-    draw = {name: np.asarray(value)[None, None] for name, value in model.draw_of(state).items()}
-    return Posterior(model=model, data=data, draws=draw, meta=meta, trace=run.draws)
+    draws = _one_draw(model.draw_of(state))
+    return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
+
+
+def from_solution(model: Any, data: Any, draw: Mapping[str, Any], meta: Meta) -> Posterior:
+    """The posterior of a fit in closed form, given what an ascent keeps of its last state."""
+    draws = _one_draw(draw)
+    trace = {"free_energy": draws["free_energy"]}
+    return Posterior(model=model, data=data, draws=draws, meta=meta, trace=trace)
+
+
+def _one_draw(draw: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    return {name: np.asarray(value)[None, None] for name, value in draw.items()}
 
 
 def from_filter(

@@ -42,7 +42,7 @@ class SharedSample:
     Strata are of columns with similar numbers of ones.
 
     Args:
-      num_samples: how many lines; at most as many as there are on either side.
+      num_samples: how many lines; where a side has fewer, all of them are taken.
       resample: whether to draw anew every epoch.
     """
 

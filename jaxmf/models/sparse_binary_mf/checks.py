@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from jaxmf.data import SparseBinary
 from jaxmf.priors import hyper
 from jaxmf.variational import Exact, Gaussian, RowSample, SharedSample, Sigmoid
 
@@ -149,22 +148,3 @@ def options(model: Any, given: dict[str, Any]) -> None:
         raise TypeError(f"tolerance must be a number, got {tolerance!r}")
     if not 0 <= tolerance < 1:
         raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
-
-
-def data(model: Any, container: SparseBinary, name: str) -> None:
-    """Refuses a sample larger than the matrix.
-
-    Raises:
-      ValueError: in words.
-    """
-    zeros = model.zeros
-    if isinstance(zeros, Exact) or name != "data":
-        return
-    smaller = min(container.num_rows, container.num_columns)
-    if zeros.num_samples > smaller:
-        kind = type(zeros).__name__
-        side = "columns" if container.num_columns == smaller else "rows"
-        raise ValueError(
-            f"zeros={kind}({zeros.num_samples}) asks for more samples than the {smaller} {side} "
-            f"that {name} has; use mf.{kind}({smaller}) or less, or mf.Exact() for all zeros"
-        )

@@ -24,7 +24,7 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.sparse_binary_mf import ascent, checks, queries, simulation, state
+from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, queries, simulation, state
 from jaxmf.types import Array, Key
 from jaxmf.variational import Gaussian, Parameters, partial_newton
 from jaxmf.variational.likelihood import Likelihood
@@ -98,14 +98,6 @@ class SparseBinaryMF:
     def cell_law(self) -> str:
         """The law of a cell given its score, as predictions know it."""
         return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
-
-    def check_data(self, data: SparseBinary, name: str) -> None:
-        """Refuses data with fewer rows or columns than samples are asked of them.
-
-        Raises:
-          ValueError: in words.
-        """
-        checks.data(self, data, name)
 
     def learned(self) -> Learned:
         """Which priors and noise are learned."""
@@ -232,6 +224,14 @@ class SparseBinaryMF:
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
         return queries.summary(self, draw)
+
+    def analytic(self, data: SparseBinary) -> dict[str, Array]:
+        """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.
+
+        Raises:
+          ValueError: the model or the data are not what the solution is for.
+        """
+        return analytic.draw(self, data)
 
     def draw_of(self, state: state.State) -> dict[str, Array]:
         """What is kept of the last state of an ascent, by name."""

@@ -1,0 +1,79 @@
+"""The closed-form fit: Nakajima's global solution, or Seeger and Bouchard's iteration on it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf.data import SparseBinary
+from jaxmf.models.sparse_binary_mf.state import as_draw
+from jaxmf.types import Array
+from jaxmf.variational import Gaussian
+from jaxmf.variational.analytic import AnalyticSolution, analytic_solution, coded_ones
+from jaxmf.variational.analytic_sigmoid import sigmoid_solution
+
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+
+_NUM_ITERATIONS = 20
+_TOLERANCE = 1e-6
+
+
+def draw(model: SparseBinaryMF, data: SparseBinary) -> dict[str, Array]:
+    """What is kept of the solution, by name, as of an ascent.
+
+    Raises:
+      ValueError: the model or the data are not what the solution is for.
+    """
+    _check(model, data)
+    solution = _solution(model, data)
+    if solution.row_means.shape[1] == 0:
+        raise ValueError(
+            "analytic=True: every factor is switched off, the data are no more than noise to it; "
+            "give column_variance as a number, or leave analytic out"
+        )
+    about = {"free_energy": solution.free_energy, "num_epochs": 0}
+    named = {name: np.asarray(value) for name, value in about.items()}
+    return as_draw(solution.as_parameters()) | named  # type: ignore[return-value]
+
+
+def _solution(model: SparseBinaryMF, data: SparseBinary) -> AnalyticSolution:
+    ones = data.to_scipy()
+    settings: dict[str, Any] = {
+        "num_factors": min(model.num_factors, *data.shape),
+        "row_prior_variance": float(model.row_variance),  # type: ignore[arg-type]
+        "column_prior_variance": None
+        if model.column_variance is None
+        else float(model.column_variance),
+        "tolerance": _TOLERANCE,
+    }
+    if isinstance(model.likelihood, Gaussian):
+        noise = model.likelihood.noise_variance
+        return analytic_solution(
+            coded_ones(ones),
+            noise_variance=None if noise is None else float(noise),
+            **settings,
+        )
+    return sigmoid_solution(ones, num_iterations=_NUM_ITERATIONS, **settings).solution
+
+
+def _check(model: SparseBinaryMF, data: SparseBinary) -> None:
+    if model.offsets != "none":
+        raise ValueError(
+            f"analytic=True has neither bias nor offsets, but the model has offsets="
+            f"{model.offsets!r}; use offsets='none'"
+        )
+    for name in ("row_mean", "column_mean"):
+        value = getattr(model, name)
+        if value is None or np.any(np.asarray(value) != 0):
+            raise ValueError(f"analytic=True needs {name}=0.0, the mean it is solved for")
+    if model.row_variance is None or np.ndim(model.row_variance):
+        raise ValueError("analytic=True needs one number as row_variance")
+    if model.column_variance is not None and np.ndim(model.column_variance):
+        raise ValueError("analytic=True needs one number as column_variance, or None to learn it")
+    if data.missing_rows is not None:
+        raise ValueError(
+            "analytic=True is for fully observed data; these have cells that were not observed, "
+            "so leave analytic out"
+        )
