@@ -515,6 +515,11 @@ def test_simulated_data_are_of_the_model(simulated):
     assert abs(ones[::-1][likely].sum() - probability[likely].sum()) > 5 * spread
 
 
+def test_settings_may_be_names():
+    model = mf.SparseBinaryMF(likelihood="gaussian", zeros="exact", offsets=None)
+    assert (model.likelihood, model.zeros, model.offsets) == (mf.Gaussian(), mf.Exact(), "none")
+
+
 def test_settings_are_words():
     for text in ("SharedSample(30)", "RowSample(20, resample=True)", "Exact()", "Gaussian(0.5)"):
         value = settings.parse(text)

@@ -191,7 +191,8 @@ class Posterior:
     def _variational_summary(self) -> Summary:
         rows = self.model.summary_of(self.reference_draw())
         epochs = int(self.draws["num_epochs"][0, 0])
-        caption = f"{epochs} epoch{'s' * (epochs != 1)}; sd of the fitted law, where it has one"
+        length = f"{epochs} epoch{'s' * (epochs != 1)}" if epochs else "in closed form"
+        caption = f"{length}; sd of the fitted law, where it has one"
         return Summary(list(rows), ("mean", "sd"), np.array(list(rows.values())), caption)
 
     def num_features(self) -> NumFeatures:

@@ -31,8 +31,10 @@ def settings(model: Any) -> dict[str, Any]:
     if zeros is None:
         zeros = Exact() if isinstance(likelihood, Gaussian) else SharedSample(500)
     zeros = _one_of("zeros", zeros, ZEROS, "mf.SharedSample(500)")
-    if not isinstance(model.offsets, str) or model.offsets not in OFFSETS:
-        raise ValueError(f"offsets must be one of {', '.join(OFFSETS)}, got {model.offsets!r}")
+    # a command line reads the word none as None
+    offsets = "none" if model.offsets is None else model.offsets
+    if not isinstance(offsets, str) or offsets not in OFFSETS:
+        raise ValueError(f"offsets must be one of {', '.join(OFFSETS)}, got {offsets!r}")
     if isinstance(likelihood, Gaussian) and likelihood.noise_variance is not None:
         _number("Gaussian: noise_variance", likelihood.noise_variance, positive=True)
     for name in ("row_mean", "column_mean"):
@@ -49,10 +51,14 @@ def settings(model: Any) -> dict[str, Any]:
         value = getattr(model, name)
         if name == "bias_variance" or value is not None:
             _number(name, value, positive=True)
-    return {"likelihood": likelihood, "zeros": zeros}
+    return {"likelihood": likelihood, "zeros": zeros, "offsets": offsets}
 
 
 def _one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> Any:
+    """An object of the classes, given as that, as a class, or as its name."""
+    if isinstance(value, str):
+        named = {each.__name__.lower(): each for each in classes}
+        value = named.get(value.lower(), value)
     if isinstance(value, type) and value in classes:
         try:
             value = value()

@@ -55,7 +55,7 @@ class SparseBinaryMF:
     Args:
       num_factors: K.
       likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
-        unless given.
+        unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
         `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
         `SharedSample(500)` with others.

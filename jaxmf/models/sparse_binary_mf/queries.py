@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 Draw = dict[str, Array]
 _NUM_NODES = 32
+_LEAST_STRENGTH = 1e-3
 _NUM_FOLDS = 30
 
 
@@ -120,6 +121,7 @@ def summary(model: SparseBinaryMF, draw: Draw) -> dict[str, tuple[float, float]]
     """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law.
 
     The strength of a factor is the standard deviation of its part of the scores over all cells.
+    Factors that the fit has switched off, of next to no strength, are left out.
     """
     nothing = float("nan")
     rows = {"free_energy": (float(draw["free_energy"]), nothing)}
@@ -130,6 +132,9 @@ def summary(model: SparseBinaryMF, draw: Draw) -> dict[str, tuple[float, float]]
     if isinstance(model.likelihood, Gaussian):
         rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
     strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
-    for place, value in enumerate(np.sort(strength)[::-1]):
+    in_use = np.sort(strength)[::-1]
+    in_use = in_use[in_use > _LEAST_STRENGTH * max(in_use[0], 1e-30)]
+    rows["factors_in_use"] = (float(in_use.size), nothing)
+    for place, value in enumerate(in_use):
         rows[f"strength[{place}]"] = (float(value), nothing)
     return rows
