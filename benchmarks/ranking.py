@@ -72,16 +72,22 @@ class Factors:
 
 
 def sigmoid_ones(
-    size: int, *, seed: int = 0, num_factors: int = 20, share: float = 0.01
+    size: int,
+    *,
+    num_columns: int | None = None,
+    seed: int = 0,
+    num_factors: int = 20,
+    share: float = 0.01,
 ) -> sparse.csr_array:
-    """(size, size) ones of the sigmoid model: normal factors, a bias for `share` of ones.
+    """(size, num_columns or size) ones of the sigmoid model: normal factors, a bias for `share`.
 
     Scores have a standard deviation of sqrt(20) whatever the number of factors: those of the rows
     are standard normal, those of the columns scaled.
     """
     generator = np.random.default_rng(seed)
     rows, columns = (
-        generator.standard_normal((size, num_factors), dtype=np.float32) for _ in range(2)
+        generator.standard_normal((number, num_factors), dtype=np.float32)
+        for number in (size, num_columns or size)
     )
     columns *= np.float32(np.sqrt(20 / num_factors))
     sample = rows[: min(size, 500)] @ columns.T
