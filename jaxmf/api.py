@@ -228,7 +228,8 @@ def variational(
             energy is no guide to ranking.
         analytic: solve in closed form instead, from the leading singular vectors: the global
             solution of Nakajima et al. (2013) for Gaussian cells, the iteration of Seeger and
-            Bouchard (2012) on it for sigmoid ones. Takes no options of the method.
+            Bouchard (2012) on it for sigmoid ones. Takes no options of the method, has no epochs
+            and nothing to resume.
         seed: int or typed key; of the start, of samples and of the validation rows.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.Report` after every chunk.
@@ -248,7 +249,8 @@ def variational(
     _count("num_epochs", num_epochs, 1)
     _count("num_validation", num_validation, 0)
     if analytic:
-        return _analytic(model, container, seed, num_validation=num_validation, options=options)
+        given = {"num_validation": num_validation, "checkpoint": checkpoint, "resume": resume}
+        return _analytic(model, container, seed, {**options, **given})
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
     prepared = model.prepare(
@@ -277,11 +279,9 @@ def variational(
     return from_ascent(model, container, run, meta)
 
 
-def _analytic(
-    model: Any, data: Any, seed: Any, *, num_validation: int, options: Mapping[str, Any]
-) -> Posterior:
+def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
-    given = [*options, *["num_validation"] * bool(num_validation)]
+    given = [name for name, value in options.items() if value]
     if given:
         raise ValueError(
             f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"

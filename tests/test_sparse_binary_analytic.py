@@ -48,6 +48,8 @@ def test_no_ascent_comes_below_the_closed_form(simulated):
         ({"row_variance": None}, {}, ("analytic", "row_variance")),
         ({}, {"num_validation": 3}, ("num_validation", "analytic")),
         ({}, {"start": "random"}, ("start", "analytic")),
+        ({}, {"resume": True}, ("resume", "analytic")),
+        ({"row_variance": 0.01, "column_variance": 0.01}, {}, ("analytic", "switched off")),
     ],
 )
 def test_what_the_closed_form_is_not_for(simulated, settings, options, words):

@@ -10,7 +10,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.data import read_ones
-from jaxmf.models.sparse_binary_mf import batches, state
+from jaxmf.models.sparse_binary_mf import ascent, batches, state
 from jaxmf.variational import partial_newton
 from jaxmf.variational.parameters import half
 from jaxmf.variational.sums import side_sums
@@ -590,3 +590,43 @@ def test_ones_are_read_from_files(tmp_path):
         read_ones(path, form="pairs")
     with pytest.raises(ValueError, match="form must be pairs"):
         read_ones(path, form="lists")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "columns"),
+    [
+        ("user,item\na,x\nb,y\n\n", (2, 2), ["x", "y"]),
+        ("user,item\n007,x\n7,y\n", (2, 2), ["x", "y"]),
+        ("milk,bread\n\njam\n\n\n", (3, 3), ["milk", "bread", "jam"]),
+        ("milk,bread,tea\nmilk,jam,tea\n", (2, 4), ["milk", "bread", "tea", "jam"]),
+    ],
+)
+def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
+    path = tmp_path / "ones.csv"
+    path.write_text(text)
+    data = read_ones(path)
+    assert data.shape == shape
+    assert sorted(data.column_names) == sorted(columns)
+
+
+def test_a_matrix_with_gaps_is_not_taken_for_baskets(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("1,0,1\n0,1\n1,1,0\n")
+    with pytest.raises(ValueError, match="form="):
+        read_ones(path)
+
+
+def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
+    data = mf.SparseBinary([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 3, 4], (3, 9))
+    parameters, _ = MODEL.simulate(jax.random.key(0), 3, 9)
+    nothing = jax.tree.map(lambda leaf: 0 * leaf, parameters)
+    validation = MODEL.prepare(data, num_validation=3, batch_size=None, seed=0).validation
+    # eight unknown columns of one score: on average 4.5th
+    expected = 1 / np.log2(1 + 4.5)
+    np.testing.assert_allclose(ascent.validation_score(nothing, validation), expected, rtol=1e-5)
+
+
+def test_a_fit_of_nothing_but_ones_starts_somewhere():
+    rows, columns = np.divmod(np.arange(12), 4)
+    post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
+    assert np.isfinite(post.draws["free_energy"]).all()

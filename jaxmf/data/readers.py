@@ -57,20 +57,22 @@ def read_ones(path: str | Path, *, form: str | None = None, key: str | None = No
     """A sparse matrix of zeros and ones from a file.
 
     - "pairs": a first line of headings, then one line a one, with the id of its row and that of its
-      column.
+      column. Empty lines do not count.
     - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
-      cells at the end of a line do not count.
+      cells at the end of a line do not count, nor do empty lines at the end of the file; others are
+      empty baskets.
     - "matrix": as `read_matrix`, of zeros and ones.
 
     Args:
         path: the file.
         form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
-            line has two cells, and baskets where lines differ in length.
+            line has two cells, a matrix where lines of one length hold numbers, else baskets.
         key: which array of a ``.npz``.
 
     Raises:
         FileNotFoundError: there is no such file.
-        ValueError: what the form, or the matrix, says.
+        ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
+            but 0 and 1, which may be a matrix with gaps or baskets.
     """
     path = _existing(path)
     if form not in (None, "pairs", "baskets", "matrix"):
@@ -81,13 +83,13 @@ def read_ones(path: str | Path, *, form: str | None = None, key: str | None = No
             raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
         return SparseBinary.from_array(read_matrix(path, key=key))
     lines = _cells_of(path)
-    lengths = {len(line) for line in lines}
     if form is None:
-        form = "pairs" if lengths == {2} else "matrix" if len(lengths) == 1 else "baskets"
+        form = _guessed_form(path, lines)
     if form == "matrix":
         return SparseBinary.from_array(read_matrix(path, key=key))
     if form == "baskets":
         return SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
+    lines = [line for line in lines if any(line)]
     odd = next((place for place, line in enumerate(lines) if len(line) != 2 or "" in line), None)
     if odd is not None:
         raise ValueError(
@@ -100,8 +102,32 @@ def read_ones(path: str | Path, *, form: str | None = None, key: str | None = No
     return SparseBinary.from_pairs(list(zip(*(part.tolist() for part in ids), strict=True)))
 
 
+def _guessed_form(path: Path, lines: list[list[str]]) -> str:
+    full = [line for line in lines if any(line)]
+    if all(len(line) == 2 and all(line) for line in full):
+        return "pairs"
+    # the first line may hold headings
+    are_numbers = all(map(_is_number, (cell for line in full[1:] for cell in line)))
+    if len({len(line) for line in full}) == 1 and are_numbers:
+        return "matrix"
+    if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
+        raise ValueError(
+            f"{path}: lines of several lengths hold nothing but 0 and 1: give form='matrix' once "
+            "the gaps are filled, or form='baskets' if these are ids"
+        )
+    return "baskets"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text or "nan")
+    except ValueError:
+        return False
+    return True
+
+
 def _cells_of(path: Path) -> list[list[str]]:
-    """The cells of a text file, line by line, without empty ones at the end of a line."""
+    """The cells of a text file, line by line, without empty lines at its end."""
     delimiter = "," if path.suffix.lower() == ".csv" else "\t"
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -112,9 +138,8 @@ def _cells_of(path: Path) -> list[list[str]]:
         raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
     if not any(map(any, lines)):
         raise ValueError(f"{path}: the file has no lines.")
-    for line in lines:
-        while line and not line[-1]:
-            line.pop()
+    while not any(lines[-1]):
+        lines.pop()
     return lines
 
 
@@ -288,8 +313,11 @@ def _cell_error(
 
 
 def _ids(texts: Sequence[str]) -> np.ndarray:
-    """Whole numbers where all are, else texts."""
+    """Whole numbers where all are written as such, without leading zeros; else texts."""
     try:
-        return np.asarray([int(text) for text in texts])
+        found = [int(text) for text in texts]
     except ValueError:
-        return object_array(list(texts))
+        found = []
+    if [str(number) for number in found] == list(texts):
+        return np.asarray(found)
+    return object_array(list(texts))

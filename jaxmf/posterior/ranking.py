@@ -36,8 +36,9 @@ class Scores:
 
     def __repr__(self) -> str:
         return (
-            f"Scores of {self.mean.size:,} cells, sd {self.sd.min():.3g} to {self.sd.max():.3g}, "
-            f"probability {self.probability.min():.3g} to {self.probability.max():.3g}"
+            f"Scores of {self.mean.size:,} cells, sd {np.nanmin(self.sd):.3g} to "
+            f"{np.nanmax(self.sd):.3g}, probability {np.nanmin(self.probability):.3g} to "
+            f"{np.nanmax(self.probability):.3g}"
         )
 
 
@@ -165,7 +166,7 @@ def _best(values: np.ndarray, width: int) -> np.ndarray:
     """Places of the largest values of each row, largest first; -1 for those of minus infinity."""
     if width < values.shape[1]:
         found = np.argpartition(-values, width - 1, axis=1)[:, :width]
-        found.sort(axis=1)  # ties in the order of the columns
+        found.sort(axis=1)  # ties among these in the order of the columns
     else:
         found = np.broadcast_to(np.arange(width), values.shape)
     of_found = np.take_along_axis(values, found, axis=1)

@@ -20,11 +20,12 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.types import Array, Key
 from jaxmf.variational.pieces import Table, num_lines, num_others
 
-# s * (remainder) stays below 2^31, and so do tables of samples
+# beyond it places of samples would not be whole numbers in 32 bits
 MAX_SAMPLES = 2**24
 
 
@@ -74,7 +75,7 @@ class RowSample:
 
 def _check(zeros: Any) -> None:
     name, number = type(zeros).__name__, zeros.num_samples
-    if isinstance(number, bool) or not isinstance(number, int):
+    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
         raise TypeError(f"{name}: num_samples must be a whole number, got {number!r}")
     if not 1 <= number <= MAX_SAMPLES:
         raise ValueError(
@@ -150,6 +151,7 @@ def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
 def _draw_own(key: Key, table: Table, num_samples: int) -> Own:
     """Zeros of every line by their rank among its zeros, which needs no rejection."""
     number = num_others(table) - jnp.diff(table.starts)
+    num_samples = min(num_samples, num_others(table))
     keys = jax.vmap(lambda line: jax.random.fold_in(key, line))(jnp.arange(num_lines(table)))
     rank, weight = jax.vmap(lambda key, size: _strata(key, size, num_samples))(keys, number)
     index = jax.vmap(partial(_zero_of_rank, table.taken))(rank, table.starts[:-1], table.starts[1:])

@@ -28,10 +28,10 @@ def draw(model: SparseBinaryMF, data: SparseBinary) -> dict[str, Array]:
     """
     _check(model, data)
     solution = _solution(model, data)
-    if solution.row_means.shape[1] == 0:
+    if not np.any(solution.row_means):
         raise ValueError(
             "analytic=True: every factor is switched off, the data are no more than noise to it; "
-            "give column_variance as a number, or leave analytic out"
+            "larger prior variances or more data may help, or leave analytic out"
         )
     about = {"free_energy": solution.free_energy, "num_epochs": 0}
     named = {name: np.asarray(value) for name, value in about.items()}

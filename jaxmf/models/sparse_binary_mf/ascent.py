@@ -98,7 +98,8 @@ def start_parameters(plan: Plan, model: SparseBinaryMF, key: Key, layout: Layout
         rows, columns = random_start(
             key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
         )
-    share = layout.num_ones / layout.num_observed
+    # nothing but ones would start at an infinite bias
+    share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
 
     def factors(mean: Array) -> Normal:
         return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
@@ -361,10 +362,17 @@ def _evaluate(
     return state._replace(stalled=count, done=count >= plan.patience)
 
 
+def _number_ahead(scores: Array, own: Array, count: Array) -> Array:
+    """How many of the scores (B, D) that `count` are above one's own (B, 1), ties by half."""
+    ahead = (scores > own) + 0.5 * (scores == own)
+    return jnp.sum(jnp.where(count, ahead, 0), axis=1, dtype=scores.dtype)
+
+
 def validation_score(parameters: Parameters, validation: Validation) -> Array:
     """Mean of 1 / log2(1 + rank) of the ones that were taken away: () float.
 
-    A one is ranked by its mean score among all columns that its row is not known to have.
+    A one is ranked by its mean score among all columns that its row is not known to have, in the
+    middle of those of the same score: a fit that scores all alike knows nothing.
     """
     view = half(parameters, "rows")
     row, column, known = validation
@@ -374,11 +382,10 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
         mine, target, known = block
         scores = mine @ columns.T
         own = jnp.take_along_axis(scores, target[:, None], axis=1)
-        ahead = jnp.sum(scores > own, axis=1)
+        ahead = _number_ahead(scores, own, jnp.ones((), bool)) - 0.5  # itself not counted
         known_scores = jnp.take_along_axis(scores, jnp.minimum(known, columns.shape[0] - 1), axis=1)
-        are_known = (known < columns.shape[0]) & (known_scores > own)
-        rank = 1 + ahead - jnp.sum(are_known, axis=1)
-        return 1 / jnp.log2(1 + rank.astype(scores.dtype))
+        rank = 1 + ahead - _number_ahead(known_scores, own, known < columns.shape[0])
+        return 1 / jnp.log2(1 + rank)
 
     lines = (view.mine.mean[row], column, known)
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))

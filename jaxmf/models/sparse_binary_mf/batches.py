@@ -123,7 +123,8 @@ def one_pass(
     def one_batch(carry: tuple[Parameters, Array], batch: Batches) -> tuple[Any, None]:
         parameters, step = carry
         share = (1 + step).astype(parameters.noise.dtype) ** -decay
-        key_here = jax.random.fold_in(key, step)
+        # by the place of the batch: samples that stay the same do so from epoch to epoch
+        key_here = jax.random.fold_in(key, step - first)
         return (_update(model, key_here, parameters, batch, share), step + 1), None
 
     (parameters, _), _ = jax.lax.scan(one_batch, (parameters, first), batches)

@@ -78,7 +78,8 @@ def prepare(
     Raises:
       ValueError: fewer rows have two ones.
     """
-    words = np.asarray(jax.random.key_data(seed)) if hasattr(seed, "dtype") else [int(seed)]
+    is_key = isinstance(seed, jax.Array) and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
     generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     gaps, validation = data.missing_cells(), None
