@@ -218,7 +218,7 @@ def test_sigmoid_bound_is_what_it_says(zeros):
     """Term by term over dense matrices; it lies above the expected log-likelihood's negative."""
     ones = made_ones()
     result = sigmoid_solution(ones, num_factors=3, zeros=zeros, num_iterations=3)
-    a, var_a, s, var_s, u, v, _, bound = result.solution
+    a, var_a, s, var_s, u, v, _, _, bound = result.solution
     x, means = ones.toarray(), a @ s.T
     variances = var_a @ (s**2).T + a**2 @ var_s.T + var_a @ var_s.T
     points = means.copy()

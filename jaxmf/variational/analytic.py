@@ -164,6 +164,7 @@ class AnalyticSolution(NamedTuple):
         row_prior_variance: (K,), u.
         column_prior_variance: (K,), v.
         noise_variance: sigma^2.
+        divergence: Kullback-Leibler, of the posterior from the prior.
         free_energy: its value, an upper bound of -log p(X).
     """
 
@@ -174,6 +175,7 @@ class AnalyticSolution(NamedTuple):
     row_prior_variance: np.ndarray
     column_prior_variance: np.ndarray
     noise_variance: float
+    divergence: float
     free_energy: float
 
     def as_parameters(self) -> Parameters:
@@ -249,15 +251,20 @@ def analytic_solution(
     noise = spectrum.best_noise_variance() if noise_variance is None else float(noise_variance)
     free_energy, components, u, v = spectrum.solved(noise)
     num_on = len(u)
+    num_rows, num_columns = matrix.shape
+    apart = divergence(
+        components, shape=matrix.shape, row_prior_variance=u, column_prior_variance=v
+    )
     return AnalyticSolution(
-        vectors.left[:, :num_on] * components.row_length,
-        np.broadcast_to(components.row_variance, (matrix.shape[0], num_on)).copy(),
-        vectors.right[:, :num_on] * components.column_length,
-        np.broadcast_to(components.column_variance, (matrix.shape[1], num_on)).copy(),
-        u,
-        v,
-        noise,
-        free_energy,
+        row_means=vectors.left[:, :num_on] * components.row_length,
+        row_variances=np.broadcast_to(components.row_variance, (num_rows, num_on)).copy(),
+        column_means=vectors.right[:, :num_on] * components.column_length,
+        column_variances=np.broadcast_to(components.column_variance, (num_columns, num_on)).copy(),
+        row_prior_variance=u,
+        column_prior_variance=v,
+        noise_variance=noise,
+        divergence=float(apart.sum()),
+        free_energy=free_energy,
     )
 
 

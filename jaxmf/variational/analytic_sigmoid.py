@@ -80,7 +80,7 @@ def sigmoid_solution(
             tolerance=tolerance,
         )
         points = expansion.at(ones, solution)
-        bounds.append(points.misfit(ones, solution) + _divergence(solution))
+        bounds.append(points.misfit(ones, solution) + solution.divergence)
         if len(bounds) > 1 and bounds[-2] - bounds[-1] < 1e-9 * abs(bounds[-1]):
             break
     return SigmoidSolution(solution._replace(free_energy=bounds[-1]), np.asarray(bounds))
@@ -168,18 +168,6 @@ def _sum_of_variances(solution: AnalyticSolution) -> float:
     column_variance = solution.column_variances.sum(axis=0)
     each = row_square * column_variance + row_variance * (column_square + column_variance)
     return float(each.sum())
-
-
-def _divergence(solution: AnalyticSolution) -> float:
-    """Kullback-Leibler divergence of the posterior from the prior."""
-
-    def side(means: np.ndarray, variances: np.ndarray, prior: np.ndarray) -> float:
-        share = variances / prior
-        return float(0.5 * np.sum(means**2 / prior + share - np.log(share) - 1))
-
-    return side(solution.row_means, solution.row_variances, solution.row_prior_variance) + side(
-        solution.column_means, solution.column_variances, solution.column_prior_variance
-    )
 
 
 def _sigmoid(x: Any) -> Any:

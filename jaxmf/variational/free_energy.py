@@ -93,9 +93,9 @@ def expected_cost(
     def gathered(pieces: Pieces, is_one: float) -> Array:
         def one_chunk(chunk: Pieces) -> Array:
             mine = take_lines(view.mine, chunk.line)
-            mean, second = gathered_moments(mine, gather(chunk.place), view.bias)
+            mean, variance = gathered_moments(mine, gather(chunk.place), view.bias)
             there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
-            cost = (is_one - own_c) * likelihood.cost(second, noise)
+            cost = (is_one - own_c) * likelihood.cost(mean**2 + variance, noise)
             return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
 
         return jnp.sum(jax.lax.map(jax.checkpoint(one_chunk), pieces))
@@ -121,8 +121,8 @@ def _shared(
     slope = likelihood.slope(noise)
 
     def one_block(mine: Normal) -> Array:
-        mean, second = shared_moments(mine, others, view.bias)
-        return (likelihood.cost(second, noise) + slope * mean) @ weight
+        mean, variance = shared_moments(mine, others, view.bias)
+        return (likelihood.cost(mean**2 + variance, noise) + slope * mean) @ weight
 
     return jnp.sum(map_lines(one_block, view.mine, num_cells=weight.shape[0]))
 
@@ -132,8 +132,8 @@ def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
 
     def one_block(block: tuple[Normal, Own]) -> Array:
         mine, own = block
-        mean, second = gathered_moments(mine, gather(own.place), view.bias)
-        cost = likelihood.cost(second, noise) + likelihood.slope(noise) * mean
+        mean, variance = gathered_moments(mine, gather(own.place), view.bias)
+        cost = likelihood.cost(mean**2 + variance, noise) + likelihood.slope(noise) * mean
         return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
 
     width = view.mine.mean.shape[1]

@@ -145,8 +145,8 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
     width = others.mean.shape[1]
 
     def one_block(mine: Normal) -> Sums:
-        mean, second = shared_moments(mine, others, view.bias)
-        q = weight * cells.likelihood.curvature(second, cells.noise)
+        mean, variance = shared_moments(mine, others, view.bias)
+        q = weight * cells.likelihood.curvature(mean**2 + variance, cells.noise)
         r = q * mean + slope * weight
         return _split(r @ plain, q @ features, width)
 
@@ -180,18 +180,18 @@ def _split(pull: Array, quadratic: Array, width: int) -> Sums:
 
 
 def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
-    """E[m] and E[m^2] of the scores of lines (B, L) with others (n, L): (B, n) each."""
+    """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
     mean = mine.mean @ others.mean.T + bias.mean
     variance = (
         (mine.mean**2 + mine.variance) @ others.variance.T
         + mine.variance @ (others.mean**2).T
         + bias.variance
     )
-    return mean, mean**2 + variance
+    return mean, variance
 
 
 def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, Array]:
-    """E[m] and E[m^2] of the scores of lines with others of their own: (B, p) each.
+    """Mean and variance of the scores of lines with others of their own: (B, p) each.
 
     Args:
       mine: (B, L) each.
@@ -210,16 +210,16 @@ def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, 
     both = jnp.einsum("bpf,bfo->bpo", others, left)
     square = others[..., : mine.mean.shape[1]] ** 2
     mean = both[..., 0] + bias.mean
-    spread = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square)
-    return mean, mean**2 + spread + bias.variance
+    variance = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square) + bias.variance
+    return mean, variance
 
 
 def _gathered_sums(
     cells: _Cells, mine: Normal, others: Array, bias: Normal, weights: tuple[Array, Array]
 ) -> Array:
     """Sums over cells (B, p) of lines, side by side: (B, 4 L + 2 + M) float; see `_unpack`."""
-    mean, second = gathered_moments(mine, others, bias)
-    q = weights[0] * cells.likelihood.curvature(second, cells.noise)
+    mean, variance = gathered_moments(mine, others, bias)
+    q = weights[0] * cells.likelihood.curvature(mean**2 + variance, cells.noise)
     r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
     factors = jnp.stack([r, q], axis=1)
     products = jnp.einsum("bop,bpf->bof", factors, others)

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 Draw = dict[str, Array]
 _NUM_NODES = 32
-_LEAST_STRENGTH = 1e-3
+# Factors weaker than this share of the strongest, or than this, are switched off.
+_LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-6
 _NUM_FOLDS = 30
 
 
@@ -32,15 +33,14 @@ def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
     view = half(from_draw(draw), "rows")
     mine = Normal(view.mine.mean[rows], view.mine.variance[rows])
     others = gatherer(view.others)(columns)[:, None]
-    mean, second = gathered_moments(mine, others, view.bias)
-    return mean[:, 0], jnp.maximum(second - mean**2, 0)[:, 0]
+    mean, variance = gathered_moments(mine, others, view.bias)
+    return mean[:, 0], variance[:, 0]
 
 
 def score_rows(draw: Draw, mine: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (M, L) with all columns: (M, D) each."""
     view = half(from_draw(draw), "rows")
-    mean, second = shared_moments(mine, view.others, view.bias)
-    return mean, jnp.maximum(second - mean**2, 0)
+    return shared_moments(mine, view.others, view.bias)
 
 
 def factors_of_rows(draw: Draw, rows: Array) -> Normal:
@@ -120,7 +120,7 @@ def fold_in(model: SparseBinaryMF, draw: Draw, new_data: SparseBinary) -> Normal
 def summary(model: SparseBinaryMF, draw: Draw) -> dict[str, tuple[float, float]]:
     """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law.
 
-    The strength of a factor is the standard deviation of its part of the scores over all cells.
+    The strength of a factor is the root mean square of its part of the scores over all cells.
     Factors that the fit has switched off, of next to no strength, are left out.
     """
     nothing = float("nan")
@@ -133,7 +133,7 @@ def summary(model: SparseBinaryMF, draw: Draw) -> dict[str, tuple[float, float]]
         rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
     strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
     in_use = np.sort(strength)[::-1]
-    in_use = in_use[in_use > _LEAST_STRENGTH * max(in_use[0], 1e-30)]
+    in_use = in_use[in_use > max(_LEAST_SHARE * in_use[0], _LEAST_STRENGTH)]
     rows["factors_in_use"] = (float(in_use.size), nothing)
     for place, value in enumerate(in_use):
         rows[f"strength[{place}]"] = (float(value), nothing)
