@@ -235,7 +235,8 @@ def variational(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that the state is written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit.
+        resume: go on from that folder, bit for bit. One optax transformation cannot be told from
+            another, so give the same as before.
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's method.
     Returns:

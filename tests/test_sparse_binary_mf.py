@@ -11,9 +11,10 @@ import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.data import read_ones
 from jaxmf.models.sparse_binary_mf import ascent, batches, state
-from jaxmf.variational import partial_newton
+from jaxmf.posterior import ranking
+from jaxmf.variational import Normal, partial_newton
 from jaxmf.variational.parameters import half
-from jaxmf.variational.sums import side_sums
+from jaxmf.variational.sums import shared_moments, side_sums
 from jaxmf.variational.zeros import All
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
@@ -182,6 +183,9 @@ def test_validation_stops_and_keeps_the_best(fitted):
     assert epochs < 40
     assert np.argmax(path[:epochs]) < epochs - 1
     np.testing.assert_allclose(fitted.draws["validation_score"][0, 0], path[:epochs].max())
+    # the free energy that is given is of what is kept
+    kept = fitted.trace["free_energy"][0, np.argmax(path[:epochs])]
+    assert fitted.draws["free_energy"][0, 0] == kept != fitted.trace["free_energy"][0, epochs - 1]
     # what is kept ranks as the score says
     prepared = MODEL.prepare(fitted.data, num_validation=60, seed=0)
     target = np.asarray(prepared.validation.column)
@@ -599,6 +603,7 @@ def test_ones_are_read_from_files(tmp_path):
         ("user,item\n007,x\n7,y\n", (2, 2), ["x", "y"]),
         ("milk,bread\n\njam\n\n\n", (3, 3), ["milk", "bread", "jam"]),
         ("milk,bread,tea\nmilk,jam,tea\n", (2, 4), ["milk", "bread", "tea", "jam"]),
+        ("milk,bread,tea\n", (1, 3), ["milk", "bread", "tea"]),
     ],
 )
 def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
@@ -607,6 +612,13 @@ def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
     data = read_ones(path)
     assert data.shape == shape
     assert sorted(data.column_names) == sorted(columns)
+
+
+def test_an_odd_pair_is_named_by_its_line_in_the_file(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("user,item\na,x\n\nb\n")
+    with pytest.raises(ValueError, match=r"line 4 is \['b'\]"):
+        read_ones(path, form="pairs")
 
 
 def test_a_matrix_with_gaps_is_not_taken_for_baskets(tmp_path):
@@ -630,3 +642,21 @@ def test_a_fit_of_nothing_but_ones_starts_somewhere():
     rows, columns = np.divmod(np.arange(12), 4)
     post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
     assert np.isfinite(post.draws["free_energy"]).all()
+
+
+def test_scores_do_not_depend_on_how_cells_are_grouped(fitted, monkeypatch):
+    cells = np.arange(21) % NUM_ROWS, np.arange(21) % NUM_COLUMNS
+    whole = fitted.scores(cells)
+    monkeypatch.setattr(ranking, "_SCORED_CELLS", 8)
+    for name in ("mean", "sd", "probability"):
+        np.testing.assert_allclose(
+            getattr(fitted.scores(cells), name), getattr(whole, name), rtol=1e-5
+        )
+
+
+def test_a_small_uncertainty_of_a_large_score_is_kept():
+    one, small = np.ones((1, 1), np.float32), np.full((1, 1), 1e-6, np.float32)
+    mine, others = Normal(6 * one, small), Normal(one, 0 * one)
+    nothing = np.zeros((), np.float32)
+    _, variance = shared_moments(mine, others, Normal(nothing, nothing))
+    np.testing.assert_allclose(variance, 1e-6, rtol=1e-5)

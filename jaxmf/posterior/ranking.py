@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
 
 _BLOCK_CELLS = 2**23
+_SCORED_CELLS = 2**16
 ORDERS = ("score", "probability")
 
 
@@ -111,8 +112,15 @@ def check(posterior: Posterior, question: str) -> None:
 
 
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
-    found = _score_cells(posterior.model, posterior.reference_draw(), rows, columns)
-    mean, variance, probability, plain = (np.asarray(part) for part in found)
+    draw = posterior.reference_draw()
+    # few sizes of blocks, so that few programs serve all numbers of cells, in bounded memory
+    block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
+    parts = []
+    for start in range(0, rows.size, block):
+        here = np.minimum(np.arange(start, start + block), rows.size - 1)
+        found = _score_cells(posterior.model, draw, rows[here], columns[here])
+        parts.append([np.asarray(part)[: rows.size - start] for part in found])
+    mean, variance, probability, plain = (np.concatenate(part) for part in zip(*parts, strict=True))
     return Scores(mean, np.sqrt(variance), probability, plain)
 
 

@@ -12,7 +12,7 @@ import optax
 
 from jaxmf.engine import Info
 from jaxmf.models.sparse_binary_mf.batches import Batches, one_pass
-from jaxmf.models.sparse_binary_mf.state import Prepared, State, Validation, as_draw
+from jaxmf.models.sparse_binary_mf.state import Best, Prepared, State, Validation, as_draw
 from jaxmf.types import Array, Key
 from jaxmf.variational import Exact, Gaussian, Layout, Normal, Parameters, Priors
 from jaxmf.variational import updates as closed
@@ -71,13 +71,12 @@ def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
     zero = jnp.zeros((), parameters.noise.dtype)
     return State(
         parameters=parameters,
-        best=None if data.validation is None else parameters,
+        best=None if data.validation is None else Best(parameters, zero, zero - 1),
         optimizer=_start_optimizer(plan, parameters),
         sample_key=jax.random.key_data(sample_key),
         epoch=jnp.zeros((), jnp.int32),
         free_energy=zero,
         score=zero,
-        best_score=zero - 1,
         stalled=jnp.zeros((), jnp.int32),
         done=jnp.zeros((), bool),
     )
@@ -349,20 +348,18 @@ def _evaluate(
     change = jnp.abs(value - state.free_energy) / jnp.maximum(jnp.abs(value), 1)
     stalled = change <= plan.tolerance
     state = state._replace(parameters=parameters, free_energy=value)
-    if data.validation is not None:
+    if data.validation is not None and state.best is not None:
         score = validation_score(parameters, data.validation)
-        better = score > state.best_score
+        better = score > state.best.score
         stalled = ~better
-        state = state._replace(
-            best=jax.tree.map(partial(jnp.where, better), parameters, state.best),
-            score=score,
-            best_score=jnp.maximum(score, state.best_score),
-        )
+        found = Best(parameters, value, score)
+        best = jax.tree.map(partial(jnp.where, better), found, state.best)
+        state = state._replace(best=best, score=score)
     count = jnp.where(stalled & ~held, state.stalled + 1, 0)
     return state._replace(stalled=count, done=count >= plan.patience)
 
 
-def _number_ahead(scores: Array, own: Array, count: Array) -> Array:
+def _number_ahead(scores: Array, own: Array, count: Array | bool = True) -> Array:
     """How many of the scores (B, D) that `count` are above one's own (B, 1), ties by half."""
     ahead = (scores > own) + 0.5 * (scores == own)
     return jnp.sum(jnp.where(count, ahead, 0), axis=1, dtype=scores.dtype)
@@ -382,7 +379,7 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
         mine, target, known = block
         scores = mine @ columns.T
         own = jnp.take_along_axis(scores, target[:, None], axis=1)
-        ahead = _number_ahead(scores, own, jnp.ones((), bool)) - 0.5  # itself not counted
+        ahead = _number_ahead(scores, own) - 0.5  # itself not counted
         known_scores = jnp.take_along_axis(scores, jnp.minimum(known, columns.shape[0] - 1), axis=1)
         rank = 1 + ahead - _number_ahead(known_scores, own, known < columns.shape[0])
         return 1 / jnp.log2(1 + rank)
@@ -400,6 +397,7 @@ def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
 
 def draw_of(state: State) -> dict[str, Array]:
     """What is kept of the last state: the parameters, or the best ones by validation."""
-    draw = as_draw(state.parameters if state.best is None else state.best)
-    draw |= {"free_energy": state.free_energy, "num_epochs": state.epoch}
-    return draw if state.best is None else draw | {"validation_score": state.best_score}
+    kept = state if state.best is None else state.best
+    draw = as_draw(kept.parameters)
+    draw |= {"free_energy": kept.free_energy, "num_epochs": state.epoch}
+    return draw if state.best is None else draw | {"validation_score": state.best.score}

@@ -123,7 +123,7 @@ def options(model: Any, given: dict[str, Any]) -> None:
     if given["start"] not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {given['start']!r}")
     update = given["update"]
-    if update is not None and update not in UPDATES:
+    if update not in UPDATES:
         raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
     if given["optimizer"] is not None and update not in ("partial_newton", "gradient"):
         raise ValueError(
@@ -132,7 +132,7 @@ def options(model: Any, given: dict[str, Any]) -> None:
         )
     if given["batch_size"] is not None:
         _count("batch_size", given["batch_size"])
-        if update not in (None, "block"):
+        if update != "block":
             raise ValueError(
                 f"batch_size is given, but batches have block updates, not update={update!r}; "
                 "leave one of them out"

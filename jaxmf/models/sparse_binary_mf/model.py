@@ -170,11 +170,13 @@ class SparseBinaryMF:
             sums over a few rows, in block steps that decay: for data of so many rows that a pass is
             long.
           decay: kappa of those steps, (1 + t)^-kappa, above 1/2 and at most 1.
-          hold_priors: epochs before priors are learned: learned from the start they collapse.
+          hold_priors: epochs before priors are learned, and before the ascent may stop: learned
+            from the start they collapse.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
           patience: ... so many times one after the other; with validation once its score did not
             improve so many times.
-          evaluate_every: epochs between two looks at free energy and validation score.
+          evaluate_every: epochs between two looks at free energy and validation score; one where
+            noise is learned, which takes a look.
           num_evaluation: columns of that fixed sample.
 
         Returns:
@@ -183,10 +185,10 @@ class SparseBinaryMF:
         Raises:
           TypeError, ValueError: options that are no such thing, or do not go together.
         """
-        given = dict(locals())
-        checks.options(self, given)
         if update is None:
-            update = "block" if self.num_factors <= _MAX_BLOCK_FACTORS else "partial_newton"
+            in_blocks = batch_size is not None or self.num_factors <= _MAX_BLOCK_FACTORS
+            update = "block" if in_blocks else "partial_newton"
+        checks.options(self, dict(locals()))
         if optimizer is None and update == "partial_newton":
             optimizer = partial_newton(power, step_size)
         if optimizer is None and update == "gradient":

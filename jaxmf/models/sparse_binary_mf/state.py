@@ -36,30 +36,42 @@ class Prepared(NamedTuple):
     batches: Batches | None = None
 
 
+class Best(NamedTuple):
+    """What an ascent gives back where it was validated: the parameters of the best score.
+
+    Attributes:
+      parameters: see `jaxmf.variational.Parameters`.
+      free_energy: () float, theirs.
+      score: () float, their validation score.
+    """
+
+    parameters: Parameters
+    free_energy: Array
+    score: Array
+
+
 class State(NamedTuple):
     """The state of an ascent.
 
     Attributes:
       parameters: see `jaxmf.variational.Parameters`.
-      best: those of the best validation score; None without validation.
+      best: see `Best`; None without validation.
       optimizer: states of optax transformations, or None.
       sample_key: (W,) uint32, words of the key of samples that stay the same.
       epoch: () int32, epochs done.
       free_energy: () float, as evaluated last.
       score: () float, validation score as evaluated last; zero without validation.
-      best_score: () float, the best so far.
       stalled: () int32, evaluations without progress, one after the other.
       done: () bool; the remaining epochs change nothing.
     """
 
     parameters: Parameters
-    best: Parameters | None
+    best: Best | None
     optimizer: Any
     sample_key: Array
     epoch: Array
     free_energy: Array
     score: Array
-    best_score: Array
     stalled: Array
     done: Array
 
