@@ -250,12 +250,7 @@ def predict(
         chosen = (columns["row"], columns["column"])
     _start_compilation_cache()
     table = posterior.predict(chosen, quantiles=levels).table()
-    if out is None:
-        _write_table(sys.stdout, table)
-        return
-    with out.open("w", newline="", encoding="utf-8") as file:
-        _write_table(file, table)
-    print(f"{len(table['mean']):,} predictions written to {out}")
+    _hand_over(table, out, "predictions")
 
 
 @app.command()
@@ -277,12 +272,7 @@ def recommend(
     _start_compilation_cache()
     chosen = _read_ids(rows, posterior.data.row_names) if rows else None
     table = posterior.recommend(chosen, n=number, by=by).table()
-    if out is None:
-        _write_table(sys.stdout, table)
-        return
-    with out.open("w", newline="", encoding="utf-8") as file:
-        _write_table(file, table)
-    print(f"{len(table['row']):,} recommendations written to {out}")
+    _hand_over(table, out, "recommendations")
 
 
 def _read_ids(texts: list[str], names: np.ndarray | None) -> np.ndarray:
@@ -480,6 +470,16 @@ def _start_compilation_cache() -> None:
     from jaxmf.engine.compilation_cache import enable_compilation_cache
 
     enable_compilation_cache()
+
+
+def _hand_over(table: dict[str, np.ndarray], out: Path | None, what: str) -> None:
+    """A table to a CSV file, or to standard output where there is none."""
+    if out is None:
+        _write_table(sys.stdout, table)
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        _write_table(file, table)
+    print(f"{len(next(iter(table.values()))):,} {what} written to {out}")
 
 
 def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:

@@ -1,7 +1,7 @@
 """Matrices and tables from files, for the command line."""
 
 import csv
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,13 +89,13 @@ def read_ones(path: str | Path, *, form: str | None = None, key: str | None = No
         return SparseBinary.from_array(read_matrix(path, key=key))
     if form == "baskets":
         return SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
-    lines = [line for line in lines if any(line)]
-    odd = next((place for place, line in enumerate(lines) if len(line) != 2 or "" in line), None)
+    odd = next((i for i, line in enumerate(lines) if any(line) and not _is_pair(line)), None)
     if odd is not None:
         raise ValueError(
             f"{path}: line {odd + 1} is {lines[odd]}; pairs have two cells a line, the id of the "
             "row and that of the column."
         )
+    lines = [line for line in lines if any(line)]
     if len(lines) < 2:
         raise ValueError(f"{path}: pairs have a first line of headings; there is no further line.")
     ids = [_ids([line[side] for line in lines[1:]]) for side in (0, 1)]
@@ -104,10 +104,10 @@ def read_ones(path: str | Path, *, form: str | None = None, key: str | None = No
 
 def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     full = [line for line in lines if any(line)]
-    if all(len(line) == 2 and all(line) for line in full):
+    if all(map(_is_pair, full)):
         return "pairs"
-    # the first line may hold headings
-    are_numbers = all(map(_is_number, (cell for line in full[1:] for cell in line)))
+    # the first of several lines may hold headings
+    are_numbers = all(_is_number(cell) for line in full[1:] or full for cell in line)
     if len({len(line) for line in full}) == 1 and are_numbers:
         return "matrix"
     if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
@@ -116,6 +116,10 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
             "the gaps are filled, or form='baskets' if these are ids"
         )
     return "baskets"
+
+
+def _is_pair(line: list[str]) -> bool:
+    return len(line) == 2 and all(line)
 
 
 def _is_number(text: str) -> bool:
@@ -129,13 +133,7 @@ def _is_number(text: str) -> bool:
 def _cells_of(path: Path) -> list[list[str]]:
     """The cells of a text file, line by line, without empty lines at its end."""
     delimiter = "," if path.suffix.lower() == ".csv" else "\t"
-    try:
-        with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = [
-                [cell.strip() for cell in line] for line in csv.reader(file, delimiter=delimiter)
-            ]
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+    lines = [[cell.strip() for cell in line] for _, line in _numbered_lines(path, delimiter)]
     if not any(map(any, lines)):
         raise ValueError(f"{path}: the file has no lines.")
     while not any(lines[-1]):
@@ -230,23 +228,29 @@ def _read_parquet(path: Path) -> Table:
     return peel(str(path), frame)
 
 
-def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
-    """The lines of a text file, equally long; empty lines are left out."""
+def _numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+    """The cells of every line of a text file, and the line's number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             reader = csv.reader(file, delimiter=delimiter)
-            lines: list[list[str]] = []
             for line in reader:
-                if not line:
-                    continue
-                if lines and len(line) != len(lines[0]):
-                    raise ValueError(
-                        f"{path}: line {reader.line_num} has {len(line)} cells, the first has "
-                        f"{len(lines[0])}. All lines need as many; leave missing cells empty."
-                    )
-                lines.append(line)
+                yield reader.line_num, line
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+
+
+def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
+    """The lines of a text file, equally long; empty lines are left out."""
+    lines: list[list[str]] = []
+    for number, line in _numbered_lines(path, delimiter):
+        if not line:
+            continue
+        if lines and len(line) != len(lines[0]):
+            raise ValueError(
+                f"{path}: line {number} has {len(line)} cells, the first has "
+                f"{len(lines[0])}. All lines need as many; leave missing cells empty."
+            )
+        lines.append(line)
     if not lines:
         raise ValueError(f"{path}: the file has no lines.")
     return lines
