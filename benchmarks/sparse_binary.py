@@ -98,6 +98,12 @@ def verdict(sets: dict[str, Any]) -> list[str]:
     return words
 
 
+def tuned(name: str) -> dict[str, Any]:
+    """Settings by method that the committed results chose, where they are of this device."""
+    found = _kept(RESULTS, quick=False).get(name, {"methods": {}})["methods"]
+    return {method: one["settings"] for method, one in found.items()}
+
+
 def rows(name: str, *, peers: tuple[str, ...], levels: tuple[int, ...], mine: str) -> list[Row]:
     """Precision of one of our variants on a data set beside peers, and the time of a fit.
 
@@ -106,11 +112,10 @@ def rows(name: str, *, peers: tuple[str, ...], levels: tuple[int, ...], mine: st
     """
     ones = ranking.data_set(name)
     known = methods()
-    tuned = _kept(RESULTS, quick=False).get(name, {"methods": {}})["methods"]
+    settings = tuned(name)
 
     def measured(method: str) -> ranking.Result:
-        settings = tuned[method]["settings"] if method in tuned else None
-        return ranking.compare(ones, known[method], settings=settings)
+        return ranking.compare(ones, known[method], settings=settings.get(method))
 
     ours = measured(mine)
     case = f"variational/precision/{name}"

@@ -1,10 +1,10 @@
-"""An annealed start of chains that sum weights out: a weak signal first, few features at a time.
+"""An annealed start of chains: a weak signal first, few features at a time.
 
 During the first three quarters of the warm-up a factor rises geometrically from a fifth to one.
 Models of features of rows alone show their sweeps the scale of the weights times the factor; those
-of features of rows and columns the scale of the noise divided by it. Each was measured to be much
-the better one for its model: `ibp/split-merge` and `binary-mf/start` in benchmarks/results. Only at
-one is the posterior left invariant.
+of features of rows and columns the scale of the noise divided by it. What either gains over a plain
+start: `ibp/split-merge` and `binary-mf/start` in benchmarks/results. Only at one is the posterior
+left invariant.
 """
 
 import jax.numpy as jnp

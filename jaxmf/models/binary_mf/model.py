@@ -291,8 +291,9 @@ class BinaryMF:
             rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
             Without it most chains end in a poor mode, with many features that say what a few could.
           several: proposals to change several features of a row at once, in every sweep; by default
-            6 with W summed out, where they cost little beside the sweep over single ones and let
-            rows leave a needless feature, 1 with W kept, and none with whole rows.
+            6 with W summed out, which made a sweep take half as long again and halved how far below
+            the best mode chains end (`binary-mf/start` in benchmarks/results), 1 with W kept, and
+            none with whole rows.
           split_merge: proposals to split a feature or merge two, on either side and after every
             sweep, W summed out and, where it is kept, drawn anew after them; with Gaussian cells,
             W not diagonal and one prior mean for all weights only. See `samplers/split_merge.py`.
