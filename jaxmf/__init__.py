@@ -19,10 +19,19 @@ from jaxmf.api import load as load
 from jaxmf.api import particle_filter as particle_filter
 from jaxmf.api import sample as sample
 from jaxmf.api import variational as variational
+from jaxmf.blocks import Block as Block
+from jaxmf.blocks import Network as Network
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
 from jaxmf.data import SparseBinary as SparseBinary
 from jaxmf.data import Tokens as Tokens
+from jaxmf.likelihoods.families.categories import BetaBinary as BetaBinary
+from jaxmf.likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
+from jaxmf.likelihoods.families.multivariate_normal import (
+    NormalInverseWishart as NormalInverseWishart,
+)
+from jaxmf.likelihoods.families.normal import NormalInverseGamma as NormalInverseGamma
+from jaxmf.likelihoods.families.poisson import GammaPoisson as GammaPoisson
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
@@ -32,6 +41,10 @@ from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
 from jaxmf.priors.features import BetaBernoulli as BetaBernoulli
 from jaxmf.priors.features import IndianBuffet as IndianBuffet
+from jaxmf.priors.partitions import HDP as HDP
+from jaxmf.priors.partitions import Dirichlet as Dirichlet
+from jaxmf.priors.partitions import DirichletProcess as DirichletProcess
+from jaxmf.priors.partitions import PitmanYor as PitmanYor
 from jaxmf.variational.likelihood import Gaussian as Gaussian
 from jaxmf.variational.likelihood import Sigmoid as Sigmoid
 from jaxmf.variational.zeros import Exact as Exact

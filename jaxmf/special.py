@@ -86,6 +86,40 @@ def _loggamma(key: Array, shape: Array) -> Array:
 _loggamma_fused = fused_on_cpu(_loggamma)
 
 
+def loggammas(key: Array, shapes: Array) -> Array:
+    """Logarithms of Gamma(shape, 1) draws, as `loggamma` makes one, all at the same time.
+
+    Args:
+        key: typed PRNG key.
+        shapes: (...) float, positive.
+
+    Returns:
+        (...) float; NaN where a shape is negative or not finite.
+    """
+    dtype = jnp.result_type(float, shapes)
+    is_small = shapes < 1
+    centre = jnp.where(is_small, shapes + 1, shapes).astype(dtype) - 1 / 3
+    width = 1 / jnp.sqrt(9 * centre)
+
+    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, log_cube, done = carry
+        uniforms = jax.random.uniform(jax.random.fold_in(key, count), (2, *shapes.shape), dtype)
+        normal = as_normals(uniforms[0])
+        cube = (1 + width * normal) ** 3
+        log_new = jnp.log(jnp.where(cube > 0, cube, 1))
+        bound = normal**2 / 2 + centre * (1 - cube + log_new)
+        accepted = (cube > 0) & accepts(uniforms[1], bound)
+        return count + 1, jnp.where(done, log_cube, log_new), done | accepted
+
+    # no attempt at a shape that is none would ever succeed
+    is_shape = jnp.isfinite(shapes) & (shapes >= 0)
+    start = (jnp.asarray(1, jnp.int32), jnp.zeros_like(centre), ~is_shape)
+    _, log_cube, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)
+    uniform = jax.random.uniform(jax.random.fold_in(key, 0), shapes.shape, dtype)
+    boost = jnp.where(is_small, jnp.log1p(-uniform) / shapes, 0)
+    return jnp.where(is_shape, jnp.log(centre) + log_cube + boost, jnp.nan)
+
+
 def accepts(uniform: Array, log_probability: Array) -> Array:
     """Whether something of a given log probability happens: a Metropolis-Hastings move, above all.
 

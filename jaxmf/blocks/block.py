@@ -1,0 +1,96 @@
+"""A mixture block: a variable with a value for every token, its law, and what partitions it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.priors.partitions import PartitionPrior
+
+Law = Any  # a Family or a PartitionPrior
+
+
+@partial(
+    jax.tree_util.register_dataclass, data_fields=["law"], meta_fields=["by", "observed", "rho"]
+)
+@dataclass(frozen=True, init=False)
+class Block:
+    """One variable of a network: a value for every token.
+
+    The tokens are partitioned by the values of the parents; the tokens of a part share the
+    parameters of the law, which are summed out.
+
+    Args:
+        law: of an observed variable a family, such as `DirichletMultinomial`; of a latent indicator
+            a prior of partitions, such as `Dirichlet` or `HDP`.
+        by: the parents: names of columns of the tokens or of other blocks, one or several; none for
+            one part with all tokens. Or the function rho of the thesis: of the parents' values,
+            which are named by its arguments, to the number of a part, as arrays of integers.
+        observed: whether the tokens have a column with its values.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+        >>> from jaxmf.priors.partitions import Dirichlet
+        >>> Block(Dirichlet(3), by="document").by
+        ('document',)
+    """
+
+    law: Law
+    by: tuple[str, ...]
+    observed: bool
+    rho: Callable[..., Any] | None
+
+    def __init__(
+        self,
+        law: Law,
+        by: Any = None,
+        observed: bool = False,
+        rho: Callable[..., Any] | None = None,
+    ) -> None:
+        if callable(by):
+            rho = by
+            by = tuple(inspect.signature(rho).parameters)
+        object.__setattr__(self, "law", law)
+        object.__setattr__(self, "by", _names(by))
+        object.__setattr__(self, "observed", bool(observed))
+        object.__setattr__(self, "rho", rho)
+        if type(law) is not object:  # jax puts one there when it looks at the structure
+            self._check()
+
+    def _check(self) -> None:
+        if self.observed and isinstance(self.law, PartitionPrior):
+            raise TypeError(
+                f"law: {type(self.law).__name__} is a prior of partitions, for latent indicators; "
+                "an observed block takes a family such as DirichletMultinomial"
+            )
+        if not self.observed and isinstance(self.law, Family):
+            raise TypeError(
+                f"law: {type(self.law).__name__} is a family of observed values; give "
+                "observed=True, or a prior of partitions such as Dirichlet for a latent indicator"
+            )
+        if not isinstance(self.law, Family | PartitionPrior) and not _is_rebuilt(self.law):
+            raise TypeError(
+                f"law: {self.law!r} is neither a family nor a prior of partitions; see Block"
+            )
+
+
+def _is_rebuilt(law: Any) -> bool:
+    return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
+
+
+def _names(by: Any) -> tuple[str, ...]:
+    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"by: {name!r} is no name; write by='document' or by=('user', 'item')")
+    if len(set(names)) != len(names):
+        raise ValueError(f"by: {names} names a parent twice")
+    return names

@@ -1,0 +1,168 @@
+"""The Markov chain of a network: where it starts, its step, what it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.blocks.counts import all_parts, block_statistics
+from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.numbers import is_updated, update_numbers
+from jaxmf.blocks.sequential import first_sweep, sweep
+from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
+from jaxmf.engine import Info, merge_overflow
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+KEEP = ("statistics", "assignments", "scalars")
+_FIRST_SLOTS = 16
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[],
+    meta_fields=["sets", "keep", "num_slots"],
+)
+@dataclass(frozen=True)
+class SamplerPlan:
+    """The structural options of the sampler, all of them static: equal ones compile nothing new.
+
+    Attributes:
+        sets: the indicators in the order in which they are drawn, those of a set together.
+        keep: what a draw holds.
+        num_slots: of growing indicators to begin with.
+    """
+
+    sets: tuple[tuple[str, ...], ...]
+    keep: str
+    num_slots: int
+
+
+def plan(
+    network: Network, *, joint: tuple[tuple[str, ...], ...], keep: str, capacity: int | None
+) -> SamplerPlan:
+    """The plan of checked options.
+
+    Raises:
+        ValueError: options that are none.
+    """
+    if keep not in KEEP:
+        raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
+    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
+        raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+    named = [name for chosen in joint for name in chosen]
+    for name in named:
+        if name not in network.indicators:
+            raise ValueError(
+                f"joint: {name!r} is no latent indicator; there are "
+                f"{', '.join(map(repr, network.indicators))}"
+            )
+    if len(set(named)) != len(named):
+        raise ValueError(f"joint: an indicator stands in two sets of {joint}")
+    alone = [(name,) for name in network.indicators if name not in named]
+    together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
+    sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
+    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS)
+
+
+def init(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    """Each token given those before it; hyperparameters at the means of their priors."""
+    numbers: dict[str, dict[str, Array]] = {}
+    occupied: dict[str, Array] = {}
+    values: dict[str, Array] = {}
+    for name in network.order:
+        law = network.blocks[name].law
+        if network.blocks[name].observed:
+            numbers[name] = law.start()
+            continue
+        size = law.num_groups(plan.num_slots)
+        numbers[name] = law.start(size)
+        values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
+        if law.grows:
+            occupied[name] = jnp.zeros((size,), bool)
+    state = State(values, numbers, occupied)
+    known: tuple[str, ...] = ()
+    for place, names in enumerate(plan.sets):
+        own_key = jax.random.fold_in(key, place)
+        state = first_sweep(network, names, known, own_key, state, data)
+        known = (*known, *names)
+    return state
+
+
+def step(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens, progress: Array
+) -> tuple[State, Info]:
+    """Every set of indicators, then hyperparameters."""
+    del progress
+    overflow: dict[str, Array] = {}
+    for place, names in enumerate(plan.sets):
+        state, info = sweep(network, names, jax.random.fold_in(key, place), state, data)
+        overflow = merge_overflow(overflow, info.overflow)
+    if any(is_updated(network.blocks[name].law) for name in network.order):
+        own_key = jax.random.fold_in(key, len(plan.sets))
+        state, _ = update_numbers(network, own_key, state, data)
+    return state, Info(overflow=overflow)
+
+
+def record(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> dict[str, Array]:
+    """What a draw keeps; names of a block's quantities begin with the block's."""
+    del key
+    draw = {"log_joint": log_joint(network, state, data)}
+    for name, occupied in state.slots.items():
+        draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
+    for name, numbers in state.numbers.items():
+        draw |= {f"{name}_{label}": number for label, number in numbers.items()}
+    if plan.keep == "scalars":
+        return {label: value for label, value in draw.items() if value.ndim == 0}
+    parts = all_parts(network, state, data)
+    for name, own in block_statistics(network, state, data).items():
+        draw |= kept_statistics(name, parts[name], own)
+    if plan.keep == "assignments":
+        draw |= {f"{name}_of_tokens": values for name, values in state.values.items()}
+    return draw
+
+
+def kept_statistics(name: str, parts: Parts, statistics: Any) -> dict[str, Array]:
+    """Statistics under the names and in the shapes of a draw: an axis for every parent."""
+    if isinstance(statistics, jax.Array):
+        return {f"{name}_counts": statistics.reshape(*parts.shape, statistics.shape[-1])}
+    return {
+        f"{name}_{label}": _with_axes(label, leaf, parts.shape)
+        for label, leaf in statistics._asdict().items()
+    }
+
+
+def _with_axes(label: str, leaf: Array, shape: tuple[int, ...]) -> Array:
+    if label == "cells":  # values first, see `Counts`
+        return leaf.reshape(leaf.shape[0], *shape)
+    return leaf.reshape(*shape, *leaf.shape[1:])
+
+
+def grow(state: State, sizes: dict[str, int]) -> State:
+    """The state with more slots for the values of growing indicators."""
+    numbers = dict(state.numbers)
+    for name, size in sizes.items():
+        if "weights" in numbers[name]:
+            weights = slots.pad_axis(numbers[name]["weights"], 0, size)
+            numbers[name] = numbers[name] | {"weights": weights}
+    occupied = {
+        name: slots.pad_axis(own, 0, sizes.get(name, own.shape[0]))
+        for name, own in state.slots.items()
+    }
+    return state._replace(numbers=numbers, slots=occupied)
+
+
+def capacity(state: State) -> dict[str, int]:
+    """Slots of the growing indicators."""
+    return {name: occupied.shape[-1] for name, occupied in state.slots.items()}

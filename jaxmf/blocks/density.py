@@ -1,0 +1,30 @@
+"""The joint density of a network."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from jaxmf.blocks.counts import block_statistics
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.priors.hyper import log_prior
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+def log_joint(network: Network, state: State, data: Tokens) -> Array:
+    """See `Network.log_joint`."""
+    total = jnp.zeros((), jnp.result_type(float))
+    for name, statistics in block_statistics(network, state, data).items():
+        law, numbers = network.blocks[name].law, state.numbers[name]
+        if name in network.indicators:
+            total += law.log_prob(statistics, numbers)
+        else:
+            total += jnp.sum(law.log_marginal(statistics, numbers))
+        for hyperparameter in law.hyperparameters:
+            total += log_prior(getattr(law, hyperparameter), numbers[hyperparameter])
+    return total

@@ -1,0 +1,201 @@
+"""A network of mixture blocks, as a model: declared by its blocks, sampled as compiled from them.
+
+Each block is a variable with a value for every token: an observed column, or a latent indicator.
+The parents of a block partition its tokens, and given the partition the blocks are independent (eq
+4.2). With the parameters of every part summed out, an indicator is drawn from its own law and the
+predictive laws of the blocks that it partitions (eq 5.5).
+
+Source: Porteous (2010), Networks of mixture blocks for nonparametric Bayesian models, chapters
+4 and 5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+from jax.tree_util import Partial
+
+from jaxmf.blocks import chain, density, simulation
+from jaxmf.blocks.block import Block
+from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
+from jaxmf.data import Tokens
+from jaxmf.engine import Algorithm, algorithm
+from jaxmf.types import Array, Key
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["order"])
+@dataclass(frozen=True, init=False)
+class Network:
+    """Variables of tokens, and which of them partitions which.
+
+    Args:
+        blocks: name -> `Block`; given as keywords, or as one mapping.
+
+    Attributes:
+        order: the names, parents before children.
+
+    Raises:
+        TypeError, ValueError: blocks that are no network: unknown kinds, circles, labels that mean
+            nothing where they are used.
+
+    Example:
+        >>> import jaxmf as mf
+        >>> lda = mf.Network(
+        ...     topic=mf.Block(mf.Dirichlet(50, concentration=0.1), by="document"),
+        ...     word=mf.Block(mf.DirichletMultinomial(1_000, 0.01), by="topic", observed=True),
+        ... )
+        >>> lda.indicators, lda.children("topic"), lda.columns
+        (('topic',), ('word',), ('document', 'word'))
+    """
+
+    blocks: dict[str, Block]
+    order: tuple[str, ...] = field(repr=False)
+
+    def __init__(
+        self,
+        blocks: Mapping[str, Block] | None = None,
+        order: tuple[str, ...] | None = None,
+        **named: Block,
+    ) -> None:
+        together = {**(blocks or {}), **named}
+        object.__setattr__(self, "blocks", together)
+        object.__setattr__(self, "order", order or check_wiring(together))
+
+    # --- structure --------------------------------------------------------------------------------
+
+    @property
+    def indicators(self) -> tuple[str, ...]:
+        """The latent blocks, parents first."""
+        return tuple(name for name in self.order if not self.blocks[name].observed)
+
+    @property
+    def observed(self) -> tuple[str, ...]:
+        """The observed blocks."""
+        return tuple(name for name in self.order if self.blocks[name].observed)
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Columns that the tokens must have: parents that are no blocks, and observed blocks."""
+        given = [p for name in self.order for p in self.blocks[name].by if p not in self.blocks]
+        return tuple(dict.fromkeys((*given, *self.observed)))
+
+    def children(self, name: str) -> tuple[str, ...]:
+        """The blocks that a variable partitions."""
+        return children(self.blocks, name)
+
+    def parts(self, name: str, sizes: Mapping[str, int]) -> Parts:
+        """The parts of a block at these numbers of values of the variables."""
+        return parts(name, self.blocks[name], sizes)
+
+    def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
+        """The number of values of every column and indicator.
+
+        Args:
+            data: the tokens.
+            slots: of the indicators.
+        """
+        return {**data.sizes, **slots}
+
+    def check_data(self, data: Tokens, name: str) -> None:
+        """Refuses tokens that lack a column, or have values that a family does not know.
+
+        Raises:
+            ValueError: in words.
+        """
+        have = {*data.columns, *data.values}
+        for column in self.columns:
+            if column not in have:
+                raise ValueError(
+                    f"{name}: the tokens have no column {column!r}, which the network names; they "
+                    f"have {', '.join(map(repr, sorted(have)))}"
+                )
+        for indicator in self.indicators:
+            if indicator in have:
+                raise ValueError(
+                    f"{name}: the tokens have a column {indicator!r}, which is a latent block; "
+                    "rename one, or declare the block observed=True"
+                )
+        for block in self.observed:
+            self.blocks[block].law.check(observed_values(data, block), block)
+        slots = {n: self.blocks[n].law.num_groups(1) for n in self.indicators}
+        for block in self.order:
+            self.parts(block, self.sizes(data, slots))
+
+    # --- probability ------------------------------------------------------------------------------
+
+    def log_joint(self, state: State, data: Tokens) -> Array:
+        """log p(indicators, observed values, hyperparameters), parameters summed out.
+
+        The weights of an HDP are part of the state and have their density; labels of growing priors
+        do not count.
+
+        Args:
+            state: of these tokens.
+            data: the tokens.
+
+        Returns:
+            () float.
+        """
+        return density.log_joint(self, state, data)
+
+    def simulate(
+        self, key: Key, data: Tokens, *, capacity: int | None = None
+    ) -> tuple[State, Tokens]:
+        """A state from the prior, and values of the observed blocks given it.
+
+        Args:
+            key: typed PRNG key.
+            data: tokens with the columns that are no blocks; those of observed blocks are replaced.
+            capacity: slots of growing indicators; by default as many as there are tokens, so that
+                there is always room.
+
+        Returns:
+            State and Tokens.
+        """
+        return simulation.simulate(self, key, data, capacity=capacity)
+
+    # --- methods ----------------------------------------------------------------------------------
+
+    def sampler(
+        self,
+        *,
+        joint: tuple[tuple[str, ...], ...] = (),
+        keep: str = "statistics",
+        capacity: int | None = None,
+    ) -> Algorithm:
+        """Collapsed Gibbs sampling: every indicator of every token in turn, then hyperparameters.
+
+        Args:
+            joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
+                by sums over one after the other; mixes better where they depend on each other.
+            keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
+                counts (and moments) of every block, which predictions need; "assignments", the
+                value of every indicator of every token too; "scalars", nothing more.
+            capacity: slots of growing indicators to begin with; they double when a sweep needs
+                more.
+
+        Returns:
+            Algorithm, whose growing axes are the indicators with a growing prior.
+
+        Raises:
+            ValueError: options that are none.
+        """
+        plan = chain.plan(self, joint=joint, keep=keep, capacity=capacity)
+        grows = any(self.blocks[name].law.grows for name in self.indicators)
+        return algorithm(
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, plan, self),
+            grow=chain.grow if grows else None,
+            capacity=chain.capacity if grows else None,
+        )
+
+
+def observed_values(data: Tokens, name: str) -> Any:
+    """The column of an observed block: of indices or of real values."""
+    return data.columns[name] if name in data.columns else data.values[name]

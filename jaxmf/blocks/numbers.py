@@ -1,0 +1,146 @@
+"""The kernel of the hyperparameters of a network's laws."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import gammaln
+
+from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.priors.hyper import is_fixed
+from jaxmf.priors.partitions import HDP, DirichletProcess, PitmanYor
+from jaxmf.samplers.hyper import update_probability, update_scale
+from jaxmf.samplers.restaurants import count_tables
+from jaxmf.special import loggammas
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+Numbers = dict[str, Array]
+
+
+def update_numbers(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
+    """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators."""
+    values, parts = all_values(state, data), all_parts(network, state, data)
+    slots = slot_sizes(state, network)
+    numbers = dict(state.numbers)
+    for place, name in enumerate(network.order):
+        law = network.blocks[name].law
+        if not is_updated(law):
+            continue
+        own_key = jax.random.fold_in(key, place)
+        batches = part_of(parts[name], values, data.num_tokens)
+        if isinstance(law, DirichletProcess | PitmanYor):
+            counts = statistics_of(name, law, parts[name], values, slots[name])
+            numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
+        elif isinstance(law, HDP):
+            items = (batches, values[name], parts[name].number)
+            numbers[name] = _of_hdp(own_key, law, numbers[name], *items)
+        else:
+            items = (batches, values[name], parts[name].number)
+            size = slots.get(name) or law.size
+            numbers[name] = _of_dirichlet(own_key, law, numbers[name], *items, size=size)
+    return state._replace(numbers=numbers), Info(overflow={})
+
+
+def is_updated(law: Any) -> bool:
+    """Whether a law has anything to update."""
+    given = [is_fixed(getattr(law, name)) for name in law.hyperparameters]
+    return isinstance(law, HDP) or not all(given)
+
+
+def _of_exchangeable(
+    key: Key, law: DirichletProcess | PitmanYor, numbers: Numbers, counts: Array
+) -> Numbers:
+    """By slice sampling of the exchangeable partition probability."""
+    for place, name in enumerate(law.hyperparameters):
+        update = update_probability if name == "discount" else update_scale
+
+        def log_density(value: Array, name: str = name, numbers: Numbers = numbers) -> Array:
+            return law.log_prob(counts, numbers | {name: value})
+
+        own_key = jax.random.fold_in(key, place)
+        numbers = numbers | {name: update(own_key, getattr(law, name), numbers[name], log_density)}
+    return numbers
+
+
+def _of_dirichlet(
+    key: Key,
+    law: Any,
+    numbers: Numbers,
+    batches: Array,
+    groups: Array,
+    num_batches: int,
+    *,
+    size: int,
+) -> Numbers:
+    """One concentration for all groups: a^S prod_g Gamma(K a) / Gamma(K a + n_g), S tables."""
+    concentration = numbers["concentration"]
+    pseudo = jnp.broadcast_to(concentration, (size,))
+    of_tables, of_value = jax.random.split(key)
+    num_tables = jnp.sum(count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches))
+    sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
+
+    def log_density(value: Array) -> Array:
+        return num_tables * jnp.log(value) + _log_falling(size * value, sizes)
+
+    value = update_scale(of_value, law.concentration, concentration, log_density)
+    return {"concentration": value}
+
+
+def _of_hdp(
+    key: Key, law: HDP, numbers: Numbers, batches: Array, groups: Array, num_batches: int
+) -> Numbers:
+    """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
+    of_tables, of_batch, of_base, of_weights = jax.random.split(key, 4)
+    pseudo = numbers["concentration"] * numbers["weights"]
+    by_group = count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches)
+    num_tables, num_groups = jnp.sum(by_group), jnp.sum(by_group > 0)
+    sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
+
+    def of_concentration(value: Array) -> Array:
+        return num_tables * jnp.log(value) + _log_falling(value, sizes)
+
+    def of_base_concentration(value: Array) -> Array:
+        return num_groups * jnp.log(value) + _log_falling(value, num_tables)
+
+    concentration = update_scale(
+        of_batch, law.concentration, numbers["concentration"], of_concentration
+    )
+    # with tau summed out, so tau must be drawn next
+    base = update_scale(
+        of_base, law.base_concentration, numbers["base_concentration"], of_base_concentration
+    )
+    weights, rest = shared_weights(of_weights, by_group, base)
+    return {
+        "concentration": concentration,
+        "base_concentration": base,
+        "weights": weights,
+        "rest": rest,
+    }
+
+
+def shared_weights(key: Key, num_tables: Array, base_concentration: Array) -> tuple[Array, Array]:
+    """tau ~ Dirichlet(S_1, ..., S_K, gamma): (K,), zero where there is no table, and the rest.
+
+    In logarithms, and never below the smallest float where there are tables: a group that items
+    have must keep a weight.
+    """
+    shapes = jnp.append(num_tables.astype(base_concentration.dtype), base_concentration)
+    logs = loggammas(key, jnp.where(shapes > 0, shapes, 1))
+    logs = jnp.where(shapes > 0, logs, -jnp.inf)
+    weights = jax.nn.softmax(logs)
+    tiny = jnp.finfo(weights.dtype).tiny
+    weights = jnp.where(shapes > 0, jnp.maximum(weights, tiny), 0)
+    return weights[:-1], weights[-1]
+
+
+def _log_falling(concentration: Array, sizes: Array) -> Array:
+    """sum_g log Gamma(c) / Gamma(c + n_g)."""
+    return jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))

@@ -1,0 +1,278 @@
+"""The exact sequential sweep of a network, compiled from its declaration.
+
+One indicator (or a joint set) of one token after the other: the token leaves its parts, the weights
+of all values follow from the counts (eq 5.5), one is drawn, the token joins again. A sweep over
+all tokens is one loop in one kernel; what a prediction needs of a part is kept ready.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf import tables
+from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
+from jaxmf.blocks.elimination import Factor, draw
+from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.tables import Lanes
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+class _Role(NamedTuple):
+    """One block in the sweep over some indicators.
+
+    Attributes:
+        name: of the block.
+        law: of the block.
+        parts: of the block.
+        over: its parents among the indicators that are drawn.
+        is_drawn: whether it is one of them itself.
+    """
+
+    name: str
+    law: Any
+    parts: Parts
+    over: tuple[str, ...]
+    is_drawn: bool
+
+
+def sweep(
+    network: Network, names: tuple[str, ...], key: Key, state: State, data: Tokens
+) -> tuple[State, Info]:
+    """Kernel: the named indicators of every token, jointly, given all else.
+
+    Args:
+        network: the network.
+        names: one indicator, or several that are drawn together; parents first.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, and overflow of the growing ones among them.
+    """
+    roles = _roles(network, names, state, data)
+    return _run(network, names, roles, key, state, data, is_first=False)
+
+
+def first_sweep(
+    network: Network,
+    names: tuple[str, ...],
+    known: tuple[str, ...],
+    key: Key,
+    state: State,
+    data: Tokens,
+) -> State:
+    """The named indicators of every token given those before it: where a chain starts.
+
+    Blocks that hang on indicators which are not yet `known` are left out. Where there is no room
+    for a new group, there is none.
+    """
+    ready = {*data.columns, *data.values, *known, *names}
+    roles = tuple(
+        role
+        for role in _roles(network, names, state, data)
+        if role.name in ready and ready.issuperset(role.parts.by)
+    )
+    return _run(network, names, roles, key, state, data, is_first=True)[0]
+
+
+def _run(
+    network: Network,
+    names: tuple[str, ...],
+    roles: tuple[_Role, ...],
+    key: Key,
+    state: State,
+    data: Tokens,
+    *,
+    is_first: bool,
+) -> tuple[State, Info]:
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    working = {}
+    for role in roles:
+        own, width = role.law, slots.get(role.name)
+        if not is_first:
+            before = statistics_of(role.name, own, role.parts, values, width)
+        elif width is None:
+            before = own.empty(role.parts.number)
+        else:
+            before = jnp.zeros((role.parts.number, width), jnp.int32)
+        working[role.name] = _begin(role, before, state.numbers[role.name], slots)
+    needed = {parent for role in roles for parent in role.parts.by}
+    needed |= {role.name for role in roles}
+    columns = {name: values[name] for name in sorted(needed)}
+    look_up = {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
+    births = tuple(name for name in names if _has_births(network.blocks[name].law))
+    shape = (data.num_tokens, len(names) + len(births))
+    uniforms = jax.random.uniform(key, shape, jnp.result_type(float))
+    compiled = _Compiled(names, births, roles, is_first)
+    loop = fused_on_cpu(compiled.loop)
+    drawn, working, no_room = loop(columns, working, look_up, uniforms)
+    numbers, occupied = dict(state.numbers), dict(state.slots)
+    for name in names:
+        law = network.blocks[name].law
+        if law.grows:
+            counts, numbers[name] = law.end(working[name])
+            occupied[name] = jnp.any(counts > 0, axis=0)
+    overflow = {name: no_room for name in names if network.blocks[name].law.grows}
+    after = State({**state.values, **drawn}, numbers, occupied)
+    return after, Info(overflow=overflow)
+
+
+def _has_births(law: Any) -> bool:
+    """Whether a new group of a law needs a number of its own: its weight."""
+    return law.grows and law.labels_shared
+
+
+def _roles(
+    network: Network, names: tuple[str, ...], state: State, data: Tokens
+) -> tuple[_Role, ...]:
+    """The blocks that have to do with some indicators: themselves and what they partition."""
+    parts = all_parts(network, state, data)
+    below = [child for name in names for child in network.children(name)]
+    involved = dict.fromkeys((*names, *below))
+    return tuple(
+        _Role(
+            name,
+            network.blocks[name].law,
+            parts[name],
+            tuple(chosen for chosen in names if chosen in parts[name].by),
+            name in names,
+        )
+        for name in network.order
+        if name in involved
+    )
+
+
+def _begin(role: _Role, statistics: PyTree, numbers: Mapping[str, Array], slots: Any) -> PyTree:
+    if role.name in slots:
+        return role.law.begin(statistics, dict(numbers), with_sizes=bool(role.over))
+    return role.law.begin(statistics, dict(numbers))
+
+
+class _Compiled(NamedTuple):
+    """The loop over all tokens, as decided when it is traced."""
+
+    names: tuple[str, ...]
+    births: tuple[str, ...]
+    roles: tuple[_Role, ...]
+    is_first: bool
+
+    def loop(
+        self,
+        columns: dict[str, Array],
+        working: dict[str, PyTree],
+        look_up: dict[str, Array],
+        uniforms: Array,
+    ) -> tuple[dict[str, Array], dict[str, PyTree], Array]:
+        """The indicators of all tokens, what the sweep works on, and whether room was short."""
+        # read from one array and written to another, or the compiler copies it at every token
+        empty = {name: jnp.zeros_like(columns[name]) for name in self.names}
+        start = (empty, working, jnp.zeros((), bool))
+
+        def one_token(index: Array, carry: Any) -> Any:
+            return self.one_token(index, carry, columns, look_up, uniforms)
+
+        return jax.lax.fori_loop(0, uniforms.shape[0], one_token, start)
+
+    def one_token(
+        self,
+        index: Array,
+        carry: Any,
+        columns: dict[str, Array],
+        look_up: dict[str, Array],
+        uniforms: Array,
+    ) -> Any:
+        """One token leaves, draws and joins."""
+        names = self.names
+        drawn, working, no_room = carry
+        values = {name: tables.row(column, index) for name, column in columns.items()}
+        chance = tables.row(uniforms, index)
+        if not self.is_first:
+            working = self.moved(working, values, look_up, None)
+        factors, room = _factors(self.roles, working, values, look_up)
+        new = draw(names, factors, [chance[place] for place in range(len(names))])
+        values = values | dict(zip(names, new, strict=True))
+        births = {name: chance[len(names) + i] for i, name in enumerate(self.births)}
+        working = self.moved(working, values, look_up, births)
+        drawn = {name: tables.put(drawn[name], index, values[name]) for name in names}
+        return drawn, working, no_room | ~room
+
+    def moved(
+        self,
+        working: Mapping[str, PyTree],
+        values: Mapping[str, Array],
+        look_up: Mapping[str, Array],
+        births: Mapping[str, Array] | None,
+    ) -> dict[str, PyTree]:
+        """The token out of its parts (births None) or into them."""
+        after = dict(working)
+        for name, law, parts, _, is_drawn in self.roles:
+            part, value = parts.of(values, look_up.get(name)), values[name]
+            if not is_drawn:
+                after[name] = law.move(after[name], part, value, -1 if births is None else 1)
+            elif births is None:
+                after[name] = law.unseat(after[name], part, value)
+            else:
+                chance = births.get(name, jnp.zeros((), jnp.result_type(float)))
+                after[name] = law.seat(after[name], part, value, chance)
+        return after
+
+
+def _factors(
+    roles: tuple[_Role, ...],
+    working: Mapping[str, PyTree],
+    values: Mapping[str, Array],
+    look_up: Mapping[str, Array],
+) -> tuple[list[Factor], Array]:
+    """The factors of the law of the drawn indicators of a token, and whether there was room."""
+    factors: list[Factor] = []
+    logs: dict[tuple[str, ...], Array] = {}
+    room = jnp.ones((), bool)
+    for role in roles:
+        own, table = working[role.name], look_up.get(role.name)
+        if role.is_drawn and not role.over:
+            weights, has_room = role.law.weights(own, role.parts.of(values, table))
+            factors.append(Factor((role.name,), weights))
+            room &= has_room
+            continue
+        lanes, shape = _lanes(role, values, table)
+        if role.is_drawn:
+            laws, has_room = role.law.laws(own, lanes.places())
+            factors.append(Factor((*role.over, role.name), laws.reshape(*shape, -1)))
+            room &= has_room
+            continue
+        result = role.law.predictive(own, lanes, values[role.name]).reshape(shape)
+        if getattr(role.law, "is_log", False):
+            logs[role.over] = logs.get(role.over, 0) + result
+        else:
+            factors.append(Factor(role.over, result))
+    for over, log_values in logs.items():
+        factors.append(Factor(over, jnp.exp(log_values - jnp.max(log_values))))
+    return factors, room
+
+
+def _lanes(
+    role: _Role, values: Mapping[str, Array], table: Array | None
+) -> tuple[Lanes, tuple[int, ...]]:
+    """The parts of a token for all values of the drawn parents, and how many each has."""
+    sizes = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
+    if len(role.over) == 1:
+        return role.parts.lanes(values, role.over[0], table), sizes
+    grids = np.indices(sizes).reshape(len(sizes), -1)
+    all_values = dict(values)
+    for name, grid in zip(role.over, grids, strict=True):
+        all_values[name] = jnp.asarray(grid, jnp.int32)
+    places = role.parts.of(all_values, table)
+    return Lanes(jnp.zeros((), jnp.int32), 1, places.shape[0], places), sizes

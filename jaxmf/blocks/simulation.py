@@ -1,0 +1,107 @@
+"""Draws from a network's prior."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import tables
+from jaxmf.blocks.counts import part_of
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.data.container import bare
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+def simulate(
+    network: Network, key: Key, data: Tokens, *, capacity: int | None = None
+) -> tuple[State, Tokens]:
+    """See `Network.simulate`."""
+    num_tokens = data.num_tokens
+    slots = {
+        name: network.blocks[name].law.num_groups(capacity or num_tokens)
+        for name in network.indicators
+    }
+    sizes = network.sizes(data, slots)
+    for name in network.observed:
+        sizes[name] = getattr(network.blocks[name].law, "size", 1)
+    values: dict[str, Array] = {**data.columns, **data.values}
+    numbers: dict[str, dict[str, Array]] = {}
+    occupied: dict[str, Array] = {}
+    for place, name in enumerate(network.order):
+        law = network.blocks[name].law
+        parts = network.parts(name, sizes)
+        of_numbers, of_values = jax.random.split(jax.random.fold_in(key, place))
+        groups = part_of(parts, values, num_tokens)
+        if name in slots:
+            numbers[name] = law.simulate_numbers(of_numbers, slots[name])
+            own = seat_all(of_values, law, numbers[name], groups, (parts.number, slots[name]))
+            values[name], numbers[name], counts = own
+            if law.grows:
+                occupied[name] = jnp.any(counts > 0, axis=0)
+        else:
+            numbers[name] = law.simulate_numbers(of_numbers)
+            values[name] = _observed(of_values, law, numbers[name], groups, parts.number)
+    state = State({name: values[name] for name in network.indicators}, numbers, occupied)
+    return state, _tokens(network, data, values, sizes)
+
+
+def seat_all(
+    key: Key, law: Any, numbers: dict[str, Array], batches: Array, shape: tuple[int, int]
+) -> tuple[Array, dict[str, Array], Array]:
+    """Indicators of all tokens from their prior, each given those before it.
+
+    Args:
+        key: typed PRNG key.
+        law: a prior of partitions.
+        numbers: its hyperparameters, before any item.
+        batches: (T,) int32.
+        shape: G and K.
+
+    Returns:
+        The indicators (T,), the hyperparameters (with the weights of an HDP), counts (G, K).
+    """
+    uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
+    seating = law.begin(jnp.zeros(shape, jnp.int32), numbers, with_sizes=False)
+
+    def loop(seating: Any, batches: Array, uniforms: Array) -> Any:
+        def one_token(index: Array, carry: Any) -> Any:
+            drawn, seating = carry
+            weights, _ = law.weights(seating, batches[index])
+            group = tables.choose(weights, uniforms[index, 0])
+            seating = law.seat(seating, batches[index], group, uniforms[index, 1])
+            return tables.put(drawn, index, group), seating
+
+        start = (jnp.zeros_like(batches), seating)
+        return jax.lax.fori_loop(0, batches.shape[0], one_token, start)
+
+    drawn, seating = fused_on_cpu(loop)(seating, batches, uniforms)
+    counts, numbers = law.end(seating)
+    return drawn, numbers, counts
+
+
+def _observed(
+    key: Key, law: Any, numbers: dict[str, Array], groups: Array, num_groups: int
+) -> Array:
+    """Parameters of every part from their prior, and values given them."""
+    of_parameters, of_values = jax.random.split(key)
+    empty = law.empty(num_groups)
+    parameters = law.sample_parameters(of_parameters, empty, numbers)
+    return law.sample(of_values, parameters, groups)
+
+
+def _tokens(
+    network: Network, data: Tokens, values: dict[str, Array], sizes: dict[str, int]
+) -> Tokens:
+    """The tokens with the simulated columns; values are of a trace and go in unchecked."""
+    columns, real = dict(data.columns), dict(data.values)
+    for name in network.observed:
+        (real if network.blocks[name].law.is_log else columns)[name] = values[name]
+    kept = {name: sizes[name] for name in columns}
+    return bare(Tokens, columns=columns, sizes=kept, values=real, names={})

@@ -1,0 +1,21 @@
+"""The state of a network's chain."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from jaxmf.types import Array
+
+
+class State(NamedTuple):
+    """What the next step of a network needs; counts are taken afresh from the values.
+
+    Attributes:
+        values: latent indicator -> (T,) int32, its value for every token.
+        numbers: block -> the hyperparameters of its law.
+        slots: indicator of a growing prior -> (K,) bool, values that some token has.
+    """
+
+    values: dict[str, Array]
+    numbers: dict[str, dict[str, Array]]
+    slots: dict[str, Array]

@@ -1,0 +1,167 @@
+"""How the blocks of a network hang together: order, children, parts; and what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxmf.blocks.block import Block
+from jaxmf.tables import Lanes
+
+_LARGEST_TABLE = 2**22
+
+
+def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
+    """The names of the blocks, parents before children.
+
+    Raises:
+        TypeError, ValueError: what is no network, in words.
+    """
+    if not blocks:
+        raise ValueError("a network needs at least one block")
+    for name, block in blocks.items():
+        if not isinstance(block, Block):
+            raise TypeError(f"{name}: {block!r} is no Block; write {name}=Block(law, by=...)")
+        if name in block.by:
+            raise ValueError(f"{name}: is partitioned by itself; name other variables in `by`")
+        for parent in block.by:
+            if parent in blocks:
+                _check_pair(name, block, parent, blocks[parent])
+    order: list[str] = []
+    waiting = dict(blocks)
+    while waiting:
+        ready = [n for n, block in waiting.items() if not any(p in waiting for p in block.by)]
+        if not ready:
+            circle = " -> ".join(_circle(waiting))
+            raise ValueError(f"the blocks partition each other in a circle: {circle}")
+        order += ready
+        for name in ready:
+            del waiting[name]
+    return tuple(order)
+
+
+def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
+    """A block and one of its parents, if that is a block too."""
+    if above.observed and not getattr(above.law, "size", None):
+        raise ValueError(
+            f"{name}: is partitioned by {parent!r}, whose values are real numbers; a parent has "
+            "values out of a finite set"
+        )
+    if above.observed:
+        return
+    if not above.law.labels_shared:
+        missing = [other for other in above.by if other not in block.by]
+        if missing:
+            also = ", ".join(map(repr, (*missing, parent)))
+            raise ValueError(
+                f"{name}: labels of {parent!r} mean nothing outside their own part, since "
+                f"{type(above.law).__name__} partitions each by itself: write by=({also}), or use "
+                "HDP, whose groups are shared"
+            )
+    if not block.observed and not block.law.labels_shared:
+        raise ValueError(
+            f"{name}: a {type(block.law).__name__} partitioned by the latent {parent!r} is not "
+            "supported: its labels would change their meaning whenever that changes. Use HDP or "
+            "Dirichlet"
+        )
+    if block.rho is not None and above.law.grows:
+        raise ValueError(
+            f"{name}: a function of {parent!r}, which has no fixed number of values, is not "
+            "supported; name it in `by`, or give it a Dirichlet prior"
+        )
+
+
+def _circle(waiting: Mapping[str, Block]) -> list[str]:
+    path = [next(iter(waiting))]
+    while True:
+        following = next(parent for parent in waiting[path[-1]].by if parent in waiting)
+        if following in path:
+            return [*path[path.index(following) :], following][::-1]
+        path.append(following)
+
+
+def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
+    """The blocks that a variable partitions."""
+    return tuple(child for child, block in blocks.items() if name in block.by)
+
+
+class Parts(NamedTuple):
+    """The parts of one block at given numbers of values of its parents.
+
+    Attributes:
+        by: the parents.
+        sizes: how many values each has.
+        table: None, or (prod sizes,) int32: the part of every combination of values.
+        number: how many parts there are.
+    """
+
+    by: tuple[str, ...]
+    sizes: tuple[int, ...]
+    table: np.ndarray | None
+    number: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The axes that statistics over parts have: the parents', or one where a function is."""
+        return self.sizes if self.table is None else (self.number,)
+
+    def flat(self, values: Mapping[str, Array]) -> Array:
+        """The number of the combination of the parents' values, any shape."""
+        place = jnp.zeros((), jnp.int32)
+        for name, size in zip(self.by, self.sizes, strict=True):
+            place = place * size + values[name]
+        return place
+
+    def of(self, values: Mapping[str, Array], table: Array | None) -> Array:
+        """The part of tokens with these values of the parents; `table` is its own, as an array."""
+        place = self.flat(values)
+        return place if table is None else table[place]
+
+    def lanes(self, values: Mapping[str, Array], name: str, table: Array | None) -> Lanes:
+        """The parts of one token for every value of the parent `name`."""
+        place = self.by.index(name)
+        start = self.flat({**values, name: jnp.zeros((), jnp.int32)})
+        stride = int(np.prod(self.sizes[place + 1 :], dtype=np.int64))
+        return Lanes(start, stride, self.sizes[place], table)
+
+
+def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
+    """The parts of a block.
+
+    Args:
+        name: of the block, for messages.
+        block: the block.
+        sizes: the number of values of every variable.
+
+    Raises:
+        ValueError: an unknown parent, too many parts for int32, a function whose values are none.
+    """
+    unknown = [parent for parent in block.by if parent not in sizes]
+    if unknown:
+        raise ValueError(
+            f"{name}: is partitioned by {unknown[0]!r}, which is neither a block nor a column of "
+            f"the tokens; there are {', '.join(map(repr, sizes))}"
+        )
+    own = tuple(sizes[parent] for parent in block.by)
+    number = int(np.prod(own, dtype=object)) if own else 1
+    if number > np.iinfo(np.int32).max:
+        raise ValueError(f"{name}: {number:,} parts are more than int32 can number")
+    if block.rho is None:
+        return Parts(block.by, own, None, number)
+    if number > _LARGEST_TABLE:
+        raise ValueError(
+            f"{name}: its function would be asked for {number:,} combinations of values of "
+            f"{block.by}; at most {_LARGEST_TABLE:,} are tabulated"
+        )
+    grids = np.indices(own).reshape(len(own), -1).astype(np.int32)
+    table = np.broadcast_to(np.asarray(block.rho(*grids)), (number,))
+    if not np.issubdtype(table.dtype, np.integer) or table.min() < 0:
+        raise ValueError(
+            f"{name}: its function must give whole numbers from 0 up, the parts; got "
+            f"{table.dtype} with a smallest value of {table.min()}"
+        )
+    return Parts(block.by, own, table.astype(np.int32), int(table.max()) + 1)

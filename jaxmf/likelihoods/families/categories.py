@@ -1,0 +1,219 @@
+"""Values out of a finite set: words, ratings, answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+
+from jaxmf import tables
+from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partitions import (
+    check_concentrations,
+    check_size,
+    log_dirichlet_multinomial,
+)
+from jaxmf.special import loggammas
+from jaxmf.tables import Lanes, count_pairs
+from jaxmf.types import Key
+
+_EXACT = 2**24
+
+
+class Counts(NamedTuple):
+    """How often a group has a value.
+
+    Attributes:
+        cells: (V, G) int32; a value's groups stand side by side, as a sweep reads them.
+        totals: (G,) int32.
+    """
+
+    cells: Array
+    totals: Array
+
+
+class _Working(NamedTuple):
+    """Counts in a sweep: cells (V, G) float, totals (G,) int32, inverse (G,) 1 / (n_g + V b)."""
+
+    cells: Array
+    totals: Array
+    inverse: Array
+    concentration: Array
+    whole: Array
+
+
+class _Categories(Family):
+    """One of `size` values; `numbers["concentration"]` is () or (V,)."""
+
+    is_log = False
+    size: int
+
+    def check(self, values: Any, name: str) -> Any:
+        array = np.asarray(values)
+        if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer):
+            raise ValueError(
+                f"{name}: its family {type(self).__name__} takes one whole number a token, got "
+                f"{array.dtype} of shape {array.shape}. Pass it as a column of indices."
+            )
+        if array.size and (array.min() < 0 or array.max() >= self.size):
+            first = int(np.argmax((array < 0) | (array >= self.size)))
+            raise ValueError(
+                f"{name}: {array[first]} at token {first} is outside 0..{self.size - 1}, the "
+                f"values that {type(self).__name__} of size {self.size} knows."
+            )
+        if array.size and np.bincount(array).max() > _EXACT:
+            raise ValueError(
+                f"{name}: a value stands more than {_EXACT:,} times, more than a sweep can count "
+                "exactly. Split the data, or leave out what stands everywhere."
+            )
+        return values
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> Counts:
+        cells = count_pairs(values, groups, (self.size, num_groups))
+        return Counts(cells, jnp.sum(cells, axis=0))
+
+    def _no_values(self) -> Array:
+        return jnp.zeros((0,), jnp.int32)
+
+    def begin(self, statistics: Counts, numbers: Numbers) -> _Working:
+        concentration = numbers["concentration"]
+        whole = jnp.sum(jnp.broadcast_to(concentration, (self.size,)))
+        cells = statistics.cells.astype(whole.dtype)
+        return _Working(
+            cells=cells,
+            totals=statistics.totals,
+            inverse=1 / (statistics.totals + whole),
+            concentration=concentration,
+            whole=whole,
+        )
+
+    def end(self, working: _Working) -> Counts:
+        return Counts(working.cells.astype(jnp.int32), working.totals)
+
+    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
+        total = tables.row(working.totals, group) + amount
+        inverse = 1 / (total.astype(working.whole.dtype) + working.whole)
+        return working._replace(
+            cells=tables.add_entry(working.cells, value, group, amount),
+            totals=tables.put(working.totals, group, total),
+            inverse=tables.put(working.inverse, group, inverse),
+        )
+
+    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
+        concentration = working.concentration
+        if concentration.ndim:
+            concentration = tables.row(concentration, value)
+        counts = tables.take_from_row(working.cells, value, lanes)
+        return (counts + concentration) * tables.take(working.inverse, lanes)
+
+    def log_marginal(self, statistics: Counts, numbers: Numbers) -> Array:
+        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+        return log_dirichlet_multinomial(statistics.cells.T, concentration)
+
+    def probabilities(self, statistics: Counts, numbers: Numbers) -> Array:
+        """E[phi | values]: (G, V) float."""
+        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+        weights = statistics.cells.T + concentration
+        return weights / jnp.sum(weights, axis=1, keepdims=True)
+
+    def sample_parameters(self, key: Key, statistics: Counts, numbers: Numbers) -> Array:
+        """(G, V) float: log phi."""
+        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+        logs = loggammas(key, statistics.cells.T + concentration)
+        return jax.nn.log_softmax(logs, axis=1)
+
+    def log_prob(self, parameters: Array, value: Array) -> Array:
+        return parameters[:, value]
+
+    def sample(self, key: Key, parameters: Array, groups: Array) -> Array:
+        return jax.random.categorical(key, parameters[groups]).astype(jnp.int32)
+
+    def moments(self, statistics: Counts, numbers: Numbers) -> tuple[Array, Array]:
+        """Of the value as a number 0..V-1."""
+        probabilities = self.probabilities(statistics, numbers)
+        values = jnp.arange(self.size, dtype=probabilities.dtype)
+        mean = probabilities @ values
+        return mean, jnp.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=["size"])
+@dataclass(frozen=True)
+class DirichletMultinomial(_Categories):
+    """One of V values, with Dirichlet probabilities for every group.
+
+    phi_g ~ Dirichlet(b_1, ..., b_V), p(v | phi_g) = phi_gv. With phi summed out the next value of a
+    group is v with probability (n_gv + b_v) / (n_g + sum b).
+
+    Args:
+        size: V.
+        concentration: b, that of each value; a number, V numbers, or a numpyro distribution of one
+            number for all.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> DirichletMultinomial(5).size
+        5
+    """
+
+    size: int
+    concentration: Hyperparameter = 1.0
+
+    hyperparameters = ("concentration",)
+
+    def __post_init__(self) -> None:
+        check_size("size", self.size)
+        concentration = check_concentrations(self.concentration, self.size)
+        object.__setattr__(self, "concentration", concentration)
+
+    def start(self) -> Numbers:
+        return {"concentration": hyper.initial_value(self.concentration)}
+
+    def simulate_numbers(self, key: Key) -> Numbers:
+        return {"concentration": hyper.sample_prior(key, self.concentration)}
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["a", "b"], meta_fields=[])
+@dataclass(frozen=True)
+class BetaBinary(_Categories):
+    """0 or 1, with a Beta(a, b) probability of 1 for every group: the beta-Bernoulli family.
+
+    The name BetaBernoulli is that of the prior of binary features.
+
+    Args:
+        a, b: positive numbers, the pseudo-counts of 1 and of 0.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> BetaBinary(1.0, 2.0).size
+        2
+    """
+
+    a: float = 1.0
+    b: float = 1.0
+
+    size = 2
+
+    def __post_init__(self) -> None:
+        for name in ("a", "b"):
+            hyper.validate(name, getattr(self, name))
+            if not hyper.is_fixed(getattr(self, name)):
+                raise TypeError(f"{name} must be a number; BetaBinary takes no priors on it")
+
+    def start(self) -> Numbers:
+        both = jnp.stack([jnp.asarray(self.b), jnp.asarray(self.a)])
+        return {"concentration": both.astype(jnp.result_type(float))}
+
+    def simulate_numbers(self, key: Key) -> Numbers:
+        del key
+        return self.start()

@@ -1,0 +1,107 @@
+"""What a network asks of a family of values.
+
+The values of a group are independent given its parameters, and these have a conjugate prior; with
+the parameters summed out a group is known by its sufficient statistics. A family is used in two
+forms: as statistics (pytrees of arrays with the groups on one axis, in a state), and as what a
+sweep works on, where whatever a prediction needs of a group is kept ready and brought up to date
+when a value joins or leaves.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import Array
+
+from jaxmf.tables import Lanes
+from jaxmf.types import Key, PyTree
+
+Numbers = dict[str, Array]
+"""The hyperparameters of a family in a state, by name."""
+
+
+class Family:
+    """Base of the families: numbers that are fixed unless a family says otherwise.
+
+    Attributes:
+        is_log: whether `predictive` gives logarithms.
+        hyperparameters: names of the fields that may have priors.
+    """
+
+    is_log = True
+    hyperparameters: tuple[str, ...] = ()
+
+    def check(self, values: Any, name: str) -> Any:
+        """The values as they are kept.
+
+        Args:
+            values: a column of whole numbers (T,), or real values (T,) or (T, D), of Tokens.
+            name: of the block, for the message.
+
+        Raises:
+            ValueError: values outside the support.
+        """
+        raise NotImplementedError
+
+    def start(self) -> Numbers:
+        """Hyperparameters at the means of their priors."""
+        return {}
+
+    def simulate_numbers(self, key: Key) -> Numbers:
+        """Hyperparameters from their priors."""
+        del key
+        return {}
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
+        """The statistics of G groups from all values.
+
+        Args:
+            groups: (T,) int32.
+            values: (T,) or (T, D).
+            num_groups: G.
+        """
+        raise NotImplementedError
+
+    def empty(self, num_groups: int) -> PyTree:
+        """The statistics of G groups without values."""
+        return self.statistics(jnp.zeros((0,), jnp.int32), self._no_values(), num_groups)
+
+    def _no_values(self) -> Array:
+        return jnp.zeros((0,), jnp.result_type(float))
+
+    def begin(self, statistics: PyTree, numbers: Numbers) -> PyTree:
+        """Statistics as a sweep works on them."""
+        raise NotImplementedError
+
+    def end(self, working: PyTree) -> PyTree:
+        """The statistics that a sweep leaves."""
+        raise NotImplementedError
+
+    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+        """A value joins a group (amount 1) or leaves it (-1)."""
+        raise NotImplementedError
+
+    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
+        """p(value | values of the group), or its logarithm, for several groups: (lanes.size,)."""
+        raise NotImplementedError
+
+    def log_marginal(self, statistics: PyTree, numbers: Numbers) -> Array:
+        """log p(values of a group), parameters summed out: (G,) float."""
+        raise NotImplementedError
+
+    def sample_parameters(self, key: Key, statistics: PyTree, numbers: Numbers) -> PyTree:
+        """Parameters of every group from their posterior; leaves with the groups first."""
+        raise NotImplementedError
+
+    def log_prob(self, parameters: PyTree, value: Array) -> Array:
+        """log p(value | parameters) of every group: (G,) for one value."""
+        raise NotImplementedError
+
+    def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
+        """Values of groups (T,) given the parameters of all: (T,) or (T, D)."""
+        raise NotImplementedError
+
+    def moments(self, statistics: PyTree, numbers: Numbers) -> tuple[Array, Array]:
+        """Mean and variance of the next value of every group: (G,) or (G, D) each."""
+        raise NotImplementedError

@@ -1,0 +1,247 @@
+"""Real vectors: one a token, with a mean and a covariance matrix for every group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln, multigammaln
+
+from jaxmf import tables
+from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.poisson import check_numbers
+from jaxmf.priors import hyper
+from jaxmf.special import loggammas
+from jaxmf.tables import Lanes
+from jaxmf.types import Key
+
+
+class Wisharts(NamedTuple):
+    """The posterior of mean and covariance of every group.
+
+    Attributes:
+        number: (G,) int32, values of the group.
+        location: (G, D) float, the mean's.
+        scale: (G, D, D) float, that of the covariance's inverse-Wishart law.
+    """
+
+    number: Array
+    location: Array
+    scale: Array
+
+
+class _Working(NamedTuple):
+    number: Array
+    location: Array
+    scale: Array
+    inverse: Array  # of scale
+    log_determinant: Array  # of scale
+    prior: Array  # (2,): weight, degrees
+
+
+class Parameters(NamedTuple):
+    """Means (G, D) and lower Cholesky factors (G, D, D) of the covariances."""
+
+    mean: Array
+    factor: Array
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["location", "weight", "degrees", "scale"],
+    meta_fields=["size"],
+)
+@dataclass(frozen=True)
+class NormalInverseWishart(Family):
+    """Real vectors of length D, with a mean and a covariance matrix for every group.
+
+    S_g ~ InverseWishart(degrees, scale), mu_g ~ N(location, S_g / weight), x ~ N(mu_g, S_g). With
+    both summed out the next value of a group has a multivariate t law.
+
+    Args:
+        size: D.
+        location: prior mean of the means: a number for all entries, or D of them.
+        weight: how many values the prior mean counts as; positive.
+        degrees: of the inverse-Wishart law, above D - 1; by default D + 2, with which the prior
+            mean of the covariance is `scale`.
+        scale: its matrix: a number for that multiple of the identity, or (D, D), positive definite.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> NormalInverseWishart(2).degrees
+        4.0
+    """
+
+    size: int
+    location: Any = 0.0
+    weight: float = 1.0
+    degrees: float = None  # type: ignore[assignment]
+    scale: Any = 1.0
+
+    def __post_init__(self) -> None:
+        numbers = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
+        if any(hyper.is_placeholder(number) for number in numbers):
+            return  # it is being rebuilt inside a transformation
+        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
+            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        if self.degrees is None:
+            object.__setattr__(self, "degrees", float(self.size + 2))
+        check_numbers(self, ("weight", "degrees"))
+        if self.degrees <= self.size - 1:
+            raise ValueError(
+                f"degrees must be above size - 1 = {self.size - 1}, got {self.degrees}"
+            )
+        location, scale = np.asarray(self.location, float), np.asarray(self.scale, float)
+        if location.ndim and location.shape != (self.size,):
+            raise ValueError(f"location must be a number or {self.size}, got {location.shape}")
+        scale = scale if scale.ndim else scale * np.eye(self.size)
+        if scale.shape != (self.size, self.size) or not np.allclose(scale, scale.T):
+            raise ValueError(f"scale must be a number or a symmetric matrix, got {scale.shape}")
+        if np.min(np.linalg.eigvalsh(scale)) <= 0:
+            raise ValueError("scale must be positive definite")
+        dtype = jnp.result_type(float)
+        wide = jnp.asarray(np.broadcast_to(location, (self.size,)), dtype)
+        object.__setattr__(self, "location", wide)
+        object.__setattr__(self, "scale", jnp.asarray(scale, dtype))
+
+    def check(self, values: Any, name: str) -> Any:
+        array = np.asarray(values)
+        if array.ndim != 2 or array.shape[1] != self.size:
+            raise ValueError(
+                f"{name}: NormalInverseWishart({self.size}) takes vectors of length {self.size}, "
+                f"got values of shape {array.shape}"
+            )
+        return values
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
+        shifted = values - self.location
+        number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
+        total = jnp.zeros((num_groups, self.size), shifted.dtype).at[groups].add(shifted)
+        mean = total / jnp.maximum(number, 1)[:, None]
+        apart = shifted - mean[groups]
+        squares = apart[:, :, None] * apart[:, None, :]
+        spread = (
+            jnp.zeros((num_groups, self.size, self.size), shifted.dtype).at[groups].add(squares)
+        )
+        share = (self.weight * number / (self.weight + number))[:, None, None]
+        return Wisharts(
+            number=number,
+            location=self.location + mean * (number / (self.weight + number))[:, None],
+            scale=self.scale + spread + share * mean[:, :, None] * mean[:, None, :],
+        )
+
+    def _no_values(self) -> Array:
+        return jnp.zeros((0, self.size), jnp.result_type(float))
+
+    def begin(self, statistics: Wisharts, numbers: Numbers) -> _Working:
+        scale = statistics.scale
+        factor = jnp.linalg.cholesky(scale)
+        identity = jnp.broadcast_to(jnp.eye(self.size, dtype=scale.dtype), scale.shape)
+        half = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+        prior = jnp.stack([jnp.asarray(self.weight), jnp.asarray(self.degrees)])
+        return _Working(
+            *statistics,
+            inverse=jnp.swapaxes(half, 1, 2) @ half,
+            log_determinant=_log_determinant(factor),
+            prior=prior.astype(scale.dtype),
+        )
+
+    def end(self, working: _Working) -> Wisharts:
+        return Wisharts(working.number, working.location, working.scale)
+
+    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
+        number, location, scale, inverse, log_determinant = (
+            tables.row(leaf, group) for leaf in working[:5]
+        )
+        weight = working.prior[0] + number
+        apart = value - location
+        moved = location + amount * apart / (weight + amount)
+        # scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
+        share = amount * weight / (weight + amount)
+        reach = jnp.sum(inverse * apart, axis=1)
+        factor = 1 + share * jnp.sum(apart * reach)
+        new = (
+            number + amount,
+            moved,
+            scale + share * apart[:, None] * apart,
+            inverse - share / factor * reach[:, None] * reach,
+            log_determinant + jnp.log(factor),
+        )
+        fields = zip(working[:5], new, strict=True)
+        moved_fields = [tables.put(old, group, value) for old, value in fields]
+        return _Working._make([*moved_fields, working.prior])
+
+    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
+        number, location, _, inverse, log_determinant = (
+            tables.take(leaf, lanes) for leaf in working[:5]
+        )
+        weight, degrees = working.prior[0] + number, working.prior[1] + number
+        share = weight / (weight + 1)
+        apart = value - location
+        distance = jnp.sum(inverse * apart[:, :, None] * apart[:, None, :], axis=(1, 2))
+        level = gammaln((degrees + 1) / 2) - gammaln((degrees + 1 - self.size) / 2)
+        level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
+        return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
+
+    def log_marginal(self, statistics: Wisharts, numbers: Numbers) -> Array:
+        number, size = statistics.number, self.size
+        degrees = self.degrees + number
+        before = _log_determinant(jnp.linalg.cholesky(self.scale))
+        after = _log_determinant(jnp.linalg.cholesky(statistics.scale))
+        result = multigammaln(degrees / 2, size) - multigammaln(self.degrees / 2, size)
+        result += self.degrees / 2 * before - degrees / 2 * after
+        result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + number))
+        return result - number * size / 2 * jnp.log(jnp.pi)
+
+    def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
+        of_square, of_below, of_mean = jax.random.split(key, 3)
+        shape, dtype = statistics.scale.shape, statistics.scale.dtype
+        degrees = (self.degrees + statistics.number)[:, None] - jnp.arange(self.size)
+        # Bartlett: with A lower triangular, A A' is Wishart and L A'^-1 a factor of its inverse
+        diagonal = jnp.sqrt(2 * jnp.exp(loggammas(of_square, degrees.astype(dtype) / 2)))
+        normals = jax.random.normal(of_below, shape, dtype)
+        bartlett = jnp.tril(normals, -1) + jnp.eye(self.size, dtype=dtype) * diagonal[:, None, :]
+        upper = jnp.linalg.cholesky(statistics.scale)
+        # covariance = upper (A A')^-1 upper'; any square root serves, the Cholesky factor is kept
+        root = jax.lax.linalg.triangular_solve(
+            bartlett, jnp.swapaxes(upper, 1, 2), left_side=True, lower=True
+        )
+        covariance = jnp.swapaxes(root, 1, 2) @ root
+        factor = jnp.linalg.cholesky(covariance)
+        normal = jax.random.normal(of_mean, statistics.location.shape, dtype)
+        spread = jnp.sqrt(self.weight + statistics.number)[:, None]
+        mean = statistics.location + jnp.einsum("gij,gj->gi", factor, normal) / spread
+        return Parameters(mean, factor)
+
+    def log_prob(self, parameters: Parameters, value: Array) -> Array:
+        apart = (value - parameters.mean)[..., None]
+        half = jax.lax.linalg.triangular_solve(
+            parameters.factor, apart, left_side=True, lower=True
+        )[..., 0]
+        level = self.size * jnp.log(2 * jnp.pi) + _log_determinant(parameters.factor)
+        return -0.5 * (jnp.sum(half**2, axis=-1) + level)
+
+    def sample(self, key: Key, parameters: Parameters, groups: Array) -> Array:
+        normal = jax.random.normal(key, (groups.shape[0], self.size), parameters.mean.dtype)
+        apart = jnp.einsum("tij,tj->ti", parameters.factor[groups], normal)
+        return parameters.mean[groups] + apart
+
+    def moments(self, statistics: Wisharts, numbers: Numbers) -> tuple[Array, Array]:
+        """The variance is infinite where there are at most D + 1 degrees of freedom."""
+        weight, degrees = self.weight + statistics.number, self.degrees + statistics.number
+        excess = degrees - self.size - 1
+        share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
+        variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
+        return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
+
+
+def _log_determinant(factor: Array) -> Array:
+    """log|A| of a Cholesky factor (..., D, D)."""
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)

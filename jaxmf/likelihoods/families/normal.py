@@ -1,0 +1,177 @@
+"""Real values: one number a token, with a mean and a variance for every group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from jaxmf import tables
+from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.poisson import check_numbers
+from jaxmf.special import loggammas
+from jaxmf.tables import Lanes
+from jaxmf.types import Key
+
+
+class Normals(NamedTuple):
+    """The posterior of mean and variance of every group.
+
+    Attributes:
+        number: (G,) int32, values of the group.
+        location: (G,) float, the mean's.
+        rate: (G,) float, that of the variance's inverse-Gamma law.
+    """
+
+    number: Array
+    location: Array
+    rate: Array
+
+
+class _Working(NamedTuple):
+    number: Array
+    location: Array
+    rate: Array
+    width: Array  # 2 rate (k + 1) / k
+    power: Array  # shape + 1/2
+    level: Array  # the log density at the location
+    prior: Array  # (3,): weight, shape, rate
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["location", "weight", "shape", "rate"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class NormalInverseGamma(Family):
+    """Real values, with a mean and a variance for every group.
+
+    var_g ~ InverseGamma(shape, rate), mu_g ~ N(location, var_g / weight), x ~ N(mu_g, var_g). With
+    both summed out the next value of a group has Student's t law with 2 shape_n degrees of freedom.
+
+    Args:
+        location: prior mean of the means.
+        weight: how many values the prior mean counts as; positive.
+        shape, rate: of the inverse-Gamma law of the variances; positive numbers.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> NormalInverseGamma(location=3.0, shape=2.0).weight
+        1.0
+    """
+
+    location: float = 0.0
+    weight: float = 1.0
+    shape: float = 1.0
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self, ("weight", "shape", "rate"))
+
+    def check(self, values: Any, name: str) -> Any:
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise ValueError(
+                f"{name}: NormalInverseGamma takes one number a token, got shape {array.shape}. "
+                "NormalInverseWishart takes vectors."
+            )
+        return values
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> Normals:
+        dtype = jnp.result_type(float)
+        number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
+        # deviations from the prior's location: sums of squares lose less
+        shifted = values.astype(dtype) - self.location
+        total = jnp.zeros((num_groups,), dtype).at[groups].add(shifted)
+        mean = total / jnp.maximum(number, 1)
+        spread = jnp.zeros((num_groups,), dtype).at[groups].add((shifted - mean[groups]) ** 2)
+        weight = self.weight + number
+        between = self.weight * number * mean**2 / weight
+        return Normals(
+            number=number,
+            location=self.location + number * mean / weight,
+            rate=self.rate + (spread + between) / 2,
+        )
+
+    def begin(self, statistics: Normals, numbers: Numbers) -> _Working:
+        prior = jnp.stack([jnp.asarray(x) for x in (self.weight, self.shape, self.rate)])
+        prior = prior.astype(jnp.result_type(float))
+        return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
+
+    def end(self, working: _Working) -> Normals:
+        return Normals(working.number, working.location, working.rate)
+
+    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
+        prior, dtype = working.prior, working.rate.dtype
+        number = tables.row(working.number, group)
+        location, rate = tables.row(working.location, group), tables.row(working.rate, group)
+        weight = prior[0] + number.astype(dtype)
+        moved = location + amount * (value - location) / (weight + amount)
+        # (x - m)(x - m') is the change of the sum of squares, in either direction
+        rate = rate + amount * (value - location) * (value - moved) / 2
+        number = number + amount
+        rate = jnp.maximum(rate, prior[2])
+        new = Normals(number, moved, rate)
+        derived = _derived(prior, new.number, new.rate)
+        fields = zip(working[:6], (*new, *derived), strict=True)
+        moved_fields = [tables.put(old, group, value) for old, value in fields]
+        return _Working._make([*moved_fields, prior])
+
+    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
+        location, width, power, level = (
+            tables.take(getattr(working, name), lanes)
+            for name in ("location", "width", "power", "level")
+        )
+        return level - power * jnp.log1p((value - location) ** 2 / width)
+
+    def log_marginal(self, statistics: Normals, numbers: Numbers) -> Array:
+        number = statistics.number
+        weight, shape = self.weight + number, self.shape + number / 2
+        result = gammaln(shape) - gammaln(self.shape)
+        result += self.shape * jnp.log(self.rate) - shape * jnp.log(statistics.rate)
+        result += (jnp.log(self.weight) - jnp.log(weight)) / 2
+        return result - number / 2 * jnp.log(2 * jnp.pi)
+
+    def sample_parameters(
+        self, key: Key, statistics: Normals, numbers: Numbers
+    ) -> tuple[Array, Array]:
+        """Means and variances: (G,) each."""
+        of_variance, of_mean = jax.random.split(key)
+        shape = jnp.asarray(self.shape + statistics.number / 2, statistics.rate.dtype)
+        variance = statistics.rate * jnp.exp(-loggammas(of_variance, shape))
+        normal = jax.random.normal(of_mean, variance.shape, variance.dtype)
+        spread = jnp.sqrt(variance / (self.weight + statistics.number))
+        return statistics.location + spread * normal, variance
+
+    def log_prob(self, parameters: tuple[Array, Array], value: Array) -> Array:
+        mean, variance = parameters
+        return -0.5 * ((value - mean) ** 2 / variance + jnp.log(2 * jnp.pi * variance))
+
+    def sample(self, key: Key, parameters: tuple[Array, Array], groups: Array) -> Array:
+        mean, variance = parameters
+        normal = jax.random.normal(key, groups.shape, mean.dtype)
+        return mean[groups] + jnp.sqrt(variance[groups]) * normal
+
+    def moments(self, statistics: Normals, numbers: Numbers) -> tuple[Array, Array]:
+        """The variance is infinite where shape_n is at most 1."""
+        weight, shape = self.weight + statistics.number, self.shape + statistics.number / 2
+        finite = jnp.where(shape > 1, shape - 1, 1)
+        variance = statistics.rate * (weight + 1) / (weight * finite)
+        return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
+
+
+def _derived(prior: Array, number: Array, rate: Array) -> tuple[Array, Array, Array]:
+    weight, shape = prior[0] + number, prior[1] + number / 2
+    width = 2 * rate * (weight + 1) / weight
+    power = shape + 0.5
+    level = gammaln(power) - gammaln(shape) - jnp.log(jnp.pi * width) / 2
+    return width, power, level

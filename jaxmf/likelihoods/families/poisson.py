@@ -1,0 +1,138 @@
+"""Counts without a limit: 0, 1, 2, ..."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from jaxmf import tables
+from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.priors import hyper
+from jaxmf.special import loggammas
+from jaxmf.tables import Lanes
+from jaxmf.types import Key
+
+
+class Sums(NamedTuple):
+    """Statistics of counts: number (G,) int32 of values, total (G,) int32, log_factorials (G,)."""
+
+    number: Array
+    total: Array
+    log_factorials: Array
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["shape", "rate"], meta_fields=[])
+@dataclass(frozen=True)
+class GammaPoisson(Family):
+    """Counts, with a Gamma-distributed mean for every group.
+
+    lambda_g ~ Gamma(shape, rate), x ~ Poisson(lambda_g); with lambda summed out the next count of a
+    group is negative binomial.
+
+    Args:
+        shape, rate: positive numbers.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> GammaPoisson(2.0, 1.0).shape
+        2.0
+    """
+
+    shape: float = 1.0
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_numbers(self, ("shape", "rate"))
+
+    def check(self, values: Any, name: str) -> Any:
+        array = np.asarray(values)
+        if array.ndim != 1:
+            raise ValueError(f"{name}: GammaPoisson takes one count a token, got {array.shape}")
+        bad = ~np.isfinite(array) | (array < 0) | (array != np.floor(array))
+        if bad.any():
+            first = int(np.argmax(bad))
+            raise ValueError(
+                f"{name}: {array[first]} at token {first} is no count. GammaPoisson takes whole "
+                "numbers from 0 up; NormalInverseGamma takes any real number."
+            )
+        if array.astype(float).sum() > np.iinfo(np.int32).max:
+            raise ValueError(f"{name}: the counts add up to more than int32 can hold")
+        return values
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> Sums:
+        whole = values.astype(jnp.int32)
+        dtype = jnp.result_type(float)
+        return Sums(
+            jnp.zeros((num_groups,), jnp.int32).at[groups].add(1),
+            jnp.zeros((num_groups,), jnp.int32).at[groups].add(whole),
+            jnp.zeros((num_groups,), dtype).at[groups].add(gammaln(whole + 1.0)),
+        )
+
+    def begin(self, statistics: Sums, numbers: Numbers) -> dict[str, Array]:
+        dtype = jnp.result_type(float)
+        return statistics._asdict() | {
+            "shape": jnp.asarray(self.shape, dtype),
+            "rate": jnp.asarray(self.rate, dtype),
+        }
+
+    def end(self, working: dict[str, Array]) -> Sums:
+        return Sums(**{name: working[name] for name in Sums._fields})
+
+    def move(
+        self, working: dict[str, Array], group: Array, value: Array, amount: int
+    ) -> dict[str, Array]:
+        change = amount * value.astype(jnp.int32)
+        log_factorial = amount * gammaln(value.astype(working["shape"].dtype) + 1)
+        return working | {
+            "number": tables.add(working["number"], group, amount),
+            "total": tables.add(working["total"], group, change),
+            "log_factorials": tables.add(working["log_factorials"], group, log_factorial),
+        }
+
+    def predictive(self, working: dict[str, Array], lanes: Lanes, value: Array) -> Array:
+        dtype = working["shape"].dtype
+        value = value.astype(dtype)
+        shape = working["shape"] + tables.take(working["total"], lanes).astype(dtype)
+        rate = working["rate"] + tables.take(working["number"], lanes).astype(dtype)
+        rising = gammaln(shape + value) - gammaln(shape) - gammaln(value + 1)
+        return rising - shape * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
+
+    def log_marginal(self, statistics: Sums, numbers: Numbers) -> Array:
+        shape, rate = self.shape + statistics.total, self.rate + statistics.number
+        prior = self.shape * jnp.log(self.rate) - gammaln(self.shape)
+        return prior + gammaln(shape) - shape * jnp.log(rate) - statistics.log_factorials
+
+    def sample_parameters(self, key: Key, statistics: Sums, numbers: Numbers) -> Array:
+        """(G,) float: log lambda."""
+        shape = jnp.asarray(self.shape + statistics.total, jnp.result_type(float))
+        return loggammas(key, shape) - jnp.log(self.rate + statistics.number)
+
+    def log_prob(self, parameters: Array, value: Array) -> Array:
+        return value * parameters - jnp.exp(parameters) - gammaln(value + 1.0)
+
+    def sample(self, key: Key, parameters: Array, groups: Array) -> Array:
+        drawn = jax.random.poisson(key, jnp.exp(parameters[groups]))
+        return drawn.astype(jnp.result_type(float))
+
+    def moments(self, statistics: Sums, numbers: Numbers) -> tuple[Array, Array]:
+        rate = self.rate + statistics.number
+        mean = (self.shape + statistics.total) / rate
+        return mean, mean * (1 + 1 / rate)
+
+
+def check_numbers(family: Any, names: tuple[str, ...]) -> None:
+    """Refuses fields that are no positive numbers."""
+    for name in names:
+        value = getattr(family, name)
+        hyper.validate(name, value)
+        if not hyper.is_fixed(value):
+            raise TypeError(f"{name} must be a number; {type(family).__name__} has no prior on it")

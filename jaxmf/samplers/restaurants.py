@@ -1,0 +1,56 @@
+"""How many tables the customers of Chinese restaurants sit at, given what they eat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import tables
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.types import Array, Key
+
+
+def count_tables(
+    key: Key, batches: Array, groups: Array, pseudo: Array, *, num_batches: int
+) -> Array:
+    """Draws the number of tables of every group, over all batches.
+
+    The customer who finds t others of his batch in his group opens a table with probability
+    p_k / (p_k + t): one Bernoulli draw an item, and no table of Stirling numbers. This is the
+    auxiliary variable that makes concentrations and shared weights conjugate.
+
+    Args:
+        key: typed PRNG key.
+        batches: (T,) int32 in 0..G-1.
+        groups: (T,) int32 in 0..K-1.
+        pseudo: (K,) float, p: concentration times weight of each group; zero only where no item is.
+        num_batches: G.
+
+    Returns:
+        (K,) int32.
+
+    Source: Teh, Jordan, Beal & Blei (2006), section 5.3; Porteous (2010), eq 6.18.
+    """
+    uniforms = jax.random.uniform(key, batches.shape, pseudo.dtype)
+    seen = jnp.zeros((num_batches, pseudo.shape[0]), jnp.int32)
+    return _count(batches, groups, pseudo, uniforms, seen)
+
+
+def _count_plain(
+    batches: Array, groups: Array, pseudo: Array, uniforms: Array, seen: Array
+) -> Array:
+    def one_item(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        seen, number = carry
+        batch, group = batches[index], groups[index]
+        before = tables.entry(seen, batch, group).astype(pseudo.dtype)
+        weight = pseudo[group]
+        opens = uniforms[index] * (weight + before) < weight
+        return tables.add_entry(seen, batch, group, 1), tables.add(number, group, opens)
+
+    start: Any = (seen, jnp.zeros(pseudo.shape, jnp.int32))
+    return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]
+
+
+_count = fused_on_cpu(_count_plain)
