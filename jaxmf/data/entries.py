@@ -215,6 +215,15 @@ class Entries:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
+    def describe(self) -> str:
+        """How much of what there is, in words."""
+        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
+        return f"{sides}, {self.num_entries:,} cells observed"
+
+    def size(self) -> str:
+        """How large it is, in a few characters."""
+        return f"{self.num_rows:,} x {self.num_columns:,}"
+
     def fingerprint(self) -> str:
         """SHA-256 of shape and cells, in hex; ids do not enter."""
         arrays = {"rows": self.rows, "columns": self.columns, "values": self.values}

@@ -517,8 +517,7 @@ class Posterior:
             "model": f"{type(self.model).__name__}("
             + ", ".join(f"{name}={value}" for name, value in described.items())
             + ")",
-            "data": f"{self.data.num_rows:,} rows, {self.data.num_columns:,} columns, "
-            f"{self.data.num_missing:,} cells missing",
+            "data": self.data.describe(),
             "method": meta.method,
             **{name: settings.describe(value) for name, value in meta.run.items()},
             **{name: settings.describe(value) for name, value in meta.options.items()},
@@ -538,7 +537,7 @@ class Posterior:
         return f"<p>{html.escape(self._headline())}</p>{self.summary()._repr_html_()}"
 
     def _headline(self) -> str:
-        size = f"{self.data.num_rows:,} x {self.data.num_columns:,}"
+        size = self.data.size()
         stopped = "" if self.meta.complete else ", interrupted"
         return (
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
