@@ -165,6 +165,12 @@ def _written() -> Any:
     return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
 
 
+def _compound_example() -> tuple[Any, Any]:
+    import numpyro.distributions as dist
+
+    return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), _corpus()
+
+
 def _network_example() -> tuple[Any, Any]:
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),
@@ -236,7 +242,7 @@ ENTRIES: tuple[Entry, ...] = (
         default="sample",
         container=Tokens,
         one_line="words of documents, each with probabilities of its own",
-        example=lambda: (DirichletCompoundMultinomial(), _corpus()),
+        example=_compound_example,
     ),
     Entry(
         name="lda",
