@@ -10,9 +10,8 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.data import read_ones
-from jaxmf.models.sparse_binary_mf import ascent, batches, state
 from jaxmf.posterior import ranking
-from jaxmf.variational import Normal, partial_newton
+from jaxmf.variational import Normal, batches, partial_newton, progress, state
 from jaxmf.variational.parameters import half
 from jaxmf.variational.sums import shared_moments, side_sums
 from jaxmf.variational.zeros import All
@@ -635,7 +634,7 @@ def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
     validation = MODEL.prepare(data, num_validation=3, batch_size=None, seed=0).validation
     # eight unknown columns of one score: on average 4.5th
     expected = 1 / np.log2(1 + 4.5)
-    np.testing.assert_allclose(ascent.validation_score(nothing, validation), expected, rtol=1e-5)
+    np.testing.assert_allclose(progress.validation_score(nothing, validation), expected, rtol=1e-5)
 
 
 def test_a_fit_of_nothing_but_ones_starts_somewhere():

@@ -17,10 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array, Key
-from jaxmf.variational import Layout, Normal, Parameters, lay_out
 from jaxmf.variational import updates as closed
-from jaxmf.variational.parameters import half, with_half
-from jaxmf.variational.pieces import CHUNK_PIECES, Pieces
+from jaxmf.variational.parameters import Normal, Parameters, half, with_half
+from jaxmf.variational.pieces import CHUNK_PIECES, Layout, Pieces, lay_out
 from jaxmf.variational.sums import Sums, side_sums
 from jaxmf.variational.zeros import draw_zeros
 

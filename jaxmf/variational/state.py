@@ -8,10 +8,11 @@ import jax
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.models.sparse_binary_mf import batches
-from jaxmf.models.sparse_binary_mf.batches import Batches
 from jaxmf.types import Array
-from jaxmf.variational import Layout, Normal, Parameters, Priors, lay_out
+from jaxmf.variational import batches
+from jaxmf.variational.batches import Batches
+from jaxmf.variational.parameters import Normal, Parameters, Priors
+from jaxmf.variational.pieces import Layout, lay_out
 
 
 class Validation(NamedTuple):
@@ -45,7 +46,7 @@ class Best(NamedTuple):
       score: () float, their validation score.
     """
 
-    parameters: Parameters
+    parameters: Any
     free_energy: Array
     score: Array
 
@@ -54,7 +55,7 @@ class State(NamedTuple):
     """The state of an ascent.
 
     Attributes:
-      parameters: see `jaxmf.variational.Parameters`.
+      parameters: see `jaxmf.variational.Parameters`, or those of a series.
       best: see `Best`; None without validation.
       optimizer: states of optax transformations, or None.
       sample_key: (W,) uint32, words of the key of samples that stay the same.
@@ -65,7 +66,7 @@ class State(NamedTuple):
       done: () bool; the remaining epochs change nothing.
     """
 
-    parameters: Parameters
+    parameters: Any
     best: Best | None
     optimizer: Any
     sample_key: Array
