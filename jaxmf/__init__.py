@@ -22,12 +22,14 @@ from jaxmf.api import variational as variational
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
 from jaxmf.data import SparseBinary as SparseBinary
+from jaxmf.data import SparseSeries as SparseSeries
 from jaxmf.data import Tokens as Tokens
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP as NoisyOrIBP
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF as SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries as SparseBinarySeries
 from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
 from jaxmf.priors.features import BetaBernoulli as BetaBernoulli

@@ -254,12 +254,8 @@ def variational(
         return _analytic(model, container, seed, {**options, **given})
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
-    prepared = model.prepare(
-        container,
-        num_validation=num_validation,
-        batch_size=options.get("batch_size"),
-        seed=seed,
-    )
+    in_batches = {name: options[name] for name in ("batch_size",) if name in options}
+    prepared = model.prepare(container, num_validation=num_validation, seed=seed, **in_batches)
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(
@@ -286,6 +282,10 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
     if given:
         raise ValueError(
             f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
+        )
+    if not hasattr(model, "analytic"):
+        raise ValueError(
+            f"analytic=True: {type(model).__name__} has no solution in closed form; leave it out"
         )
     began = time.perf_counter()
     draw = model.analytic(data)

@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxmf import settings
-from jaxmf.data import Dense, SparseBinary
+from jaxmf.data import Dense, SparseBinary, SparseSeries
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries
+from jaxmf.variational import SharedSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +118,26 @@ def _feature_model_example() -> tuple[Any, Any]:
 def _sparse_binary_example() -> tuple[Any, Any]:
     import numpy as np
 
-    from jaxmf.variational import SharedSample
-
     generator = np.random.default_rng(0)
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
     ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
     model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5))
     rows_of_ones, columns_of_ones = np.nonzero(ones)
     return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
+
+
+def _sparse_series_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    times = np.array([0.0, 1.0, 2.5])
+    # every row goes from one direction to another
+    first, last = generator.normal(size=(2, 10, 2))
+    share = (times / times[-1])[:, None, None]
+    rows, columns = (1 - share) * first + share * last, generator.normal(size=(6, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(3, 10, 6)) > 0.8
+    model = SparseBinarySeries(num_factors=2, zeros=SharedSample(4))
+    return model, SparseSeries.from_matrices(list(1 * ones), times)
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -163,6 +177,16 @@ ENTRIES: tuple[Entry, ...] = (
         container=SparseBinary,
         one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
         example=_sparse_binary_example,
+    ),
+    Entry(
+        name="sparse-binary-series",
+        model=SparseBinarySeries,
+        methods={"variational": "ascent"},
+        default="variational",
+        container=SparseSeries,
+        one_line="real factors of a series of sparse 0/1 matrices, functions of time (variational "
+        "Bayes, Gaussian processes)",
+        example=_sparse_series_example,
     ),
     Entry(
         name="feature-model",

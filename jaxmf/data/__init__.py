@@ -13,4 +13,5 @@ from jaxmf.data.readers import read_columns as read_columns
 from jaxmf.data.readers import read_matrix as read_matrix
 from jaxmf.data.readers import read_ones as read_ones
 from jaxmf.data.sparse_binary import SparseBinary as SparseBinary
+from jaxmf.data.sparse_series import SparseSeries as SparseSeries
 from jaxmf.data.tokens import Tokens as Tokens

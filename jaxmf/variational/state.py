@@ -30,11 +30,19 @@ class Validation(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The data of an ascent: laid out, with validation rows and batches of rows, or None."""
+    """The data of an ascent.
+
+    Attributes:
+      layout: the matrix; those of a series below each other.
+      validation: see `Validation`; None without.
+      batches: see `Batches`; None without.
+      gaps: (T, T) float, how far apart the times of a series are; None for one matrix.
+    """
 
     layout: Layout
     validation: Validation | None
     batches: Batches | None = None
+    gaps: Array | None = None
 
 
 class Best(NamedTuple):
