@@ -1,4 +1,4 @@
-"""Paths of a series of matrices against plain inverses and the free energy cell by cell, float64."""
+"""Paths of a series against plain inverses and the free energy cell by cell, float64."""
 
 from typing import NamedTuple
 
