@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxmf import api, registry
-from jaxmf.data import SparseBinary
+from jaxmf.data import SparseBinary, SparseSeries
 
 CASES = [
     pytest.param(entry, method, id=f"{entry.name}/{method}")
@@ -103,6 +103,10 @@ def other_data(data):
     if isinstance(data, SparseBinary):
         mirrored = data.num_columns - 1 - np.asarray(data.columns)
         return SparseBinary(np.asarray(data.rows), mirrored, data.shape)
+    if isinstance(data, SparseSeries):
+        mirrored = data.num_columns - 1 - np.asarray(data.columns)
+        cells = np.asarray(data.rows), np.asarray(data.steps), mirrored
+        return SparseSeries(*cells, data.times, data.shape)
     return jax.tree.map(lambda x: other_values(x) if x.dtype != bool else x, data)
 
 
@@ -210,7 +214,7 @@ def test_a_changed_shape_is_seen_to_compile(entry, method):
 
 def test_what_lies_beneath_a_missing_cell_does_not_matter(entry, method):
     model, data = entry.example()
-    if entry.container is SparseBinary:
+    if entry.container in (SparseBinary, SparseSeries):
         pytest.skip("every cell is observed")
     assert data.num_missing
     leaves, structure = jax.tree.flatten(data)

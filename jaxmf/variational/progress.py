@@ -59,7 +59,13 @@ def first_state(key: Key, parameters: Any, data: Prepared, *, optimizer: Any) ->
 
 
 def look(
-    plan: Any, state: State, data: Prepared, value_of: Callable[[Any], Value], *, always: bool
+    plan: Any,
+    state: State,
+    data: Prepared,
+    value_of: Callable[[Any], Value],
+    *,
+    always: bool,
+    settled: Array | bool = True,
 ) -> State:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
@@ -69,23 +75,30 @@ def look(
       data: what the ascent goes through.
       value_of: from the model's parameters to their `Value`.
       always: whether to look after every epoch.
+      settled: False as long as the ascent must not stop, beside the epochs that hold priors.
     """
+    held = (state.epoch < plan.hold_priors) | ~jnp.asarray(settled)
     epoch = state.epoch + 1
     if always:
-        return _evaluate(plan, state, data, value_of)._replace(epoch=epoch)
+        return _evaluate(plan, state, data, value_of, held)._replace(epoch=epoch)
     due = (epoch % plan.evaluate_every == 0) | (epoch == plan.num_epochs)
     looked = jax.lax.cond(
         due,
-        lambda state: _evaluate(plan, state, data, value_of),
+        lambda state: _evaluate(plan, state, data, value_of, held),
         lambda state: state,
         state,
     )
     return looked._replace(epoch=epoch)
 
 
-def _evaluate(plan: Any, state: State, data: Prepared, value_of: Callable[[Any], Value]) -> State:
+def _evaluate(
+    plan: Any,
+    state: State,
+    data: Prepared,
+    value_of: Callable[[Any], Value],
+    held: Array,
+) -> State:
     parameters, value, plain = value_of(state.parameters)
-    held = state.epoch < plan.hold_priors
     change = jnp.abs(value - state.free_energy) / jnp.maximum(jnp.abs(value), 1)
     stalled = change <= plan.tolerance
     state = state._replace(parameters=parameters, free_energy=value)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
 
 _MOST_JOINT_VALUES = 128
-_FIRST_SEARCH_STEP = 0.5
+_FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
 
 
 @partial(
@@ -108,7 +108,9 @@ def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: 
         parameters, cost = with_new_noise(parameters, cost, layout, learned=learned.noise_variance)
         return Value(parameters, cost + divergence + divergence_of_others(plain), plain)
 
-    return look(plan, state, data, value_of, always=learned.noise_variance)
+    # at first the search tries lengths too far off to change anything
+    settled = search is None or jnp.abs(search.step) < _SMALL_SEARCH_STEP
+    return look(plan, state, data, value_of, always=learned.noise_variance, settled=settled)
 
 
 def _rows(
