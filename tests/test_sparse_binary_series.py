@@ -249,7 +249,8 @@ def test_samples_of_zeros_and_both_updates_come_to_the_same(simulated, fitted):
     for zeros in (mf.SharedSample(20), mf.RowSample(20)):
         model = dataclasses.replace(LEARNING, zeros=zeros)
         other = simulated.held_out(fit(model, simulated.data, num_epochs=60))
-        assert other.mean() > simulated.held_out(fitted).mean() - 0.01
+        # rows that never change lose twice as much
+        assert other.mean() > simulated.held_out(fitted).mean() - 0.02
     factors = fit(LEARNING, simulated.data, update="factors", num_epochs=60)
     assert abs(factors.draws["free_energy"] - fitted.draws["free_energy"]) < 0.02 * fallen
 
@@ -260,8 +261,9 @@ def test_cells_of_the_gaussian_and_validation(simulated):
     post = fit(model, simulated.data, num_validation=60, num_epochs=60, patience=4)
     path = post.trace["validation_score"][0]
     np.testing.assert_allclose(post.draws["validation_score"][0, 0], path.max())
-    epochs = int(post.draws["num_epochs"][0, 0])
-    assert np.argmax(path[:epochs]) == epochs - 5 or epochs == 60
+    assert 10 < post.draws["num_epochs"][0, 0] < 60
+    kept = post.trace["free_energy"][0, np.argmax(path)]
+    assert post.draws["free_energy"][0, 0] == kept
     assert "noise_variance" in post.summary().names
 
 
