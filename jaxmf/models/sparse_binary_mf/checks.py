@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+
 from jaxmf.variational import checks
+from jaxmf.variational.newton import PartialNewtonState
 
 UPDATES = ("block", "partial_newton", "gradient")
 
@@ -43,6 +47,8 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
+    if given["optimizer"] is not None and update == "partial_newton":
+        _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
         checks.check_count("batch_size", given["batch_size"])
         if update != "block":
@@ -55,3 +61,27 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
             f"got {given['decay']!r}"
         )
+
+
+def _check_curvature(optimizer: Any) -> None:
+    """Refuses an optax transformation that does not go by the curvature."""
+    point = jnp.ones(1)
+    state = optimizer.init(point)
+    if any(isinstance(part, PartialNewtonState) for part in _parts(state)):
+        return
+    try:
+        steps = [
+            optimizer.update(point, state, point, curvature=scale * point, value=jnp.ones(()))[0]
+            for scale in (1.0, 2.0)
+        ]
+    except TypeError:
+        steps = [point, point]
+    if steps[0] == steps[1]:
+        raise ValueError(
+            "optimizer takes no curvature, which update='partial_newton' gives it; write a chain "
+            "with jaxmf.variational.partial_newton() in it, or update='gradient'"
+        )
+
+
+def _parts(state: Any) -> list[Any]:
+    return jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, PartialNewtonState))
