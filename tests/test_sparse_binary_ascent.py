@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import jaxmf as mf
-from jaxmf.variational import batches, partial_newton
+from jaxmf.variational import batch_pass, free_energy, partial_newton
 from jaxmf.variational.parameters import half
 from jaxmf.variational.sums import side_sums
 from jaxmf.variational.zeros import All
@@ -123,19 +123,25 @@ def test_other_samples_find_it_too(simulated, zeros):
 
 
 @pytest.mark.slow
-def test_one_batch_of_all_rows_is_a_plain_epoch(simulated):
+@pytest.mark.parametrize("update", ["block", "partial_newton", "gradient"])
+def test_one_batch_of_all_rows_is_a_plain_epoch(simulated, update):
     """The first step is a whole one."""
     model = dataclasses.replace(MODEL, zeros=mf.Exact())
     with jax.enable_x64(True):
         data = simulated[1]
         data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
-        options = {"num_epochs": 1, "relaxation": 1.0, "start": "random"}
+        options = {"num_epochs": 1, "relaxation": 1.0, "start": "random", "update": update}
         plain = fit(model, data, **options).reference_draw()
         batch = fit(model, data, batch_size=NUM_ROWS, **options).reference_draw()
         for name, values in plain.items():
             np.testing.assert_allclose(batch[name], values, rtol=1e-9, atol=1e-9, err_msg=name)
-        # Broken twin: a plain epoch of longer steps.
-        other = fit(model, data, **options | {"relaxation": 1.1}).reference_draw()
+        # Broken twin: a plain epoch of other steps.
+        wrong = {"relaxation": 1.1}
+        if update == "partial_newton":
+            wrong = {"step_size": 0.6}
+        if update == "gradient":
+            wrong = {"optimizer": optax.adam(0.03)}
+        other = fit(model, data, **options | wrong).reference_draw()
         assert np.abs(other["column_mean"] - plain["column_mean"]).max() > 1e-3
 
 
@@ -168,18 +174,63 @@ def test_scaled_sums_of_batches_are_unbiased(simulated):
                 lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_offset)
             )
             here = parameters._replace(rows=factors, row_offset=offset)
-            found = batches.scaled(sums(here, part.layouts), 3.0)
+            found = batch_pass.scaled(sums(here, part.layouts), 3.0)
             total = jax.tree.map(np.add, total, found)
         for name, summed in total._asdict().items():
             np.testing.assert_allclose(summed / 3, getattr(whole, name), rtol=1e-9, err_msg=name)
 
 
+def test_the_free_energy_of_batches_is_unbiased(simulated):
+    """With exact zeros and batches that fill up evenly, its mean is that of all rows."""
+    model = dataclasses.replace(MODEL, zeros=mf.Exact())
+    with jax.enable_x64(True):
+        data = simulated[1]
+        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
+        prepared = model.prepare(data, batch_size=50)
+        init = jax.jit(MODEL.ascent(start="random").init)
+        parameters = init(jax.random.key(0), prepared._replace(batches=None)).parameters
+        whole, slopes = jax.jit(jax.value_and_grad(free_energy))(
+            parameters, prepared.layout, zeros=All(), likelihood=model.likelihood
+        )
+
+        @jax.jit
+        def of_batch(place, scale):
+            batch = jax.tree.map(lambda leaf: leaf[place], prepared.batches)
+            rows, offset = jax.tree.map(
+                lambda leaf: leaf[batch.rows], (parameters.rows, parameters.row_offset)
+            )
+            here = parameters._replace(rows=rows, row_offset=offset)
+            settings = {"key": jax.random.key(0), "settings": model, "scale": scale}
+            return jax.value_and_grad(batch_pass.batch_free_energy)(here, batch, **settings)
+
+        found = [of_batch(place, 3.0) for place in range(3)]
+        np.testing.assert_allclose(np.mean([value for value, _ in found]), whole, rtol=1e-12)
+        for name in ("mean", "variance"):
+            of_columns = np.mean([getattr(slope.columns, name) for _, slope in found], axis=0)
+            np.testing.assert_allclose(of_columns, getattr(slopes.columns, name), atol=1e-9)
+            rows = np.concatenate([getattr(slope.rows, name) for _, slope in found]) / 3
+            order = np.asarray(prepared.batches.rows).ravel()
+            np.testing.assert_allclose(rows, getattr(slopes.rows, name)[order], atol=1e-9)
+        # Broken twin: another scale.
+        assert abs(np.mean([of_batch(place, 2.9)[0] for place in range(3)]) / whole - 1) > 1e-3
+
+
 @pytest.mark.slow
-def test_batches_come_to_the_same(simulated):
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"update": "partial_newton", "step_size": 1.0},
+        {"update": "gradient", "optimizer": optax.adam(0.05), "num_epochs": 200},
+    ],
+    ids=["block", "newton", "adam"],
+)
+def test_batches_come_to_the_same(simulated, options):
     _, data, hidden = simulated
     model = dataclasses.replace(MODEL, offsets="scalar")
     plain = fit(model, data, num_epochs=40)
-    batch = fit(model, data, num_epochs=60, batch_size=40, tolerance=0.0)
+    options = {"num_epochs": 60, "batch_size": 40, "tolerance": 0.0} | options
+    batch = fit(model, data, **options)
     fallen = plain.trace["free_energy"][0, 0] - plain.draws["free_energy"][0, 0]
     assert batch.draws["free_energy"] - plain.draws["free_energy"] < 0.2 * fallen
     assert precision_at_one(batch, hidden) > 0.1

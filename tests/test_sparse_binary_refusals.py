@@ -77,7 +77,6 @@ def test_samples_that_are_refused(make, kind, words):
         ({"tolerance": 2.0}, ValueError, "tolerance must lie between"),
         ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
         ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"batch_size": 9, "update": "gradient"}, ValueError, "batches have block updates"),
         ({"decay": 0.5}, ValueError, "decay must lie above 1/2"),
         ({"patience": 0}, ValueError, "patience must be at least 1"),
         ({"num_epochs": 0}, ValueError, "num_epochs must be at least 1"),

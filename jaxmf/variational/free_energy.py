@@ -53,11 +53,16 @@ def free_energy(
 
 def divergence_from_prior(parameters: Parameters) -> Array:
     """KL(Q || prior) of all factors, offsets and the bias: () float."""
+    return divergence_of_rows(parameters) + divergence_of_others(parameters)
+
+
+def divergence_of_rows(parameters: Parameters) -> Array:
+    """KL(Q || prior) of the rows' factors and offsets: () float."""
     p, priors = parameters, parameters.priors
     total = _divergence(p.rows, priors.rows)
     if p.row_offset is not None:
         total += _divergence(p.row_offset, Normal(jnp.zeros_like(priors.bias), priors.row_offset))
-    return total + divergence_of_others(p)
+    return total
 
 
 def divergence_of_others(parameters: Parameters) -> Array:

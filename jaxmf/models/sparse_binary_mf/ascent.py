@@ -13,8 +13,10 @@ import optax
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key
 from jaxmf.variational import updates as closed
-from jaxmf.variational.batches import Batches, one_pass
+from jaxmf.variational.batch_pass import Rule, one_pass, start_optimizers
+from jaxmf.variational.batches import Batches
 from jaxmf.variational.free_energy import divergence_from_prior, expected_cost, free_energy
+from jaxmf.variational.gradients import bound_bias, bounded, unbounded
 from jaxmf.variational.parameters import Normal, Parameters, half, with_half
 from jaxmf.variational.pieces import Layout
 from jaxmf.variational.progress import Value, first_state, look, with_new_noise
@@ -56,17 +58,19 @@ def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
     """Factors from the singular vectors, or random ones; the bias from the share of ones."""
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
-    optimizer = _start_optimizer(plan, parameters)
+    optimizer = _start_optimizer(plan, parameters, data.batches)
     return first_state(sample_key, parameters, data, optimizer=optimizer)
 
 
-def _start_optimizer(plan: Plan, parameters: Parameters) -> Any:
+def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) -> Any:
+    if parts is not None:
+        return start_optimizers(plan.update, plan.optimizer, parameters, parts)
     if plan.update == "partial_newton":
         return tuple(
             plan.optimizer.init(half(parameters, side).mine.mean) for side in ("rows", "columns")
         )
     if plan.update == "gradient":
-        return plan.optimizer.init(_unbound(parameters))
+        return plan.optimizer.init(_moved_of(parameters))
     return None
 
 
@@ -91,8 +95,7 @@ def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prep
     layout = data.layout
     chosen = choose_zeros(plan, model, key, state=state, layout=layout)
     if data.batches is not None:
-        parameters = _in_batches(plan, model, chosen.key, state, data.batches)
-        optimizer = state.optimizer
+        parameters, optimizer = _in_batches(plan, model, chosen.key, state, data.batches)
     elif plan.update == "gradient":
         parameters, optimizer = _follow_gradient(plan, model, state, layout, chosen)
     else:
@@ -117,15 +120,28 @@ def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prep
 
 def _in_batches(
     plan: Plan, model: SparseBinaryMF, key: Key, state: State, parts: Batches
-) -> Parameters:
+) -> tuple[Parameters, Any]:
+    rule = Rule(
+        settings=model,
+        update=plan.update,
+        optimizer=plan.optimizer,
+        decay=jnp.asarray(plan.decay, state.free_energy.dtype),
+        value=_known_value(state),
+    )
     return one_pass(
-        model,
+        rule,
         key,
         state.parameters,
         parts,
+        state.optimizer,
         first=state.epoch * parts.rows.shape[0],
-        decay=jnp.asarray(plan.decay, state.free_energy.dtype),
     )
+
+
+def _known_value(state: State) -> Array:
+    """The free energy as evaluated last, for steps that adapt to it."""
+    unknown = jnp.finfo(state.free_energy.dtype).max
+    return jnp.where(state.epoch > 0, state.free_energy, unknown)
 
 
 def _both_sides(
@@ -133,7 +149,6 @@ def _both_sides(
 ) -> tuple[Parameters, Any]:
     parameters, optimizers = state.parameters, []
     late = lateness(plan, model, state)
-    unknown = jnp.finfo(state.free_energy.dtype).max
     for place, side in enumerate(("rows", "columns")):
         table = (layout.rows, layout.columns)[place]
         own = None if state.optimizer is None else state.optimizer[place]
@@ -160,7 +175,7 @@ def _both_sides(
                 own,
                 view.mine.mean,
                 curvature=found.curvature,
-                value=jnp.where(state.epoch > 0, state.free_energy, unknown),
+                value=_known_value(state),
             )
             length = (1 - late) + late * LAST_STEP
             mean = view.mine.mean + length * jnp.where(view.free, change, 0)
@@ -169,24 +184,20 @@ def _both_sides(
     return parameters, None if state.optimizer is None else tuple(optimizers)
 
 
-def _unbound(parameters: Parameters) -> Any:
-    """What gradients move: means, and logarithms of variances; priors and noise stay."""
+def _moved_of(parameters: Parameters) -> Any:
+    """What gradients move; priors and noise stay."""
     p = parameters
-    moved = (p.rows, p.columns, p.row_offset, p.column_offset, p.bias)
-    return tuple(
-        q if q is None else Normal(q.mean, jnp.log(jnp.where(q.variance > 0, q.variance, 1)))
-        for q in moved
-    )
+    return unbounded((p.rows, p.columns, p.row_offset, p.column_offset, p.bias))
 
 
-def _bound(parameters: Parameters, moved: Any) -> Parameters:
-    q: list[Any] = [
-        each if each is None else Normal(each.mean, jnp.exp(each.variance)) for each in moved
-    ]
-    is_held = parameters.bias.variance == 0
-    bias = jax.tree.map(partial(jnp.where, is_held), parameters.bias, q[4])
+def _with_moved(parameters: Parameters, moved: Any) -> Parameters:
+    rows, columns, row_offset, column_offset, bias = bounded(moved)
     return parameters._replace(
-        rows=q[0], columns=q[1], row_offset=q[2], column_offset=q[3], bias=bias
+        rows=rows,
+        columns=columns,
+        row_offset=row_offset,
+        column_offset=column_offset,
+        bias=bound_bias(parameters.bias, bias),
     )
 
 
@@ -194,11 +205,11 @@ def _follow_gradient(
     plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: Chosen
 ) -> tuple[Parameters, Any]:
     parameters = state.parameters
-    moved = _unbound(parameters)
+    moved = _moved_of(parameters)
 
     def objective(moved: Any) -> Array:
         return free_energy(
-            _bound(parameters, moved),
+            _with_moved(parameters, moved),
             layout,
             zeros=chosen.zeros[0],
             likelihood=model.likelihood,
@@ -209,4 +220,4 @@ def _follow_gradient(
     change, state_after = optimizer.update(
         gradient, state.optimizer, moved, value=value, grad=gradient, value_fn=objective
     )
-    return _bound(parameters, optax.apply_updates(moved, change)), state_after
+    return _with_moved(parameters, optax.apply_updates(moved, change)), state_after

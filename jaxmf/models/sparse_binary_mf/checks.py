@@ -51,11 +51,6 @@ def options(model: Any, given: dict[str, Any]) -> None:
         _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
         checks.check_count("batch_size", given["batch_size"])
-        if update != "block":
-            raise ValueError(
-                f"batch_size is given, but batches have block updates, not update={update!r}; "
-                "leave one of them out"
-            )
     if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "

@@ -167,9 +167,10 @@ class SparseBinaryMF:
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
             "partial_newton" a chain with `jaxmf.variational.partial_newton(...)` in it.
           batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
-            sums over a few rows, in block steps that decay: for data of so many rows that a pass is
-            long.
-          decay: kappa of those steps, (1 + t)^-kappa, above 1/2 and at most 1.
+            sums over a few rows, or the derivative from these, in steps that decay: for data of so
+            many rows that a pass is long.
+          decay: kappa of those steps: (1 + t)^-kappa at the t-th batch, or with gradients
+            (1 + t / number of batches)^-kappa of the optimiser's own; above 1/2 and at most 1.
           hold_priors: epochs before priors are learned, and before the ascent may stop: learned
             from the start they collapse.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
