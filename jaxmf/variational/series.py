@@ -209,6 +209,7 @@ def update_rows(
     kernel: str,
     joint: bool,
     relaxation: Array,
+    held: Array | bool = False,
 ) -> tuple[SeriesParameters, Normal, Search | None]:
     """The paths and, with a search, the length scale: the free energy does not rise.
 
@@ -224,6 +225,7 @@ def update_rows(
       kernel: one of `paths.KERNELS`.
       joint: whether to solve for all factors of a row at once.
       relaxation: () float.
+      held: whether the search rests.
 
     Returns:
       Parameters, values of their paths, and the search.
@@ -246,14 +248,21 @@ def update_rows(
         return parameters._replace(paths=kept.paths), kept.values, None
     least, most = bounds(parameters.gaps)
     tried = jnp.clip(now * jnp.exp(search.step), least, most)
-    other = at(tried)
-    better = other.change < kept.change
-    chosen = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, kept)
+    chosen = jax.lax.cond(held, lambda: kept, lambda: _lower(kept, at(tried)))
+    better = chosen.change < kept.change
     size = jnp.abs(search.step) * jnp.where(better, 1.5, 0.5)
     turned = jnp.where(better, 1, -1) * jnp.sign(search.step)
     step = turned * jnp.clip(size, _SMALLEST_STEP, _LARGEST_STEP)
     parameters = parameters._replace(paths=chosen.paths, lengthscale=jnp.where(better, tried, now))
-    return parameters, chosen.values, Search(step.astype(search.step.dtype))
+    step = jnp.where(held, search.step, step).astype(search.step.dtype)
+    return parameters, chosen.values, Search(step)
+
+
+def _lower(kept: gp.Updated, other: gp.Updated) -> gp.Updated:
+    """That of two updates whose bound is the lower."""
+    better = other.change < kept.change
+    chosen: gp.Updated = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, kept)
+    return chosen
 
 
 def bounds(gaps: Array) -> tuple[Array, Array]:

@@ -141,24 +141,15 @@ def _rows(
     if plan.update is None:
         joint = num_times * width <= _MOST_JOINT_VALUES
 
-    def move(search: Search | None) -> tuple[SeriesParameters, Normal, Search | None]:
-        return series.update_rows(
-            parameters,
-            of_rows,
-            series.quadratic(view, sums, num_times=num_times),
-            search,
-            kernel=model.kernel,
-            joint=joint,
-            relaxation=length,
-        )
-
-    if state.optimizer is None:
-        return move(None)
-    search = state.optimizer
-    return jax.lax.cond(
-        state.epoch < plan.hold_priors,
-        lambda: (*move(None)[:2], search),
-        lambda: move(search),
+    return series.update_rows(
+        parameters,
+        of_rows,
+        series.quadratic(view, sums, num_times=num_times),
+        state.optimizer,
+        kernel=model.kernel,
+        joint=joint,
+        relaxation=length,
+        held=state.epoch < plan.hold_priors,
     )
 
 
@@ -199,6 +190,7 @@ def _with_bias(
     return closed.after_bias(view, sums, closed.new_bias(view, sums, parameters.priors.bias))
 
 
+@jax.jit
 def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
     of_rows, _ = series.values(parameters, kernel=model.kernel)
