@@ -13,7 +13,7 @@ import pytest
 
 from jaxmf import api, registry
 from jaxmf.blocks.model import NetworkModel
-from jaxmf.data import Dense, Entries, SparseBinary, Tokens
+from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 
 # Networks of blocks share one chain: some of them stand for all in the default tests.
 SHOWN_NETWORKS = ("dp-mixture", "hdp", "bi-lda")
@@ -122,6 +122,10 @@ def other_data(data):
     if isinstance(data, Tokens):
         last = list(data.columns)[-1]
         return Tokens(dict(data.columns) | {last: np.asarray(data.columns[last])[::-1]}, data.sizes)
+    if isinstance(data, SparseSeries):
+        mirrored = data.num_columns - 1 - np.asarray(data.columns)
+        cells = np.asarray(data.rows), np.asarray(data.steps), mirrored
+        return SparseSeries(*cells, data.times, data.shape)
     return jax.tree.map(lambda x: other_values(x) if x.dtype != bool else x, data)
 
 

@@ -438,6 +438,31 @@ class Posterior:
 
         return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
 
+    def at(self, time: float) -> Posterior:
+        """The posterior at one time of a series: one of its times, between two, or after the last.
+
+        What is asked of the whole posterior is of its last time; what is asked of this one is of
+        that time. Columns that a row is known to have are those of that time, if it is observed.
+
+        Args:
+            time: a number, in the unit of the times of the data.
+        Returns:
+            A posterior of the same rows and columns at that time alone.
+        Raises:
+            ValueError: the model knows no times, or this posterior is of one time already.
+        Example:
+            >>> import jaxmf as mf
+            >>> model, data = mf.registry.get("sparse-binary-series").example()
+            >>> post = mf.fit(model, data, num_epochs=3, progress=False)
+            >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
+            (2,)
+        """
+        if not hasattr(self.model, "at"):
+            raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
+        draw, data = self.model.at(self.reference_draw(), self.data, time)
+        draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
+        return dataclasses.replace(self, draws=draws, data=data)
+
     def reconstruction(self, rows: Any = None) -> np.ndarray:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
