@@ -30,13 +30,16 @@ from jaxmf.variational.pieces import (
     Pieces,
     Table,
     add_lines,
+    fetch,
+    fetch_cells_last,
     num_lines,
     num_others,
     sum_over_ones,
 )
 from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
 
-_BLOCK_CELLS = 2**20
+# of what blocks of lines need, a few arrays stay in the cache
+_BLOCK_CELLS = 2**18
 
 
 class Sums(NamedTuple):
@@ -190,60 +193,89 @@ def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, A
     return mean, variance
 
 
-def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, Array]:
+class Gathered(NamedTuple):
+    """What the sums need of the others of cells (B, p), each (B, L, p) float.
+
+    Attributes:
+      mean: s.
+      variance: of s.
+      square: s^2.
+    """
+
+    mean: Array
+    variance: Array
+    square: Array
+
+
+def gatherer(others: Normal) -> Callable[[Array], Gathered]:
+    """A function of the places (B, p) of cells among the others."""
+    tables = Gathered(others.mean, others.variance, others.mean**2)
+    return lambda place: Gathered(*(fetch_cells_last(table, place) for table in tables))
+
+
+def gathered_moments(mine: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines with others of their own: (B, p) each.
 
     Args:
       mine: (B, L) each.
-      others: (B, p, 2 L), their means and variances side by side, as `gatherer` fetches them.
+      others: (B, L, p) each.
       bias: () each.
     """
-    nothing = jnp.zeros_like(mine.mean)
-    # one product for the mean and the first part of the variance
-    left = jnp.stack(
-        [
-            jnp.concatenate([mine.mean, nothing], axis=1),
-            jnp.concatenate([nothing, mine.mean**2 + mine.variance], axis=1),
-        ],
-        axis=-1,
+    mean = _over_factors(mine.mean, others.mean) + bias.mean
+    variance = (
+        _over_factors(mine.mean**2 + mine.variance, others.variance)
+        + _over_factors(mine.variance, others.square)
+        + bias.variance
     )
-    both = jnp.einsum("bpf,bfo->bpo", others, left)
-    square = others[..., : mine.mean.shape[1]] ** 2
-    mean = both[..., 0] + bias.mean
-    variance = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square) + bias.variance
     return mean, variance
 
 
+def _over_factors(mine: Array, others: Array) -> Array:
+    return jnp.einsum("bl,blp->bp", mine, others)
+
+
+def _over_cells(weight: Array, others: Array) -> Array:
+    return jnp.einsum("bp,blp->bl", weight, others)
+
+
 def _gathered_sums(
-    cells: _Cells, mine: Normal, others: Array, bias: Normal, weights: tuple[Array, Array]
-) -> Array:
-    """Sums over cells (B, p) of lines, side by side: (B, 4 L + 2 + M) float; see `_unpack`."""
+    cells: _Cells, mine: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
+) -> Sums:
+    """Sums over cells (B, p) of lines."""
     mean, variance = gathered_moments(mine, others, bias)
     q = weights[0] * cells.likelihood.curvature(mean**2 + variance, cells.noise)
     r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
-    factors = jnp.stack([r, q], axis=1)
-    products = jnp.einsum("bop,bpf->bof", factors, others)
-    s = others[..., : mine.mean.shape[1]]
     if cells.block:
-        square = jnp.einsum("bpk,bpl->bkl", q[:, :, None] * s, s)
-        upper = np.triu_indices(square.shape[-1])
-        square = square[:, upper[0], upper[1]]
+        left = q[:, None, :] * others.mean
+        square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))
     else:
-        square = jnp.einsum("bp,bpl->bl", q, s**2)
-    flat = products.reshape(products.shape[0], -1)
-    return jnp.concatenate([flat, jnp.sum(factors, axis=2), square], axis=1)
+        square = _over_cells(q, others.square)
+    return Sums(
+        pull=_over_cells(r, others.mean),
+        residual=jnp.sum(r, axis=1, keepdims=True),
+        weight=jnp.sum(q, axis=1, keepdims=True),
+        cross=_over_cells(q, others.mean),
+        spread=_over_cells(q, others.variance),
+        square=square,
+    )
+
+
+def _upper(matrix: Array) -> Array:
+    """Upper triangles by rows, (B, L (L + 1) / 2), of matrices (B, L, L)."""
+    width = matrix.shape[-1]
+    rows, columns = np.triu_indices(width)
+    return matrix.reshape(-1, width * width)[:, rows * width + columns]
+
+
+def _pack(sums: Sums) -> Array:
+    """Sums side by side: (B, 3 L + 2 + M) float."""
+    return jnp.concatenate(sums, axis=1)
 
 
 def _unpack(packed: Array, width: int) -> Sums:
-    """Sums from the products of r and q with means and variances, their own sums, and squares."""
-    return Sums(
-        pull=packed[:, :width],
-        cross=packed[:, 2 * width : 3 * width],
-        spread=packed[:, 3 * width : 4 * width],
-        residual=packed[:, 4 * width : 4 * width + 1],
-        weight=packed[:, 4 * width + 1 : 4 * width + 2],
-        square=packed[:, 4 * width + 2 :],
-    )
+    """Sums that were put side by side."""
+    ends = np.cumsum([width, 1, 1, width, width])
+    return Sums(*jnp.split(packed, ends, axis=1))
 
 
 def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
@@ -256,19 +288,13 @@ def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
         mine = take_lines(view.mine, chunk.line)
         there = piece_mask(chunk, dtype)
-        own_c = c[chunk.place]
+        own_c = fetch(c, chunk.place)
         weights = there * (is_one - own_c), there * (is_one + own_c)
         part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
-        return add_lines(total, chunk.line, part), None
+        return add_lines(total, chunk.line, _pack(part)), None
 
-    start = jnp.zeros((number, 4 * width + 2 + square), dtype)
+    start = jnp.zeros((number, 3 * width + 2 + square), dtype)
     return _unpack(jax.lax.scan(one_chunk, start, pieces)[0], width)
-
-
-def gatherer(others: Normal) -> Callable[[Array], Array]:
-    """Means and variances of others, side by side, by their places: (..., 2 L) float."""
-    table = jnp.concatenate([others.mean, others.variance], axis=1)
-    return lambda place: table[place]
 
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
@@ -279,7 +305,7 @@ def piece_mask(chunk: Pieces, dtype: Any) -> Array:
 def take_lines(mine: Normal, line: Array) -> Normal:
     """The factors of the lines of pieces; for an empty piece those of some line."""
     kept = jnp.minimum(line, mine.mean.shape[0] - 1)
-    return Normal(mine.mean[kept], mine.variance[kept])
+    return Normal(fetch(mine.mean, kept), fetch(mine.variance, kept))
 
 
 def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
@@ -289,8 +315,7 @@ def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
     def one_block(block: tuple[Normal, Own]) -> Sums:
         mine, own = block
         weight = own.weight.astype(mine.mean.dtype)
-        others = gather(own.place)
-        return _unpack(_gathered_sums(cells, mine, others, view.bias, (weight, -weight)), width)
+        return _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
 
     num_cells = zeros.place.shape[1] * width
     return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
