@@ -38,8 +38,11 @@ from jaxmf.variational.pieces import (
 )
 from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
 
-# of what blocks of lines need, a few arrays stay in the cache
-_BLOCK_CELLS = 2**18
+# blocks of lines: a few arrays of so many numbers stay in the cache, ...
+_CACHED_CELLS = 2**18
+# ... but the others are gone through once for so many lines, in no more memory than this takes
+_LEAST_LINES = 64
+_MOST_CELLS = 2**20
 
 
 class Sums(NamedTuple):
@@ -185,12 +188,10 @@ def _split(pull: Array, quadratic: Array, width: int) -> Sums:
 def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
     mean = mine.mean @ others.mean.T + bias.mean
-    variance = (
-        (mine.mean**2 + mine.variance) @ others.variance.T
-        + mine.variance @ (others.mean**2).T
-        + bias.variance
-    )
-    return mean, variance
+    # one product for both parts of the variance
+    left = jnp.concatenate([mine.mean**2 + mine.variance, mine.variance], axis=1)
+    right = jnp.concatenate([others.variance, others.mean**2], axis=1)
+    return mean, left @ right.T + bias.variance
 
 
 class Gathered(NamedTuple):
@@ -329,8 +330,9 @@ def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> 
       lines: a pytree of arrays (N, ...).
       num_cells: numbers that one line needs while it is worked on.
     """
-    number = jax.tree.leaves(lines)[0].shape[0]
-    block = max(1, min(number, _BLOCK_CELLS // max(1, num_cells)))
+    number, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
+    wanted = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
+    block = max(1, min(number, wanted))
     if block == number:
         return function(lines)
     num_blocks = -(-number // block)

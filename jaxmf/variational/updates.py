@@ -82,14 +82,15 @@ def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
     place[rows, columns] = place[columns, rows] = np.arange(rows.size)
     diagonal = 1 / view.prior.variance + sums.spread
     both_free = view.free[:, None] & view.free[None, :]
-    matrix = jnp.where(both_free, sums.square[:, place], 0)
+    matrix = sums.square[:, place.ravel()].reshape(-1, width, width)
+    matrix = jnp.where(both_free, matrix, 0)
     # the factor that is one gets a row of the identity
     diagonal = jnp.where(view.free, diagonal, 1)
     matrix = matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
     if matrix.shape[0] == 1:
         factor = jax.scipy.linalg.cho_factor(matrix[0], lower=True)
         return jax.scipy.linalg.cho_solve(factor, found.gradient.T).T
-    factor = jnp.linalg.cholesky(matrix)
+    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     return jax.scipy.linalg.cho_solve((factor, True), found.gradient[:, :, None])[:, :, 0]
 
 
