@@ -85,6 +85,11 @@ def side_sums(
     """
     cells = _Cells(likelihood, noise, block)
     others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    gathered: list[tuple[Pieces, float]] = []
+    if not isinstance(zeros, All):
+        gathered.append((table.ones, 1.0))
+    if table.missing is not None and not isinstance(zeros, Own):
+        gathered.append((table.missing, 0.0))
     if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
         total = _all_gaussian(cells, view, num_others(table))
     elif isinstance(zeros, Own):
@@ -95,12 +100,13 @@ def side_sums(
             chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
             weight = zeros.weight.astype(c.dtype)
         total = _shared_zeros(cells, view, chosen, weight)
+    if gathered:
+        packed = _pack(total, num_lines(table))
+        for pieces, is_one in gathered:
+            packed = _add_gathered(cells, packed, view, pieces, c, is_one)
+        total = _unpack(packed, others.mean.shape[1])
     if isinstance(zeros, All):
         total = _add_linear(cells, total, view, table)
-    else:
-        total = _add(total, _gathered(cells, view, table.ones, c, 1.0))
-    if table.missing is not None and not isinstance(zeros, Own):
-        total = _add(total, _gathered(cells, view, table.missing, c, 0.0))
     return total
 
 
@@ -108,10 +114,6 @@ class _Cells(NamedTuple):
     likelihood: Any
     noise: Array
     block: bool
-
-
-def _add(left: Sums, right: Sums) -> Sums:
-    return Sums(*(a + b for a, b in zip(left, right, strict=True)))
 
 
 def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
@@ -148,41 +150,31 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
     features = _features(others, cells.block)
     slope = cells.likelihood.slope(cells.noise)
     plain = _with_one(others.mean)
-    width = others.mean.shape[1]
 
-    def one_block(mine: Normal) -> Sums:
+    def one_block(mine: Normal) -> Array:
         mean, variance = shared_moments(mine, others, view.bias)
         q = weight * cells.likelihood.curvature(mean**2 + variance, cells.noise)
         r = q * mean + slope * weight
-        return _split(r @ plain, q @ features, width)
+        return jnp.concatenate([r @ plain, q @ features], axis=1)
 
-    return map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    packed = map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    return _unpack(packed, others.mean.shape[1])
 
 
 def _features(others: Normal, block: bool) -> Array:
-    """What q is multiplied with: s, one, its variance, and s s' or its diagonal, side by side."""
+    """What q is multiplied with: one, s, its variance, and s s' or its diagonal, side by side."""
     mean = others.mean
     if block:
         upper = np.triu_indices(mean.shape[-1])
         square = mean[..., upper[0]] * mean[..., upper[1]]
     else:
         square = mean**2
-    return jnp.concatenate([_with_one(mean), others.variance, square], axis=-1)
+    one = jnp.ones_like(mean[..., :1])
+    return jnp.concatenate([one, mean, others.variance, square], axis=-1)
 
 
 def _with_one(mean: Array) -> Array:
     return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
-
-
-def _split(pull: Array, quadratic: Array, width: int) -> Sums:
-    return Sums(
-        pull=pull[..., :width],
-        residual=pull[..., width:],
-        cross=quadratic[..., :width],
-        weight=quadratic[..., width : width + 1],
-        spread=quadratic[..., width + 1 : 2 * width + 1],
-        square=quadratic[..., 2 * width + 1 :],
-    )
 
 
 def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
@@ -268,9 +260,9 @@ def _upper(matrix: Array) -> Array:
     return matrix.reshape(-1, width * width)[:, rows * width + columns]
 
 
-def _pack(sums: Sums) -> Array:
-    """Sums side by side: (B, 3 L + 2 + M) float."""
-    return jnp.concatenate(sums, axis=1)
+def _pack(sums: Sums, number: int) -> Array:
+    """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
+    return jnp.concatenate([jnp.broadcast_to(x, (number, x.shape[1])) for x in sums], axis=1)
 
 
 def _unpack(packed: Array, width: int) -> Sums:
@@ -279,23 +271,21 @@ def _unpack(packed: Array, width: int) -> Sums:
     return Sums(*jnp.split(packed, ends, axis=1))
 
 
-def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
-    """Ones, or missing cells, beside zeros that are counted with the weights c."""
-    number, width = view.mine.mean.shape
-    dtype = view.mine.mean.dtype
-    square = width * (width + 1) // 2 if cells.block else width
+def _add_gathered(
+    cells: _Cells, total: Array, view: Half, pieces: Pieces, c: Array, is_one: float
+) -> Array:
+    """Sums side by side, and the ones or missing cells beside zeros counted with the weights c."""
     gather = gatherer(view.others)
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
         mine = take_lines(view.mine, chunk.line)
-        there = piece_mask(chunk, dtype)
+        there = piece_mask(chunk, total.dtype)
         own_c = fetch(c, chunk.place)
         weights = there * (is_one - own_c), there * (is_one + own_c)
         part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
-        return add_lines(total, chunk.line, _pack(part)), None
+        return add_lines(total, chunk.line, _pack(part, chunk.line.shape[0])), None
 
-    start = jnp.zeros((number, 3 * width + 2 + square), dtype)
-    return _unpack(jax.lax.scan(one_chunk, start, pieces)[0], width)
+    return jax.lax.scan(one_chunk, total, pieces)[0]
 
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
@@ -333,6 +323,8 @@ def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> 
     number, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
     wanted = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
     block = max(1, min(number, wanted))
+    # of nearly that size, and all alike if that can be: then nothing is filled up and cut off again
+    block = next((size for size in range(block, block // 2, -1) if number % size == 0), block)
     if block == number:
         return function(lines)
     num_blocks = -(-number // block)
