@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,6 +27,8 @@ from benchmarks.harness import (
     flat_rows,
     interleaved,
     planned_bytes,
+    reset_peak,
+    resident,
     row,
 )
 from jaxmf.variational.parameters import half
@@ -47,13 +49,15 @@ def even_ones(size: int, *, ones_a_row: int = ONES_A_ROW, seed: int = 0) -> mf.S
     return mf.SparseBinary(rows, places.ravel(), (size, size))
 
 
-def started(data: mf.SparseBinary, **options: Any) -> tuple[Any, Any, Any]:
-    """Algorithm of the ascent, state after its first epoch, prepared data."""
+def started(
+    data: mf.SparseBinary, *, ascent: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[Any, Any, Any]:
+    """Algorithm of the ascent, the state that it starts from, prepared data."""
     zeros = mf.SharedSample(min(variants.NUM_SAMPLES, *data.shape))
     if isinstance(options.get("likelihood"), mf.Gaussian):
         zeros = mf.Exact()  # in the time of the ones
     model = mf.SparseBinaryMF(num_factors=NUM_FACTORS, zeros=zeros, **options)
-    algorithm = model.ascent(num_epochs=10_000, tolerance=0.0)
+    algorithm = model.ascent(num_epochs=10_000, tolerance=0.0, **(ascent or {}))
     prepared = model.prepare(data)
     state = jax.jit(algorithm.init)(jax.random.key(0), prepared)
     return algorithm, state, prepared
@@ -170,26 +174,42 @@ def als_iterations(ones: sparse.csr_array, number: int) -> None:
         ).fit(sparse.csr_matrix(ones.astype(np.float32)), show_progress=False)
 
 
+# options of the ascent and of the model; a look goes through all ones and a sample of zeros
+EPOCHS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "sigmoid": ({"evaluate_every": 10_000}, {}, "no look at the free energy"),
+    "sigmoid-with-look": ({}, {}, "and a look at the free energy"),
+    "sigmoid-diagonal": (
+        {"update": "partial_newton", "evaluate_every": 10_000}, {},
+        "partial-Newton steps, as in the paper, no look at the free energy",
+    ),
+    "gaussian": ({}, {"likelihood": mf.Gaussian()}, "and the look that noise is learned from"),
+}  # fmt: skip
+
+
 def epoch(quick: bool) -> list[Row]:
-    """Seconds of an epoch beside an iteration of implicit's ALS, one thread each."""
+    """Seconds of an epoch beside an iteration of implicit's ALS, one thread each.
+
+    The iteration of ALS computes no objective either, unless it is asked to.
+    """
     size = 1_000 if quick else 10_000
     ones = ranking.sigmoid_ones(size)
     data = mf.SparseBinary.from_scipy(ones)
-    likelihoods = {"sigmoid": mf.Sigmoid(), "gaussian": mf.Gaussian()}
-    runs = [compiled_epochs(data, 2, likelihood=one) for one in likelihoods.values()]
+    runs = [
+        compiled_epochs(data, 2, ascent=ascent, **options) for ascent, options, _ in EPOCHS.values()
+    ]
     counts = [2] * len(runs)
     if importlib.util.find_spec("implicit"):
         runs.append(partial(als_iterations, ones, 3))
         counts.append(3)
-    times = interleaved(*runs, repeats=3).over(counts)
+    times = interleaved(*runs, repeats=5).over(counts)
     beside: dict[str, Any] = {}
-    if len(runs) > len(likelihoods):
+    if len(runs) > len(EPOCHS):
         beside = {"peer": "implicit ALS, an iteration", "theirs": times.figures[-1]}
     rows = []
-    for index, name in enumerate(likelihoods):
-        note = f"{data.num_ones} ones, {NUM_FACTORS} factors"
-        if name == "sigmoid":
-            note += f", {variants.NUM_SAMPLES} zeros shared by all rows"
+    for index, (name, (_, _, words)) in enumerate(EPOCHS.items()):
+        note = f"{data.num_ones} ones, {NUM_FACTORS} factors, {words}"
+        if name.startswith("sigmoid"):
+            note += f"; {variants.NUM_SAMPLES} zeros shared by all rows"
         rows.append(
             times.row(f"variational/epoch/{name}/{size}x{size}", "s", index, note=note, **beside)
         )
@@ -268,11 +288,13 @@ def large(quick: bool) -> list[Row]:
     if "SS" in settings:
         num_factors, _, variance = settings["SS"]
         settings["SS"] = num_factors, 24, variance
-    found = {}
+    found, peaks = {}, {}
     for name in [name for name in ("SS", "ALS", "LMF") if name in methods]:
         chosen = settings.get(name, methods[name].choices[0])
+        before = reset_peak()
         with Stopwatch() as watch:
             scores = methods[name].fit(split.train, chosen, 0)
+        peaks[name] = None if before is None else resident("VmHWM")
         found[name] = ranking.precision(scores, split)[1], watch.seconds
     note = f"{ones.nnz} ones, {size} x {num_columns}, 24 epochs, compilation included"
     case, rows = f"variational/large/{size}x{num_columns}", []
@@ -287,6 +309,9 @@ def large(quick: bool) -> list[Row]:
         )  # fmt: skip
         rows.append(row(f"{name}/fit", "time", "s", seconds, theirs=their_seconds, clock=clock(),
                         **beside))  # fmt: skip
+    if (peak := peaks["SS"]) is not None:
+        note = "peak resident memory of the process during the fit, compiler and data included"
+        rows.append(row(f"{case}/process", "memory", "GB", peak / 1e9, note=note))
     return rows
 
 

@@ -25,7 +25,7 @@ def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
     """Mean and variance under Q of the scores of cells (M,): (M,) each."""
     view = half(from_draw(draw), "rows")
     mine = Normal(view.mine.mean[rows], view.mine.variance[rows])
-    others = gatherer(view.others)(columns)[:, None]
+    others = gatherer(view.others)(columns[:, None])
     mean, variance = gathered_moments(mine, others, view.bias)
     return mean[:, 0], variance[:, 0]
 
