@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.likelihoods.families.poisson import check_numbers
-from jaxmf.special import loggammas
+from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
@@ -41,7 +41,7 @@ class _Working(NamedTuple):
     width: Array  # 2 rate (k + 1) / k
     power: Array  # shape + 1/2
     level: Array  # the log density at the location
-    prior: Array  # (3,): weight, shape, rate
+    prior: Array  # (4,): weight, shape, rate, location
 
 
 @partial(
@@ -103,7 +103,9 @@ class NormalInverseGamma(Family):
         )
 
     def begin(self, statistics: Normals, numbers: Numbers) -> _Working:
-        prior = jnp.stack([jnp.asarray(x) for x in (self.weight, self.shape, self.rate)])
+        prior = jnp.stack(
+            [jnp.asarray(x) for x in (self.weight, self.shape, self.rate, self.location)]
+        )
         prior = prior.astype(jnp.result_type(float))
         return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
 
@@ -119,8 +121,10 @@ class NormalInverseGamma(Family):
         # (x - m)(x - m') is the change of the sum of squares, in either direction
         rate = rate + amount * (value - location) * (value - moved) / 2
         number = number + amount
-        rate = jnp.maximum(rate, prior[2])
-        new = Normals(number, moved, rate)
+        # nothing of the rounding stays behind in a group without values
+        is_empty = number == 0
+        rate = jnp.where(is_empty, prior[2], jnp.maximum(rate, prior[2]))
+        new = Normals(number, jnp.where(is_empty, prior[3], moved), rate)
         derived = _derived(prior, new.number, new.rate)
         fields = zip(working[:6], (*new, *derived), strict=True)
         moved_fields = [tables.put(old, group, value) for old, value in fields]
@@ -173,5 +177,5 @@ def _derived(prior: Array, number: Array, rate: Array) -> tuple[Array, Array, Ar
     weight, shape = prior[0] + number, prior[1] + number / 2
     width = 2 * rate * (weight + 1) / weight
     power = shape + 0.5
-    level = gammaln(power) - gammaln(shape) - jnp.log(jnp.pi * width) / 2
+    level = log_rising(shape, 0.5) - jnp.log(jnp.pi * width) / 2
     return width, power, level
