@@ -28,7 +28,7 @@ class Tokens:
     Args:
         columns: for each name (T,) whole numbers in 0..size-1.
         sizes: for each name how many levels there are; the names are those of ``columns``.
-        values: for each name (T,) finite numbers.
+        values: for each name (T,) finite numbers, or (T, D) vectors of them.
         names: for each name the ids of the levels, or leave it out.
 
     Raises:
@@ -77,7 +77,8 @@ class Tokens:
             for label, column in values.items()
         }
         for label, column in (*indices.items(), *numbers.items()):
-            checks.check_vector(f"column {label!r}", column, length=len(array), like=repr(first))
+            lines = column[:, 0] if label in numbers and column.ndim == 2 else column
+            checks.check_vector(f"column {label!r}", lines, length=len(array), like=repr(first))
         for label, column in numbers.items():
             checks.check_finite(f"values {label!r}", column)
         assign(
@@ -206,6 +207,16 @@ class Tokens:
         if column not in self.sizes:
             raise ValueError(f"column: {column!r} is none of {', '.join(map(repr, self.sizes))}.")
         return positions(column, ids, names=self.names.get(column), size=self.sizes[column])
+
+    def describe(self) -> str:
+        """How much of what there is, in words."""
+        return ", ".join(
+            [f"{self.num_tokens:,} tokens", *(f"{n:,} of {c}" for c, n in self.sizes.items())]
+        )
+
+    def size(self) -> str:
+        """How large it is, in a few characters."""
+        return f"{self.num_tokens:,} tokens"
 
     def fingerprint(self) -> str:
         """SHA-256 of sizes and columns, in hex; ids do not enter."""
