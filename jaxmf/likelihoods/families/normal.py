@@ -103,9 +103,8 @@ class NormalInverseGamma(Family):
         )
 
     def begin(self, statistics: Normals, numbers: Numbers) -> _Working:
-        prior = jnp.stack(
-            [jnp.asarray(x) for x in (self.weight, self.shape, self.rate, self.location)]
-        )
+        own = (self.weight, self.shape, self.rate, self.location)
+        prior = jnp.stack([jnp.asarray(number) for number in own])
         prior = prior.astype(jnp.result_type(float))
         return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
 
