@@ -199,12 +199,13 @@ class NormalInverseWishart(Family):
     def log_marginal(self, statistics: Wisharts, numbers: Numbers) -> Array:
         number, size = statistics.number, self.size
         degrees = self.degrees + number
-        before = _log_determinant(jnp.linalg.cholesky(self.scale))
+        scale = jnp.asarray(self.scale, statistics.scale.dtype)
+        before = _log_determinant(jnp.linalg.cholesky(scale))
         after = _log_determinant(jnp.linalg.cholesky(statistics.scale))
         result = multigammaln(degrees / 2, size) - multigammaln(self.degrees / 2, size)
         result += self.degrees / 2 * before - degrees / 2 * after
         result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + number))
-        return result - number * size / 2 * jnp.log(jnp.pi)
+        return result - 0.5 * size * number * jnp.log(jnp.pi)
 
     def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
         of_square, of_below, of_mean = jax.random.split(key, 3)

@@ -138,18 +138,18 @@ class NormalInverseGamma(Family):
 
     def log_marginal(self, statistics: Normals, numbers: Numbers) -> Array:
         number = statistics.number
-        weight, shape = self.weight + number, self.shape + number / 2
+        weight, shape = self.weight + number, self.shape + 0.5 * number
         result = gammaln(shape) - gammaln(self.shape)
         result += self.shape * jnp.log(self.rate) - shape * jnp.log(statistics.rate)
         result += (jnp.log(self.weight) - jnp.log(weight)) / 2
-        return result - number / 2 * jnp.log(2 * jnp.pi)
+        return result - 0.5 * number * jnp.log(2 * jnp.pi)
 
     def sample_parameters(
         self, key: Key, statistics: Normals, numbers: Numbers
     ) -> tuple[Array, Array]:
         """Means and variances: (G,) each."""
         of_variance, of_mean = jax.random.split(key)
-        shape = jnp.asarray(self.shape + statistics.number / 2, statistics.rate.dtype)
+        shape = jnp.asarray(self.shape + 0.5 * statistics.number, statistics.rate.dtype)
         variance = statistics.rate * jnp.exp(-loggammas(of_variance, shape))
         normal = jax.random.normal(of_mean, variance.shape, variance.dtype)
         spread = jnp.sqrt(variance / (self.weight + statistics.number))
@@ -166,14 +166,14 @@ class NormalInverseGamma(Family):
 
     def moments(self, statistics: Normals, numbers: Numbers) -> tuple[Array, Array]:
         """The variance is infinite where shape_n is at most 1."""
-        weight, shape = self.weight + statistics.number, self.shape + statistics.number / 2
+        weight, shape = self.weight + statistics.number, self.shape + 0.5 * statistics.number
         finite = jnp.where(shape > 1, shape - 1, 1)
         variance = statistics.rate * (weight + 1) / (weight * finite)
         return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
 
 
 def _derived(prior: Array, number: Array, rate: Array) -> tuple[Array, Array, Array]:
-    weight, shape = prior[0] + number, prior[1] + number / 2
+    weight, shape = prior[0] + number, prior[1] + 0.5 * number
     width = 2 * rate * (weight + 1) / weight
     power = shape + 0.5
     level = log_rising(shape, 0.5) - jnp.log(jnp.pi * width) / 2
