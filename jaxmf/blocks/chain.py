@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
-_FIRST_SLOTS = 16
+_FIRST_SLOTS = 32
 
 
 @partial(
