@@ -127,15 +127,15 @@ def test_real_values_mix_means_and_variances():
 
 def test_draws_of_a_smaller_capacity_are_padded_without_harm():
     """A slot that a later draw opened holds zeros in an earlier one."""
-    model = mf.DPMixture(concentration=1.0)
-    data = mf.Dense(_normal((12, 2)))
+    model = mf.DPMixture(concentration=1.0, family=mf.NormalInverseGamma())
+    data = mf.Dense(_normal((12, 1)))
     network, tokens_of_rows = model.over(data)
     network, draw = a_draw(network, tokens_of_rows)
     wider = {
         name: np.pad(value, [(0, 4)] + [(0, 0)] * (value.ndim - 1)) if value.ndim else value
         for name, value in draw.items()
     }
-    x = jnp.asarray(_normal((5, 2)))
+    x = jnp.asarray(_normal(5))
     narrow_law, narrow = predictive_groups(network, draw, "group", "x", x)
     wide_law, wide = predictive_groups(network, wider, "group", "x", x)
     np.testing.assert_allclose(wide_law, narrow_law, rtol=1e-4)
