@@ -15,6 +15,8 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
     from jaxmf.blocks.network import Network
 
 
@@ -30,6 +32,12 @@ class NetworkModel:
     def network(self) -> Network:
         """The blocks that the model is made of."""
         raise NotImplementedError
+
+    def plot(self) -> Figure:
+        """The network as a picture: a box a block, shaded where observed, arrows from parents."""
+        from jaxmf.plot import network_picture
+
+        return network_picture(self.network())
 
     def tokens(self, data: Any) -> Tokens:
         """The data as the tokens of the network."""

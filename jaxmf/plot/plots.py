@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
+from jaxmf.plot.network import network_picture
 from jaxmf.plot.panels import (
     held_out_picture,
     image_lines,
@@ -126,6 +127,17 @@ class Plots:
             max_rows: more rows than this are thinned evenly.
         """
         return graph_of_draw(self._posterior, chain=chain, draw=draw, max_rows=max_rows)
+
+    def network(self) -> Figure:
+        """The blocks of a model that is a network: which variable partitions which.
+
+        Raises:
+            ValueError: the model is none.
+        """
+        model = self._posterior.model
+        if not hasattr(model, "network"):
+            raise ValueError(f"{type(model).__name__} is no network of mixture blocks")
+        return network_picture(model.network())
 
     def reconstruction(
         self,
