@@ -352,3 +352,22 @@ def test_the_search_keeps_what_lowers_the_bound():
     least, most = series.bounds(p.gaps)
     np.testing.assert_allclose((least, most), (0.07, 20.0))
     assert series.bounds(jnp.zeros((1, 1)))[0] > 0
+
+
+def test_much_data_in_32_bits():
+    """A precision of millions beside a K of ones: B is nearly singular beside its largest value."""
+    with jax.enable_x64(False):
+        number, precision = 24, 3e6
+        ones = jnp.ones((number, number))
+        h = jnp.full((1, number, 1), precision)
+        found = jax.jit(gp.spread)(h, ones, jnp.ones(1))
+        np.testing.assert_allclose(found.variance, 1 / (number * precision + 1), rtol=0.1)
+        wanted = 0.5 * (np.log1p(number * precision) - 1)
+        np.testing.assert_allclose(found.divergence, wanted, rtol=0.1)
+        near = gp.Quadratic(jnp.full((1, number, 1), -precision), h[..., None])
+        weight = jnp.zeros((1, number, 1))
+        joint = gp.joint_weights(weight, near, ones[None])
+        steps = gp.factor_weights(weight, near, ones[None], relaxation=jnp.ones(()))
+        for found_weight in (joint, steps):
+            values = gp.drift(found_weight, ones, jnp.ones(1))
+            np.testing.assert_allclose(values, 1, rtol=0.1)

@@ -115,9 +115,19 @@ def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
 def decompose(h: Array, prior: Array) -> Array:
     """The lower Cholesky factor of B: (..., T, T), for h (..., T) and C (..., T, T)."""
     root = jnp.sqrt(h)
-    return jnp.linalg.cholesky(
-        jnp.eye(h.shape[-1], dtype=h.dtype) + root[..., :, None] * prior * root[..., None, :]
-    )
+    return _one_plus(root[..., :, None] * prior * root[..., None, :])
+
+
+def _one_plus(matrix: Array) -> Array:
+    """The lower Cholesky factor of the identity and a matrix (..., n, n) that may be singular.
+
+    One is raised by what rounding can take away from it, as much as that is of the largest
+    eigenvalue: the same as a precision h that is smaller by so little.
+    """
+    size = matrix.shape[-1]
+    largest = jnp.max(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+    one = 1 + size * jnp.finfo(matrix.dtype).eps * largest
+    return jnp.linalg.cholesky(matrix + one[..., None, None] * jnp.eye(size, dtype=matrix.dtype))
 
 
 def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal, Array]:
@@ -204,8 +214,7 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
     right = jax.scipy.linalg.solve_triangular(root, target[..., None], lower=True)
     inner = jnp.einsum("btma,mts,bsmc->btasc", root, prior, root)
     size = num_times * width
-    matrix = inner.reshape(number, size, size) + jnp.eye(size, dtype=inner.dtype)
-    lower = jnp.linalg.cholesky(matrix)
+    lower = _one_plus(inner.reshape(number, size, size))
     solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(number, size, 1))
     return jnp.einsum("btlm,btm->btl", root, solved.reshape(weight.shape))
 
