@@ -305,6 +305,45 @@ def test_a_token_that_is_not_taken_out_first_is_caught(name):
         assert_exact(problem(name), CASES[name][1], removes=False)
 
 
+def assert_no_underflow(blocks, labels, data):
+    """The weights in float32 are those in float64, up to a factor."""
+    network, found = mf.Network(**blocks), {}
+    for wide in (True, False):
+        with jax.enable_x64(wide):
+            slots = {name: [NUM_SLOTS] for name in network.indicators}
+            numbers = {n: b.law.start(*slots.get(n, ())) for n, b in network.blocks.items()}
+            values = {name: jnp.asarray([own], jnp.int32) for name, own in labels.items()}
+            state = State(values, numbers, {})
+            weights = conditionals(network, network.indicators, state, Tokens(*data))[:, 0]
+            weights = weights.reshape(len(weights), -1)
+            found[wide] = weights / weights.sum(1, keepdims=True)
+    np.testing.assert_allclose(found[False], found[True], atol=1e-3)
+
+
+def test_many_children_do_not_underflow():
+    """Eight words of probability 1e-5 each, together 1e-40."""
+    names = [f"word_{place}" for place in range(8)]
+    blocks = {"group": mf.Block(mf.Dirichlet(2, 1.0))}
+    blocks |= {name: block(mf.DirichletMultinomial(1_000_000, 1.0), "group") for name in names}
+    columns = dict.fromkeys(names, np.array([0, 1, 0, 1]))
+    data = (columns, dict.fromkeys(names, 1_000_000))
+    assert_no_underflow(blocks, {"group": [0, 0, 1, 1]}, data)
+
+
+def test_far_away_values_of_several_blocks_do_not_underflow():
+    """Each block alone would have the first token elsewhere, by more than a float can hold."""
+    law = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
+    blocks = {
+        "first": mf.Block(mf.Dirichlet(2, 1.0)),
+        "second": mf.Block(mf.Dirichlet(2, 1.0)),
+        "length": block(law, "first"),
+        "width": block(law, ("first", "second")),
+    }
+    values = {"length": [9.0, 9.0, 9.0, -9.0, -9.0], "width": [-9.0, 9.0, 9.0, -9.0, -9.0]}
+    labels = {"first": [1, 1, 1, 0, 0], "second": [0, 0, 1, 0, 0]}
+    assert_no_underflow(blocks, labels, ({"document": [0] * 5}, {"document": 1}, values))
+
+
 # --- the hierarchical Dirichlet process -----------------------------------------------------------
 
 
