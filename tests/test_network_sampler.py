@@ -161,7 +161,7 @@ def test_records_are_the_counts_of_the_assignments_and_a_second_data_set_compile
         assert len(np.unique(draw["topic_of_tokens"])) > 1
         assert step._cache_size() == 1
         assert record._cache_size() == 1
-    draw["kind_counts"] = draw["kind_counts"] + np.eye(3, dtype=int)
+    draw["kind_counts"] = draw["kind_counts"] + np.eye(2, 3, dtype=int)
     with pytest.raises(AssertionError):
         assert_counts(draw, data)
 
