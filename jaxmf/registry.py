@@ -12,12 +12,21 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from jaxmf import settings
-from jaxmf.data import Dense, SparseBinary
+from jaxmf.blocks import Block, Network
+from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
+from jaxmf.models.multiway import MultiHDP, MultiLDA
 from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.ratings import URP, BiHDP, BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries
+from jaxmf.models.topics import HDPLDA, LDA, PAM, DirichletCompoundMultinomial
+from jaxmf.priors.partitions import HDP
+from jaxmf.variational import SharedSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,14 +125,72 @@ def _feature_model_example() -> tuple[Any, Any]:
 def _sparse_binary_example() -> tuple[Any, Any]:
     import numpy as np
 
-    from jaxmf.variational import SharedSample
-
     generator = np.random.default_rng(0)
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
     ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
     model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5))
     rows_of_ones, columns_of_ones = np.nonzero(ones)
     return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
+
+
+def _corpus() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    shares = generator.dirichlet([0.5, 0.5], size=6)
+    words = generator.dirichlet(np.full(8, 0.3), size=2)
+    return Tokens.from_counts(generator.poisson(12 * shares @ words))
+
+
+def _rows() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    return Dense.from_array(generator.normal(size=(12, 2)) + 3 * (generator.random((12, 1)) < 0.5))
+
+
+def _ratings() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
+    return Entries(rows, columns, generator.integers(1, 6, 30), (8, 6))
+
+
+def _written() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    columns = {"author": 4, "year": 3, "word": 5}
+    return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
+
+
+def _compound_example() -> tuple[Any, Any]:
+    import numpyro.distributions as dist
+
+    return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), _corpus()
+
+
+def _network_example() -> tuple[Any, Any]:
+    model = Network(
+        topic=Block(HDP(1.0, 1.0), by="document"),
+        word=Block(DirichletMultinomial(8, 0.5), by="topic", observed=True),
+    )
+    return model, _corpus()
+
+
+def _sparse_series_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    times = np.array([0.0, 1.0, 2.5])
+    # every row goes from one direction to another
+    first, last = generator.normal(size=(2, 10, 2))
+    share = (times / times[-1])[:, None, None]
+    rows, columns = (1 - share) * first + share * last, generator.normal(size=(6, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(3, 10, 6)) > 0.8
+    model = SparseBinarySeries(num_factors=2, zeros=SharedSample(4))
+    return model, SparseSeries.from_matrices(list(1 * ones), times)
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -163,6 +230,125 @@ ENTRIES: tuple[Entry, ...] = (
         container=SparseBinary,
         one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
         example=_sparse_binary_example,
+    ),
+    Entry(
+        name="mixture-of-gaussians",
+        model=MixtureOfGaussians,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Dense,
+        one_line="groups of rows, a given number of them, each with a mean and a covariance",
+        example=lambda: (MixtureOfGaussians(2, concentration=1.0), _rows()),
+    ),
+    Entry(
+        name="dp-mixture",
+        model=DPMixture,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Dense,
+        one_line="groups of rows, as many as they need (Dirichlet or Pitman-Yor process mixture)",
+        example=lambda: (DPMixture(concentration=1.0), _rows()),
+    ),
+    Entry(
+        name="dirichlet-compound-multinomial",
+        model=DirichletCompoundMultinomial,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="words of documents, each with probabilities of its own",
+        example=_compound_example,
+    ),
+    Entry(
+        name="lda",
+        model=LDA,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="topics of documents, a given number of them (latent Dirichlet allocation)",
+        example=lambda: (LDA(2, topic_concentration=0.5), _corpus()),
+    ),
+    Entry(
+        name="hdp",
+        model=HDPLDA,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="topics of documents, as many as they need (hierarchical Dirichlet process)",
+        example=lambda: (HDPLDA(topic_concentration=1.0), _corpus()),
+    ),
+    Entry(
+        name="pam",
+        model=PAM,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="topics of topics, any number of levels (pachinko allocation)",
+        example=lambda: (PAM((2, 3), level_concentration=0.5), _corpus()),
+    ),
+    Entry(
+        name="bi-lda",
+        model=BiLDA,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Entries,
+        one_line="groups of users and of items behind ratings, given numbers of them",
+        example=lambda: (BiLDA(2, 2, user_concentration=0.5), _ratings()),
+    ),
+    Entry(
+        name="bi-hdp",
+        model=BiHDP,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Entries,
+        one_line="groups of users and of items behind ratings, as many as they need",
+        example=lambda: (BiHDP(), _ratings()),
+    ),
+    Entry(
+        name="urp",
+        model=URP,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Entries,
+        one_line="groups of users with a law of ratings for every item (user rating profile)",
+        example=lambda: (URP(2, user_concentration=0.5), _ratings()),
+    ),
+    Entry(
+        name="multi-lda",
+        model=MultiLDA,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="groups of every modality of a table of tokens, given numbers of them",
+        example=lambda: (MultiLDA({"author": 2, "year": 2}, "word", 0.5), _written()),
+    ),
+    Entry(
+        name="multi-hdp",
+        model=MultiHDP,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="groups of every modality of a table of tokens, as many as they need",
+        example=lambda: (MultiHDP(("author", "year"), "word", 1.0), _written()),
+    ),
+    Entry(
+        name="network",
+        model=Network,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="a network of mixture blocks of one's own (from Python)",
+        example=_network_example,
+        has_functions=True,
+    ),
+    Entry(
+        name="sparse-binary-series",
+        model=SparseBinarySeries,
+        methods={"variational": "ascent"},
+        default="variational",
+        container=SparseSeries,
+        one_line="real factors of a series of sparse 0/1 matrices, functions of time (variational "
+        "Bayes, Gaussian processes)",
+        example=_sparse_series_example,
     ),
     Entry(
         name="feature-model",

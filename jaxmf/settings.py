@@ -23,6 +23,16 @@ import numpy as np
 _PRIORS = {
     "IndianBuffet": "jaxmf.priors.features",
     "BetaBernoulli": "jaxmf.priors.features",
+    "Block": "jaxmf.blocks.block",
+    "Dirichlet": "jaxmf.priors.partitions",
+    "DirichletProcess": "jaxmf.priors.partitions",
+    "HDP": "jaxmf.priors.partitions",
+    "PitmanYor": "jaxmf.priors.partitions",
+    "BetaBinary": "jaxmf.likelihoods.families.categories",
+    "DirichletMultinomial": "jaxmf.likelihoods.families.categories",
+    "GammaPoisson": "jaxmf.likelihoods.families.poisson",
+    "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
+    "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
     "Gaussian": "jaxmf.variational.likelihood",
     "Sigmoid": "jaxmf.variational.likelihood",
     "Exact": "jaxmf.variational.zeros",
@@ -114,6 +124,8 @@ def _from_syntax(node: ast.AST | None) -> Any:
         return _CONSTANTS[node.id.lower()]
     if isinstance(node, ast.Call):
         return _call(node)
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_from_syntax(item) for item in node.elts)
     raise _NotUnderstood
 
 
@@ -234,6 +246,10 @@ def describe(value: Any) -> str:
         return describe(value.func) + (f"({', '.join(numbers)})" if numbers else "")
     if isinstance(value, float):
         return f"{value:g}"
+    if isinstance(value, tuple):
+        return f"({', '.join(map(describe, value))})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key}: {describe(item)}" for key, item in value.items()) + "}"
     if hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
         return f"{np.asarray(value).item():g}"
     if hasattr(value, "dtype") and hasattr(value, "shape"):

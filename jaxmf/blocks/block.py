@@ -64,6 +64,10 @@ class Block:
         if type(law) is not object:  # jax puts one there when it looks at the structure
             self._check()
 
+    def with_law(self, law: Law) -> Block:
+        """The block with another law."""
+        return Block(law, self.by, self.observed, self.rho)
+
     def _check(self) -> None:
         if self.observed and isinstance(self.law, PartitionPrior):
             raise TypeError(

@@ -16,15 +16,16 @@ from jaxmf.blocks.numbers import is_updated, update_numbers
 from jaxmf.blocks.sequential import first_sweep, sweep
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
-from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
+from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
+    from jaxmf.blocks.model import NetworkModel
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
-_FIRST_SLOTS = 16
+_FIRST_SLOTS = 32
 
 
 @partial(
@@ -74,8 +75,9 @@ def plan(
     return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS)
 
 
-def init(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
     """Each token given those before it; hyperparameters at the means of their priors."""
+    network, data = model.over(data)
     numbers: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
@@ -107,10 +109,11 @@ def init(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
 
 
 def step(
-    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens, progress: Array
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any, progress: Array
 ) -> tuple[State, Info]:
     """Every set of indicators, then hyperparameters."""
     del progress
+    network, data = model.over(data)
     overflow: dict[str, Array] = {}
     for place, names in enumerate(plan.sets):
         state, info = sweep(network, names, jax.random.fold_in(key, place), state, data)
@@ -122,15 +125,24 @@ def step(
 
 
 def record(
-    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any
 ) -> dict[str, Array]:
-    """What a draw keeps; names of a block's quantities begin with the block's."""
+    """What a draw keeps; names of a block's quantities begin with the block's.
+
+    Fixed hyperparameters are the model's and not a draw's.
+    """
     del key
+    network, data = model.over(data)
     draw = {"log_joint": log_joint(network, state, data)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
     for name, numbers in state.numbers.items():
-        draw |= {f"{name}_{label}": number for label, number in numbers.items()}
+        law = network.blocks[name].law
+        draw |= {
+            f"{name}_{label}": number
+            for label, number in numbers.items()
+            if label not in law.hyperparameters or not is_fixed(getattr(law, label))
+        }
     if plan.keep == "scalars":
         return {label: value for label, value in draw.items() if value.ndim == 0}
     parts = all_parts(network, state, data)

@@ -17,20 +17,19 @@ from functools import partial
 from typing import Any
 
 import jax
-from jax.tree_util import Partial
 
-from jaxmf.blocks import chain, density, simulation
+from jaxmf.blocks import simulation
 from jaxmf.blocks.block import Block
+from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
 from jaxmf.data import Tokens
-from jaxmf.engine import Algorithm, algorithm
-from jaxmf.types import Array, Key
+from jaxmf.types import Key
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["order"])
 @dataclass(frozen=True, init=False)
-class Network:
+class Network(NetworkModel):
     """Variables of tokens, and which of them partitions which.
 
     Args:
@@ -92,6 +91,18 @@ class Network:
         """The parts of a block at these numbers of values of the variables."""
         return parts(name, self.blocks[name], sizes)
 
+    def at(self, data: Tokens) -> Network:
+        """The network with the sizes of its families taken from the tokens."""
+        blocks = dict(self.blocks)
+        for name in self.observed:
+            law = self.blocks[name].law
+            if name in data.columns:
+                law = law.of_size(data.sizes[name])
+            elif data.values[name].ndim == 2:
+                law = law.of_size(data.values[name].shape[1])
+            blocks[name] = self.blocks[name].with_law(law)
+        return Network(blocks, self.order)
+
     def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
         """The number of values of every column and indicator.
 
@@ -126,28 +137,14 @@ class Network:
                     f"{name}: the tokens have a column {indicator!r}, which is a latent block; "
                     "rename one, or declare the block observed=True"
                 )
+        sized = self.at(data)
         for block in self.observed:
-            self.blocks[block].law.check(observed_values(data, block), block)
+            sized.blocks[block].law.check(observed_values(data, block), block)
         slots = {n: self.blocks[n].law.num_groups(1) for n in self.indicators}
         for block in self.order:
             self.parts(block, self.sizes(data, slots))
 
     # --- probability ------------------------------------------------------------------------------
-
-    def log_joint(self, state: State, data: Tokens) -> Array:
-        """log p(indicators, observed values, hyperparameters), parameters summed out.
-
-        The weights of an HDP are part of the state and have their density; labels of growing priors
-        do not count.
-
-        Args:
-            state: of these tokens.
-            data: the tokens.
-
-        Returns:
-            () float.
-        """
-        return density.log_joint(self, state, data)
 
     def simulate(
         self, key: Key, data: Tokens, *, capacity: int | None = None
@@ -165,41 +162,15 @@ class Network:
         """
         return simulation.simulate(self, key, data, capacity=capacity)
 
-    # --- methods ----------------------------------------------------------------------------------
+    # --- as a model of its own --------------------------------------------------------------------
 
-    def sampler(
-        self,
-        *,
-        joint: tuple[tuple[str, ...], ...] = (),
-        keep: str = "statistics",
-        capacity: int | None = None,
-    ) -> Algorithm:
-        """Collapsed Gibbs sampling: every indicator of every token in turn, then hyperparameters.
+    def network(self) -> Network:
+        """The network itself."""
+        return self
 
-        Args:
-            joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
-                by sums over one after the other; mixes better where they depend on each other.
-            keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
-                counts (and moments) of every block, which predictions need; "assignments", the
-                value of every indicator of every token too; "scalars", nothing more.
-            capacity: slots of growing indicators to begin with; they double when a sweep needs
-                more.
-
-        Returns:
-            Algorithm, whose growing axes are the indicators with a growing prior.
-
-        Raises:
-            ValueError: options that are none.
-        """
-        plan = chain.plan(self, joint=joint, keep=keep, capacity=capacity)
-        grows = any(self.blocks[name].law.grows for name in self.indicators)
-        return algorithm(
-            init=Partial(chain.init, plan, self),
-            step=Partial(chain.step, plan, self),
-            record=Partial(chain.record, plan, self),
-            grow=chain.grow if grows else None,
-            capacity=chain.capacity if grows else None,
-        )
+    def tokens(self, data: Tokens) -> Tokens:
+        """The data themselves."""
+        return data
 
 
 def observed_values(data: Tokens, name: str) -> Any:

@@ -147,6 +147,15 @@ class Dense:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
+    def describe(self) -> str:
+        """How much of what there is, in words."""
+        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
+        return f"{sides}, {self.num_missing:,} cells missing"
+
+    def size(self) -> str:
+        """How large it is, in a few characters."""
+        return f"{self.num_rows:,} x {self.num_columns:,}"
+
     def fingerprint(self) -> str:
         """SHA-256 of the numbers and the mask, in hex; ids do not enter."""
         return digest("Dense", self.shape, {"values": self.values, "observed": self.observed})

@@ -210,9 +210,8 @@ class Tokens:
 
     def describe(self) -> str:
         """How much of what there is, in words."""
-        return ", ".join(
-            [f"{self.num_tokens:,} tokens", *(f"{n:,} of {c}" for c, n in self.sizes.items())]
-        )
+        levels = [f"{size:,} of {label}" for label, size in self.sizes.items()]
+        return ", ".join([f"{self.num_tokens:,} tokens", *levels])
 
     def size(self) -> str:
         """How large it is, in a few characters."""

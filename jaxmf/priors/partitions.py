@@ -120,7 +120,7 @@ class PartitionPrior:
 
         Of priors with shared labels only; needs sizes.
         """
-        pseudo, room = self._pseudo(seating)
+        pseudo, room = self.pseudo(seating)
         weights = seating.counts[batches] + pseudo
         return weights / self._normalisers(seating, batches)[:, None], room
 
@@ -129,12 +129,12 @@ class PartitionPrior:
 
         Of priors with shared labels only; needs sizes.
         """
-        pseudo, _ = self._pseudo(seating)
+        pseudo, _ = self.pseudo(seating)
         of_group = tables.row(pseudo, group) if pseudo.ndim else pseudo
         counts = tables.take_from_column(seating.counts, lanes, group)
         return (counts + of_group) / self._normalisers(seating, lanes.places())
 
-    def _pseudo(self, seating: Seating) -> tuple[Array, Array]:
+    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
         """What is added to counts, () or (K,), and whether there was room."""
         raise NotImplementedError(f"{type(self).__name__} has no groups that batches share")
 
@@ -200,10 +200,10 @@ class Dirichlet(PartitionPrior):
         return self.num_components
 
     def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        pseudo, room = self._pseudo(seating)
+        pseudo, room = self.pseudo(seating)
         return tables.row(seating.counts, batch) + pseudo, room
 
-    def _pseudo(self, seating: Seating) -> tuple[Array, Array]:
+    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
         return seating.numbers["concentration"], jnp.ones((), bool)
 
     def _normalisers(self, seating: Seating, batches: Array) -> Array:
@@ -359,10 +359,10 @@ class HDP(PartitionPrior):
         return _moved(seating._replace(numbers=numbers | changed), batch, group, 1)
 
     def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        pseudo, room = self._pseudo(seating)
+        pseudo, room = self.pseudo(seating)
         return tables.row(seating.counts, batch) + pseudo, room
 
-    def _pseudo(self, seating: Seating) -> tuple[Array, Array]:
+    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
         numbers = seating.numbers
         assert seating.totals is not None
         size = seating.totals.shape[0]
@@ -466,7 +466,7 @@ def check_size(name: str, value: Any) -> None:
         raise ValueError(f"{name} must be at least 1, got {value}")
 
 
-def check_concentrations(value: Any, size: int) -> Hyperparameter:
+def check_concentrations(value: Any, size: int | None) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 
     Raises:
@@ -476,9 +476,9 @@ def check_concentrations(value: Any, size: int) -> Hyperparameter:
         hyper.validate("concentration", value)
         return value
     array = np.asarray(value, float)
-    if array.shape != (size,):
+    if array.ndim != 1 or size not in (None, array.size):
         raise ValueError(
-            f"concentration must be one number or {size} of them, got shape {array.shape}"
+            f"concentration must be one number or {size or 'one for each'}, got shape {array.shape}"
         )
     if not np.all(np.isfinite(array) & (array > 0)):
         first = int(np.argmin(np.isfinite(array) & (array > 0)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ class _Categories(Family):
     """One of `size` values; `numbers["concentration"]` is () or (V,)."""
 
     is_log = False
-    size: int
+    size: Any
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)
@@ -152,7 +153,7 @@ class DirichletMultinomial(_Categories):
     group is v with probability (n_gv + b_v) / (n_g + sum b).
 
     Args:
-        size: V.
+        size: V; by default as many as the column of the tokens has levels.
         concentration: b, that of each value; a number, V numbers, or a numpyro distribution of one
             number for all.
 
@@ -164,15 +165,19 @@ class DirichletMultinomial(_Categories):
         5
     """
 
-    size: int
+    size: Any = None  # int once it is known
     concentration: Hyperparameter = 1.0
 
     hyperparameters = ("concentration",)
 
     def __post_init__(self) -> None:
-        check_size("size", self.size)
+        if self.size is not None:
+            check_size("size", self.size)
         concentration = check_concentrations(self.concentration, self.size)
         object.__setattr__(self, "concentration", concentration)
+
+    def of_size(self, size: int) -> DirichletMultinomial:
+        return self if self.size is not None else dataclasses.replace(self, size=size)
 
     def start(self) -> Numbers:
         return {"concentration": hyper.initial_value(self.concentration)}

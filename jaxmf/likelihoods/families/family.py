@@ -44,6 +44,11 @@ class Family:
         """
         raise NotImplementedError
 
+    def of_size(self, size: int) -> Family:
+        """The family, for a column with so many levels, or vectors of so many entries."""
+        del size
+        return self
+
     def start(self) -> Numbers:
         """Hyperparameters at the means of their priors."""
         return {}

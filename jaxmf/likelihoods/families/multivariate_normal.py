@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.likelihoods.families.poisson import check_numbers
 from jaxmf.priors import hyper
+from jaxmf.priors.partitions import check_size
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
@@ -65,7 +67,7 @@ class NormalInverseWishart(Family):
     both summed out the next value of a group has a multivariate t law.
 
     Args:
-        size: D.
+        size: D; by default the length of the vectors.
         location: prior mean of the means: a number for all entries, or D of them.
         weight: how many values the prior mean counts as; positive.
         degrees: of the inverse-Wishart law, above D - 1; by default D + 2, with which the prior
@@ -80,20 +82,32 @@ class NormalInverseWishart(Family):
         4.0
     """
 
-    size: int
+    size: Any = None  # int once it is known
     location: Any = 0.0
     weight: float = 1.0
-    degrees: float = None  # type: ignore[assignment]
+    degrees: Any = None
     scale: Any = 1.0
 
     def __post_init__(self) -> None:
-        numbers = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
-        if any(hyper.is_placeholder(number) for number in numbers):
-            return  # it is being rebuilt inside a transformation
-        if isinstance(self.size, bool) or not isinstance(self.size, int) or self.size < 1:
-            raise ValueError(f"size must be a whole number of at least 1, got {self.size!r}")
+        if self.size is None:
+            return  # checked when it is known
+        check_size("size", self.size)
         if self.degrees is None:
             object.__setattr__(self, "degrees", float(self.size + 2))
+        leaves = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
+        hidden = [leaf for leaf in leaves if hyper.is_placeholder(leaf)]
+        if not hidden:
+            self._check_numbers()
+        elif not all(isinstance(leaf, jax.core.Tracer) for leaf in hidden):
+            return  # it is being taken apart and put together again
+        dtype = jnp.result_type(float)
+        scale = jnp.asarray(self.scale, dtype)
+        scale = scale if scale.ndim else scale * jnp.eye(self.size, dtype=dtype)
+        wide = jnp.broadcast_to(jnp.asarray(self.location, dtype), (self.size,))
+        object.__setattr__(self, "location", wide)
+        object.__setattr__(self, "scale", scale)
+
+    def _check_numbers(self) -> None:
         check_numbers(self, ("weight", "degrees"))
         if self.degrees <= self.size - 1:
             raise ValueError(
@@ -107,10 +121,9 @@ class NormalInverseWishart(Family):
             raise ValueError(f"scale must be a number or a symmetric matrix, got {scale.shape}")
         if np.min(np.linalg.eigvalsh(scale)) <= 0:
             raise ValueError("scale must be positive definite")
-        dtype = jnp.result_type(float)
-        wide = jnp.asarray(np.broadcast_to(location, (self.size,)), dtype)
-        object.__setattr__(self, "location", wide)
-        object.__setattr__(self, "scale", jnp.asarray(scale, dtype))
+
+    def of_size(self, size: int) -> NormalInverseWishart:
+        return self if self.size is not None else dataclasses.replace(self, size=size)
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)

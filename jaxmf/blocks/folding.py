@@ -1,0 +1,224 @@
+"""Further levels of a column, such as documents or users not seen in training, given a draw.
+
+What the training data taught is held at its posterior mean: the laws of observed blocks, and of
+indicators that do not hang on the column. The indicators of the new tokens that do are sampled,
+each new level having probabilities of its own, and these are averaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import tables
+from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
+from jaxmf.blocks.prediction import Draw, family_statistics, numbers_of, probabilities
+from jaxmf.blocks.sequential import first_sweep, sweep
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.priors.partitions import Dirichlet, PartitionPrior
+from jaxmf.tables import Lanes
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["law", "known", "numbers"], meta_fields=[])
+@dataclass(frozen=True)
+class _KnownFamily(Family):
+    """A family whose groups have the statistics of the training data, whatever joins them."""
+
+    law: Any
+    known: PyTree
+    numbers: dict[str, Array]
+
+    @property
+    def is_log(self) -> bool:  # type: ignore[override]
+        return self.law.is_log
+
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
+        del groups, values, num_groups
+        return ()
+
+    def begin(self, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
+        del statistics, numbers
+        return self.law.begin(self.known, self.numbers)
+
+    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+        del group, value, amount
+        return working
+
+    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
+        return self.law.predictive(working, lanes, value)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=[])
+@dataclass(frozen=True)
+class _KnownPartition(PartitionPrior):
+    """Groups with given probabilities in every batch: (G, K) float."""
+
+    table: Array
+
+    grows = False
+    labels_shared = True
+    hyperparameters = ()
+
+    def num_groups(self, capacity: int) -> int:
+        del capacity
+        return self.table.shape[1]
+
+    def begin(self, counts: Array, numbers: dict[str, Array], *, with_sizes: bool) -> Any:
+        del counts, numbers, with_sizes
+        return self.table
+
+    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+        del batch, group
+        return seating
+
+    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+        del batch, group, uniform
+        return seating
+
+    def move(self, seating: Any, batch: Array, group: Array, amount: int) -> Any:
+        del batch, group, amount
+        return seating
+
+    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
+        return tables.row(seating, batch), jnp.ones((), bool)
+
+    def laws(self, seating: Any, batches: Array) -> tuple[Array, Array]:
+        return seating[batches], jnp.ones((), bool)
+
+    def predictive(self, seating: Any, lanes: Lanes, group: Array) -> Array:
+        return tables.take_from_column(seating, lanes, group)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["concentration"],
+    meta_fields=["num_components"],
+)
+@dataclass(frozen=True)
+class _AroundShared(Dirichlet):
+    """A Dirichlet law around shared weights, which are zero where no group is."""
+
+    def __post_init__(self) -> None:
+        pass
+
+
+def fold_in(
+    network: Network,
+    key: Key,
+    draw: Draw,
+    new: Tokens,
+    column: str,
+    *,
+    num_sweeps: int = 40,
+) -> dict[str, Array]:
+    """Probabilities of the indicators of new levels of a column.
+
+    Args:
+        network: the network, as it was fitted.
+        key: typed PRNG key.
+        draw: what a chain recorded, with statistics.
+        new: tokens whose levels of `column` are the new ones; all other columns have the levels of
+            the training data.
+        column: such as "document".
+        num_sweeps: over the new tokens; the second half is averaged.
+
+    Returns:
+        For every indicator that hangs on the column (*parts, K) float, the column's axis having the
+        new levels; groups are those of the draw.
+
+    Raises:
+        ValueError: no indicator hangs on the column.
+    """
+    own = tuple(name for name in network.indicators if column in network.blocks[name].by)
+    if not own:
+        raise ValueError(f"no indicator of the network is partitioned by {column!r}")
+    held = _held(network, draw, column)
+    values = {name: jnp.zeros((new.num_tokens,), jnp.int32) for name in held.indicators}
+    numbers = {
+        name: {"concentration": held.blocks[name].law.concentration} if name in own else {}
+        for name in held.indicators
+    }
+    numbers |= {name: _numbers(network, draw, name, column) for name in held.observed}
+    state = State(values, numbers, {})
+    known: tuple[str, ...] = ()
+    for place, name in enumerate(held.indicators):
+        own_key = jax.random.fold_in(key, place)
+        state = first_sweep(held, (name,), known, own_key, state, new)
+        known = (*known, name)
+
+    def once(index: Array, carry: tuple[State, dict[str, Array]]) -> Any:
+        state, total = carry
+        for place, name in enumerate(held.indicators):
+            own_key = jax.random.fold_in(jax.random.fold_in(key, len(known) + index), place)
+            state, _ = sweep(held, (name,), own_key, state, new)
+        found = _current(held, own, state, new)
+        is_kept = index >= num_sweeps // 2
+        return state, {name: total[name] + jnp.where(is_kept, found[name], 0) for name in own}
+
+    start = jax.tree.map(jnp.zeros_like, _current(held, own, state, new))
+    total = jax.lax.fori_loop(0, num_sweeps, once, (state, start))[1]
+    return {name: total[name] / (num_sweeps - num_sweeps // 2) for name in own}
+
+
+def _held(network: Network, draw: Draw, column: str) -> Network:
+    """The network with what was learned in place of what is to be learned."""
+    blocks = dict(network.blocks)
+    for name, block in network.blocks.items():
+        hangs = column in block.by
+        if block.observed and not hangs:
+            statistics, _ = family_statistics(network, draw, name)
+            law = block.law
+            if f"{name}_cells" in draw:
+                law = law.of_size(draw[f"{name}_cells"].shape[0])
+            law = _KnownFamily(law, statistics, numbers_of(network, draw, name))
+            blocks[name] = block.with_law(law)
+        elif not block.observed and not hangs:
+            table = probabilities(network, draw, name)
+            law = _KnownPartition(table.reshape(-1, table.shape[-1]))
+            blocks[name] = block.with_law(law)
+        elif not block.observed:
+            blocks[name] = block.with_law(_of_new_levels(network, draw, name))
+    return type(network)(blocks, network.order)
+
+
+def _of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
+    """The prior of a new level's probabilities: a Dirichlet law around the shared weights."""
+    law, counts = network.blocks[name].law, draw[f"{name}_counts"]
+    if not law.labels_shared:
+        raise ValueError(
+            f"{name}: the groups of a {type(law).__name__} mean nothing to new levels; use HDP"
+        )
+    flat = counts.reshape(-1, counts.shape[-1])
+    seating = law.begin(flat, numbers_of(network, draw, name), with_sizes=False)
+    pseudo, _ = law.pseudo(seating)
+    return _AroundShared(counts.shape[-1], jnp.broadcast_to(pseudo, (counts.shape[-1],)))
+
+
+def _numbers(network: Network, draw: Draw, name: str, column: str) -> dict[str, Array]:
+    return numbers_of(network, draw, name) if column in network.blocks[name].by else {}
+
+
+def _current(
+    network: Network, names: tuple[str, ...], state: State, data: Tokens
+) -> dict[str, Array]:
+    """(n + a) / (N + sum a) of some indicators: (*parts, K) float."""
+    values, parts = all_values(state, data), all_parts(network, state, data)
+    slots = slot_sizes(state, network)
+    result = {}
+    for name in names:
+        law = network.blocks[name].law
+        counts = statistics_of(name, law, parts[name], values, slots[name])
+        weights = counts + state.numbers[name]["concentration"]
+        shares = weights / jnp.sum(weights, axis=1, keepdims=True)
+        result[name] = shares.reshape(*parts[name].shape, -1)
+    return result

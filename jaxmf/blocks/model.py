@@ -1,0 +1,116 @@
+"""What every model made of a network has: the sampler, the joint density, the answers of a draw."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jax.tree_util import Partial
+
+from jaxmf.blocks import chain
+from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.prediction import Draw, category_probabilities
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.engine import Algorithm, algorithm
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+class NetworkModel:
+    """Base of the models that are short descriptions of a network.
+
+    Attributes:
+        joint: sets of indicators that the sampler draws together unless told otherwise.
+    """
+
+    joint: tuple[tuple[str, ...], ...] = ()
+
+    def network(self) -> Network:
+        """The blocks that the model is made of."""
+        raise NotImplementedError
+
+    def tokens(self, data: Any) -> Tokens:
+        """The data as the tokens of the network."""
+        raise NotImplementedError
+
+    def over(self, data: Any) -> tuple[Network, Tokens]:
+        """The network with its sizes, and the tokens."""
+        tokens = self.tokens(data)
+        return self.network().at(tokens), tokens
+
+    def check_data(self, data: Any, name: str) -> None:
+        """Refuses data that the network cannot take.
+
+        Raises:
+            ValueError: in words.
+        """
+        self.network().check_data(self.tokens(data), name)
+
+    def log_joint(self, state: State, data: Any) -> Array:
+        """log p(indicators, observed values, hyperparameters), parameters summed out.
+
+        The weights of an HDP are part of the state and have their density; labels of growing priors
+        do not count.
+
+        Args:
+            state: of these data.
+            data: as the model takes it.
+
+        Returns:
+            () float.
+        """
+        network, tokens = self.over(data)
+        return log_joint(network, state, tokens)
+
+    def names(self, data: Any, column: str) -> Any:
+        """The ids of the levels of a column, or None."""
+        return data.names.get(column)
+
+    def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns that tokens need: those of ids, and those of real values."""
+        network = self.network()
+        real = tuple(name for name in network.observed if network.blocks[name].law.is_log)
+        return tuple(name for name in network.columns if name not in real), real
+
+    def category_table(self, draw: Draw, data: Any, name: str) -> Array:
+        """E[phi] of an observed block of categories in every part: (*parts, V) float."""
+        network, _ = self.over(data)
+        return category_probabilities(network, draw, name)
+
+    def sampler(
+        self,
+        *,
+        joint: tuple[tuple[str, ...], ...] | None = None,
+        keep: str = "statistics",
+        capacity: int | None = None,
+    ) -> Algorithm:
+        """Collapsed Gibbs sampling: every indicator of every token in turn, then hyperparameters.
+
+        Args:
+            joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
+                by sums over one after the other; mixes better where they depend on each other.
+            keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
+                counts (and moments) of every block, which predictions need; "assignments", the
+                value of every indicator of every token too; "scalars", nothing more.
+            capacity: slots of growing indicators to begin with; they double when a sweep needs
+                more.
+
+        Returns:
+            Algorithm, whose growing axes are the indicators with a growing prior.
+
+        Raises:
+            ValueError: options that are none.
+        """
+        network = self.network()
+        chosen = self.joint if joint is None else joint
+        plan = chain.plan(network, joint=chosen, keep=keep, capacity=capacity)
+        grows = any(network.blocks[name].law.grows for name in network.indicators)
+        return algorithm(
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, plan, self),
+            grow=chain.grow if grows else None,
+            capacity=chain.capacity if grows else None,
+        )

@@ -1,0 +1,229 @@
+"""What a draw of a network says of tokens not seen: indicators summed out, parameters averaged.
+
+A draw is the dictionary that a chain records, with the statistics of every block. The law of a
+further token given its columns is the sum over its indicators of their predictive probabilities
+times the predictive law of the observed block (eq 6.8 to 6.11).
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+
+from jaxmf.data import Tokens
+from jaxmf.priors import hyper
+from jaxmf.tables import Lanes
+from jaxmf.types import PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+Draw = Mapping[str, Array]
+
+
+class CellMoments(NamedTuple):
+    """Mean and variance of real values, (T,) or (T, D) each."""
+
+    mean: Array
+    variance: Array
+
+
+def numbers_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
+    """The hyperparameters of a block in a draw; fixed ones are the model's."""
+    law = network.blocks[name].law
+    numbers = dict(law.start() if network.blocks[name].observed else {})
+    for label in (*law.hyperparameters, "weights", "rest"):
+        if f"{name}_{label}" in draw:
+            numbers[label] = draw[f"{name}_{label}"]
+        elif label in law.hyperparameters:
+            numbers[label] = hyper.initial_value(getattr(law, label))
+    return numbers
+
+
+def probabilities(network: Network, draw: Draw, name: str) -> Array:
+    """E[pi] of an indicator in every part: (*parts, K) float.
+
+    Of a growing prior the lowest free slot stands for all groups that no token has yet.
+    """
+    law, counts = network.blocks[name].law, draw[f"{name}_counts"]
+    flat = counts.reshape(-1, counts.shape[-1])
+    seating = law.begin(flat, numbers_of(network, draw, name), with_sizes=False)
+    weights = jax.vmap(lambda batch: law.weights(seating, batch)[0])(jnp.arange(flat.shape[0]))
+    return (weights / jnp.sum(weights, axis=-1, keepdims=True)).reshape(counts.shape)
+
+
+def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
+    """The statistics of an observed block in a draw, and the axes of its parts."""
+    law = network.blocks[name].law
+    template = law.empty(1)
+    leaves = {label: draw[f"{name}_{label}"] for label in template._fields}
+    values_first = "cells" in leaves
+    shape = leaves["totals"].shape if values_first else leaves["number"].shape
+    flat = {
+        label: leaf.reshape(leaf.shape[0], -1)
+        if label == "cells"
+        else leaf.reshape(-1, *leaf.shape[len(shape) :])
+        for label, leaf in leaves.items()
+    }
+    if not values_first:
+        # draws of a smaller capacity are padded with zeros, which is not what an empty group has
+        empty = flat["number"] == 0
+        none = template._asdict()
+        flat = {
+            label: jnp.where(empty.reshape(-1, *[1] * (leaf.ndim - 1)), none[label], leaf)
+            for label, leaf in flat.items()
+        }
+    return type(template)(**flat), shape
+
+
+def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
+    """E[phi] of an observed block of categories in every part: (*parts, V) float."""
+    statistics, shape = family_statistics(network, draw, name)
+    law = network.blocks[name].law.of_size(draw[f"{name}_cells"].shape[0])
+    table = law.probabilities(statistics, numbers_of(network, draw, name))
+    return table.reshape(*shape, -1)
+
+
+def predict_categories(
+    network: Network,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+    given: Mapping[str, Array] | None = None,
+) -> Array:
+    """Probabilities of the values of an observed block for further tokens: (T, V) float.
+
+    Args:
+        network: the network.
+        draw: what a chain records, with statistics.
+        name: an observed block of categories.
+        data: the training data.
+        columns: the columns of the tokens that are no blocks, (T,) int32 each.
+        given: probabilities of indicators to use in place of the draw's, such as those of
+            documents that were folded in.
+    """
+    table = category_probabilities(network, draw, name)
+    return _sum_out(network, draw, name, data, columns, table, given or {})
+
+
+def predict_moments(
+    network: Network,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+    given: Mapping[str, Array] | None = None,
+) -> CellMoments:
+    """Mean and variance of the values of an observed block of real values for further tokens."""
+    law = network.blocks[name].law
+    statistics, shape = family_statistics(network, draw, name)
+    mean, variance = law.moments(statistics, numbers_of(network, draw, name))
+    mean, variance = mean.reshape(*shape, -1), variance.reshape(*shape, -1)
+    centre = jnp.mean(mean, axis=tuple(range(mean.ndim - 1)))
+    # squares of what is left of the mean: nothing cancels
+    both = jnp.concatenate([mean - centre, variance + (mean - centre) ** 2], axis=-1)
+    first, second = jnp.split(
+        _sum_out(network, draw, name, data, columns, both, given or {}), 2, axis=-1
+    )
+    moments = CellMoments(centre + first, jnp.maximum(second - first**2, 0))
+    return CellMoments(*(m[..., 0] if m.shape[-1] == 1 else m for m in moments))
+
+
+def _sum_out(
+    network: Network,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+    table: Array,
+    given: Mapping[str, Array],
+) -> Array:
+    """A table over parts (*parts, M) averaged over the indicators of tokens: (T, M)."""
+    wanted = ancestors(network, name)
+    letters = dict(zip(wanted, string.ascii_lowercase, strict=False))
+    sizes = dict(data.sizes) | {block: draw[f"{block}_counts"].shape[-1] for block in wanted}
+    operands, terms = [], []
+    for block in (*wanted, name):
+        if block == name:
+            own = table
+        else:
+            own = given[block] if block in given else probabilities(network, draw, block)
+        own = _one_axis_a_parent(network, block, own, sizes)
+        own, axes = _by_parents(network, block, own, columns, letters)
+        operands.append(own)
+        terms.append(axes + ("Z" if block == name else letters[block]))
+    batch = any(term.startswith("T") for term in terms)
+    result = jnp.einsum(f"{','.join(terms)}->{'T' if batch else ''}Z", *operands)
+    length = next(iter(columns.values())).shape[0]
+    return result if batch else jnp.broadcast_to(result, (length, *result.shape))
+
+
+def ancestors(network: Network, name: str) -> tuple[str, ...]:
+    """The indicators that an observed block hangs on, parents first."""
+    found: set[str] = set()
+    waiting = list(network.blocks[name].by)
+    while waiting:
+        parent = waiting.pop()
+        if parent in network.indicators and parent not in found:
+            found.add(parent)
+            waiting += network.blocks[parent].by
+    return tuple(block for block in network.indicators if block in found)
+
+
+def _one_axis_a_parent(
+    network: Network, name: str, table: Array, sizes: Mapping[str, int]
+) -> Array:
+    """A table over parts as one over the parents, where a function says which part is meant."""
+    parts = network.parts(name, sizes)
+    if parts.table is None:
+        return table
+    return table[jnp.asarray(parts.table).reshape(parts.sizes)]
+
+
+def _by_parents(
+    network: Network,
+    name: str,
+    table: Array,
+    columns: Mapping[str, Array],
+    letters: Mapping[str, str],
+) -> tuple[Array, str]:
+    """A table (*parts, M) with known parents picked: (T, *latent parents, M), and its axes."""
+    block = network.blocks[name]
+    known = [parent for parent in block.by if parent not in letters]
+    axes = "".join(letters[parent] for parent in block.by if parent in letters)
+    if not known:
+        return table, axes
+    order = [block.by.index(parent) for parent in known]
+    rest = [axis for axis in range(table.ndim) if axis not in order]
+    table = jnp.transpose(table, (*order, *rest))
+    return table[tuple(columns[parent] for parent in known)], "T" + axes
+
+
+def predictive_groups(
+    network: Network, draw: Draw, indicator: str, name: str, values: Array
+) -> tuple[Array, Array]:
+    """Log predictive density of further values of a mixture, and the probabilities of the groups.
+
+    Args:
+        network: with an indicator that has no parents, and an observed block that hangs on it.
+        draw: what a chain records, with statistics.
+        indicator, name: these two.
+        values: (M,) or (M, D) float.
+
+    Returns:
+        (M,) and (M, K) float.
+    """
+    law, numbers = network.blocks[name].law, numbers_of(network, draw, name)
+    prior = jnp.log(probabilities(network, draw, indicator))
+    working = law.begin(family_statistics(network, draw, name)[0], numbers)
+    lanes = Lanes(jnp.zeros((), jnp.int32), 1, prior.shape[0])
+    of_groups = jax.vmap(lambda value: law.predictive(working, lanes, value))(values)
+    together = prior + (of_groups if law.is_log else jnp.log(of_groups))
+    total = jax.nn.logsumexp(together, axis=1)
+    return total, jnp.exp(together - total[:, None])

@@ -1,0 +1,147 @@
+"""Any number of modalities: every token has a group for each, and a value that hangs on all.
+
+    z^m by modality m, for each m;  x by (z^1, ..., z^M)
+
+Tokens have one column a modality, and the observed column: ratings of a user, an item and a day, or
+words of an author and a year.
+
+Source: Porteous (2010), sections 6.1.6 to 6.1.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxmf.blocks import Block, Network
+from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partitions import HDP, Dirichlet, PartitionPrior, check_size
+from jaxmf.types import Array
+
+
+class _Multiway(NetworkModel):
+    observed: str
+    family: Family
+
+    def _priors(self) -> dict[str, PartitionPrior]:
+        raise NotImplementedError
+
+    def network(self) -> Network:
+        groups = {f"{name}_group": Block(p, by=name) for name, p in self._priors().items()}
+        below = {self.observed: Block(self.family, by=tuple(groups), observed=True)}
+        return Network({**groups, **below})
+
+    def tokens(self, data: Tokens) -> Tokens:
+        """The data themselves."""
+        return data
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        return tuple(self._priors())
+
+    def entries(self, draw: Draw, data: Tokens) -> Array:
+        """E[phi] of a family of categories: (K_1, ..., K_M, V) float."""
+        network, _ = self.over(data)
+        return category_probabilities(network, draw, self.observed)
+
+    def memberships(self, draw: Draw, data: Tokens, modality: str) -> Array:
+        """E[pi] of every level of a modality: (N, K) float."""
+        network, _ = self.over(data)
+        return probabilities(network, draw, f"{modality}_group")
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["concentration", "family"],
+    meta_fields=["num_groups", "observed"],
+)
+@dataclass(frozen=True)
+class MultiLDA(_Multiway):
+    """A given number of groups for every modality.
+
+    Args:
+        num_groups: column of the tokens -> how many groups it has, such as
+            {"author": 20, "year": 5}; or pairs of the two.
+        observed: the column of the values.
+        concentration: of each group of every modality; a number, or a numpyro distribution.
+        family: of the values of a combination of groups.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> MultiLDA({"author": 20, "year": 5}, observed="word").network().columns
+        ('author', 'year', 'word')
+    """
+
+    num_groups: Any
+    observed: str = "rating"
+    concentration: Hyperparameter = 0.5
+    family: Family = field(default_factory=DirichletMultinomial)
+
+    def __post_init__(self) -> None:
+        given = self.num_groups
+        pairs = tuple(given.items() if isinstance(given, Mapping) else map(tuple, given))
+        for name, size in pairs:
+            check_size(f"num_groups[{name!r}]", size)
+        object.__setattr__(self, "num_groups", pairs)
+        self.network()
+
+    def _priors(self) -> dict[str, PartitionPrior]:
+        return {name: Dirichlet(size, self.concentration) for name, size in self.num_groups}
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["concentration", "base_concentration", "family"],
+    meta_fields=["modalities", "observed"],
+)
+@dataclass(frozen=True)
+class MultiHDP(_Multiway):
+    """As many groups for every modality as the tokens need.
+
+    Args:
+        modalities: columns of the tokens, such as ("author", "year").
+        observed: the column of the values.
+        concentration: alpha of every modality's HDP; a number or a numpyro distribution, by default
+            Gamma(1, 1).
+        base_concentration: gamma of them; likewise.
+        family: of the values of a combination of groups.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> MultiHDP(("author", "year"), observed="word").network().indicators
+        ('author_group', 'year_group')
+    """
+
+    modalities: tuple[str, ...]
+    observed: str = "rating"
+    concentration: Hyperparameter = None
+    base_concentration: Hyperparameter = None
+    family: Family = field(default_factory=DirichletMultinomial)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.modalities, str) or not self.modalities:
+            raise TypeError(
+                f"modalities must be names of columns, such as ('user', 'item'), got "
+                f"{self.modalities!r}"
+            )
+        object.__setattr__(self, "modalities", tuple(self.modalities))
+        law = HDP(self.concentration, self.base_concentration)
+        object.__setattr__(self, "concentration", law.concentration)
+        object.__setattr__(self, "base_concentration", law.base_concentration)
+        self.network()
+
+    def _priors(self) -> dict[str, PartitionPrior]:
+        return {name: HDP(self.concentration, self.base_concentration) for name in self.modalities}

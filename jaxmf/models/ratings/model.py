@@ -1,0 +1,294 @@
+"""Ratings of items by users: every rating has a group of its user and a group of its item.
+
+    BiLDA   user_group by user, item_group by item (Dirichlet), rating by both groups
+    BiHDP   the same with an HDP on either side
+    URP     user_group by user, rating by the user's group and the item itself
+
+A user belongs to several groups, one for each of his ratings; so does an item. With the groups and
+their laws of ratings summed out an unseen rating has the law (eq 6.8 to 6.11)
+
+    p(r | u, i) = sum_jk E[pi_u]_j E[pi_i]_k E[phi_jk]_r
+
+Source: Porteous (2010), section 6.1; Marlin (2003) for URP.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.blocks import Block, Network
+from jaxmf.blocks.folding import fold_in
+from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.prediction import (
+    Draw,
+    category_probabilities,
+    family_statistics,
+    numbers_of,
+    predict_categories,
+    predict_moments,
+    probabilities,
+)
+from jaxmf.data import Entries, Tokens
+from jaxmf.data.container import bare
+from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
+from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partitions import HDP, Dirichlet
+from jaxmf.types import Array
+
+
+class _Ratings(NetworkModel):
+    """Observed cells as tokens with the columns user, item and rating.
+
+    Attributes:
+        family: of the ratings.
+        values: the values that a rating may have, in order; None for real values.
+    """
+
+    family: Family
+    values: tuple[float, ...] | None
+
+    def _checked(self) -> None:
+        """The family and its values go together; the network can be built."""
+        is_real = isinstance(self.family, NormalInverseGamma)
+        if not is_real and not isinstance(self.family, DirichletMultinomial | BetaBinary):
+            raise TypeError(
+                f"family: ratings are DirichletMultinomial(), BetaBinary() or "
+                f"NormalInverseGamma(), got {type(self.family).__name__}"
+            )
+        values = self.values
+        if is_real:
+            values = None
+        elif isinstance(self.family, BetaBinary):
+            values = (0.0, 1.0)
+        elif values is None:
+            raise ValueError("values: name the values of a rating, such as (1, 2, 3, 4, 5)")
+        if values is not None:
+            values = tuple(float(value) for value in values)
+            if sorted(set(values)) != list(values):
+                raise ValueError(f"values must rise, each once, got {values}")
+        object.__setattr__(self, "values", values)
+        self.network()
+
+    def tokens(self, data: Entries) -> Tokens:
+        """A token a rating; values as places in `values`."""
+        columns = {"user": data.rows, "item": data.columns}
+        sizes = {"user": data.num_rows, "item": data.num_columns}
+        if self.values is None:
+            return bare(
+                Tokens, columns=columns, sizes=sizes, values={"rating": data.values}, names={}
+            )
+        levels = jnp.asarray(self.values, data.values.dtype)
+        columns["rating"] = jnp.searchsorted(levels, data.values).astype(jnp.int32)
+        sizes["rating"] = len(self.values)
+        return bare(Tokens, columns=columns, sizes=sizes, values={}, names={})
+
+    def check_data(self, data: Entries, name: str) -> None:
+        """Refuses ratings outside the declared values."""
+        if self.values is not None:
+            values = np.asarray(data.values)
+            unknown = ~np.isin(values, np.asarray(self.values, values.dtype))
+            if unknown.any():
+                first = int(np.argmax(unknown))
+                raise ValueError(
+                    f"{name}: {values[first]:g} in row {int(data.rows[first])}, column "
+                    f"{int(data.columns[first])} is none of the values {self.values}; name all "
+                    "that there are: values=(...)"
+                )
+        super().check_data(data, name)
+
+    def names(self, data: Entries, column: str) -> Any:
+        """The ids of users or items, or the values of ratings."""
+        if column == "rating":
+            return None if self.values is None else np.asarray(self.values)
+        return data.row_names if column == "user" else data.column_names
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        network = self.network()
+        parents = [network.blocks[name].by[0] for name in network.indicators]
+        return tuple(parents)
+
+    def predict_cells(
+        self, draw: Draw, data: Entries, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance of cells: (M,) each."""
+        if self.values is None:
+            network, tokens = self.over(data)
+            where = {"user": rows, "item": columns}
+            moments = predict_moments(network, draw, "rating", tokens, where)
+            return moments.mean, moments.variance
+        law = self.cell_probabilities(draw, data, rows, columns)
+        levels = jnp.asarray(self.values, law.dtype)
+        mean = law @ levels
+        return mean, jnp.sum(law * (levels - mean[:, None]) ** 2, axis=1)
+
+    def cell_probabilities(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
+        """Probability of every value of cells: (M, V) float."""
+        network, tokens = self.over(data)
+        where = {"user": rows, "item": columns}
+        return predict_categories(network, draw, "rating", tokens, where)
+
+    def new_cell_probabilities(
+        self,
+        key: Array,
+        draw: Draw,
+        data: Entries,
+        new_data: Entries,
+        rows: Array,
+        columns: Array,
+    ) -> Array:
+        """Probability of every value of cells of users not seen in training: (M, V) float."""
+        network, tokens = self.over(data)
+        folded = fold_in(network, key, draw, self.tokens(new_data), "user")
+        where = {"user": rows, "item": columns}
+        return predict_categories(network, draw, "rating", tokens, where, folded)
+
+    def transform_rows(self, key: Array, draw: Draw, data: Entries, new_data: Entries) -> Array:
+        """The groups of users not seen in training: (M, J) float, summing to one."""
+        network, _ = self.over(data)
+        return fold_in(network, key, draw, self.tokens(new_data), "user")["user_group"]
+
+    def group_table(self, draw: Draw, data: Entries) -> Array:
+        """Mean rating of every pair of groups (of group and item, of URP): (J, K) float."""
+        network, _ = self.over(data)
+        if self.values is None:
+            statistics, shape = family_statistics(network, draw, "rating")
+            numbers = numbers_of(network, draw, "rating")
+            return network.blocks["rating"].law.moments(statistics, numbers)[0].reshape(shape)
+        return category_probabilities(network, draw, "rating") @ jnp.asarray(self.values)
+
+    def memberships(self, draw: Draw, data: Entries, side: str) -> Array:
+        """E[pi] of every user or item: (N, K) float."""
+        network, _ = self.over(data)
+        return probabilities(network, draw, f"{side}_group")
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["user_concentration", "item_concentration", "family"],
+    meta_fields=["num_user_groups", "num_item_groups", "values"],
+)
+@dataclass(frozen=True)
+class BiLDA(_Ratings):
+    """A given number of groups of users and of items, and a law of ratings for every pair of them.
+
+    Args:
+        num_user_groups, num_item_groups: J and K.
+        user_concentration, item_concentration: of each group; numbers, or numpyro distributions.
+        family: of the ratings of a pair of groups: `DirichletMultinomial()`, `BetaBinary()` for 0
+            and 1, `NormalInverseGamma()` for real values.
+        values: of the ratings, in order; only with `DirichletMultinomial`.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+        >>> BiLDA(20, 50).network().blocks["rating"].by
+        ('user_group', 'item_group')
+    """
+
+    num_user_groups: int
+    num_item_groups: int
+    user_concentration: Hyperparameter = 0.5
+    item_concentration: Hyperparameter = 0.5
+    family: Family = DirichletMultinomial()  # noqa: RUF009
+    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+    def __post_init__(self) -> None:
+        self._checked()
+
+    def network(self) -> Network:
+        return Network(
+            user_group=Block(Dirichlet(self.num_user_groups, self.user_concentration), by="user"),
+            item_group=Block(Dirichlet(self.num_item_groups, self.item_concentration), by="item"),
+            rating=Block(self.family, by=("user_group", "item_group"), observed=True),
+        )
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["users", "items", "family"],
+    meta_fields=["values"],
+)
+@dataclass(frozen=True)
+class BiHDP(_Ratings):
+    """As many groups of users and of items as the ratings need.
+
+    Args:
+        users, items: `HDP` of either side, with its concentrations.
+        family: of the ratings of a pair of groups, as of `BiLDA`.
+        values: of the ratings, in order; only with `DirichletMultinomial`.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+        >>> BiHDP().network().indicators
+        ('user_group', 'item_group')
+    """
+
+    users: HDP = None  # type: ignore[assignment]
+    items: HDP = None  # type: ignore[assignment]
+    family: Family = DirichletMultinomial()  # noqa: RUF009
+    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+    def __post_init__(self) -> None:
+        for name in ("users", "items"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, HDP())
+        self._checked()
+
+    def network(self) -> Network:
+        return Network(
+            user_group=Block(self.users, by="user"),
+            item_group=Block(self.items, by="item"),
+            rating=Block(self.family, by=("user_group", "item_group"), observed=True),
+        )
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["user_concentration", "family"],
+    meta_fields=["num_user_groups", "values"],
+)
+@dataclass(frozen=True)
+class URP(_Ratings):
+    """The user rating profile model: groups of users, with a law of ratings for every item.
+
+    It is `BiLDA` with every item a group of its own.
+
+    Args:
+        num_user_groups: J.
+        user_concentration: of each group; a number, or a numpyro distribution.
+        family: of the ratings of a group and an item, as of `BiLDA`.
+        values: of the ratings, in order; only with `DirichletMultinomial`.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+        >>> URP(10).network().blocks["rating"].by
+        ('user_group', 'item')
+    """
+
+    num_user_groups: int
+    user_concentration: Hyperparameter = 0.5
+    family: Family = DirichletMultinomial()  # noqa: RUF009
+    values: Any = (1.0, 2.0, 3.0, 4.0, 5.0)
+
+    def __post_init__(self) -> None:
+        self._checked()
+
+    def network(self) -> Network:
+        return Network(
+            user_group=Block(Dirichlet(self.num_user_groups, self.user_concentration), by="user"),
+            rating=Block(self.family, by=("user_group", "item"), observed=True),
+        )

@@ -1,0 +1,248 @@
+"""Topic models: every word of a document has a topic, the topics are shared by all documents.
+
+Each is a few blocks over tokens with the columns document and word:
+
+    DirichletCompoundMultinomial   word by document
+    LDA                            topic by document (Dirichlet), word by topic
+    HDPLDA                         topic by document (HDP), word by topic
+    PAM                            level 1 by document, level 2 by document and level 1, ...,
+                                   word by the last level
+
+Source: Porteous (2010), section 2; Blei, Ng & Jordan (2003) for LDA; Teh et al. (2006) for the HDP;
+Li & McCallum (2006), Pachinko allocation, for PAM.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+
+from jaxmf.blocks import Block, Network
+from jaxmf.blocks.folding import fold_in
+from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.prediction import Draw, category_probabilities, predict_categories
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partitions import HDP, Dirichlet, PartitionPrior, check_size
+from jaxmf.types import Array, Key
+
+
+class _TopicModel(NetworkModel):
+    """Words by an indicator of documents.
+
+    Attributes:
+        last: the indicator that the words hang on.
+    """
+
+    last = "topic"
+    word_concentration: Hyperparameter
+
+    def _words(self, by: str) -> Block:
+        return Block(DirichletMultinomial(concentration=self.word_concentration), by, observed=True)
+
+    def tokens(self, data: Tokens) -> Tokens:
+        """The data themselves."""
+        return data
+
+    def entries(self, draw: Draw, data: Tokens) -> Array:
+        """E[phi]: the probabilities of the words in every topic, (K, V) float."""
+        network, _ = self.over(data)
+        return category_probabilities(network, draw, "word")
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        return ("word",)
+
+    def shares(self, draw: Draw, data: Tokens) -> Array:
+        """How many tokens every topic has: (K,) float."""
+        return draw["word_totals"].astype(float)
+
+    def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
+        """Probabilities of the indicators of new documents; see `jaxmf.blocks.folding`."""
+        network, _ = self.over(data)
+        return fold_in(network, key, draw, new, "document")
+
+    def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
+        """The topics of new documents: (M, K) float, summing to one."""
+        folded = self.fold(key, draw, data, new)
+        shares = folded[self.network().indicators[0]]
+        for name in self.network().indicators[1:]:
+            shares = (shares[:, None, :] @ folded[name])[:, 0]
+        return shares
+
+    def word_probabilities(
+        self, draw: Draw, data: Tokens, new: Tokens, given: dict[str, Array]
+    ) -> Array:
+        """p(word | document) of tokens of documents that were folded in: (T,) float."""
+        network, _ = self.over(data)
+        columns = {"document": new.columns["document"]}
+        law = predict_categories(network, draw, "word", data, columns, given)
+        return law[jax.numpy.arange(law.shape[0]), new.columns["word"]]
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])
+@dataclass(frozen=True)
+class DirichletCompoundMultinomial(NetworkModel):
+    """Words of documents with probabilities of each document's own: no indicator at all.
+
+    Args:
+        word_concentration: of each word; a number, or a numpyro distribution.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> DirichletCompoundMultinomial(0.1).network().indicators
+        ()
+    """
+
+    word_concentration: Hyperparameter = 0.1
+
+    def __post_init__(self) -> None:
+        DirichletMultinomial(concentration=self.word_concentration)
+
+    def network(self) -> Network:
+        words = DirichletMultinomial(concentration=self.word_concentration)
+        return Network(word=Block(words, by="document", observed=True))
+
+    def tokens(self, data: Tokens) -> Tokens:
+        """The data themselves."""
+        return data
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["topic_concentration", "word_concentration"],
+    meta_fields=["num_topics"],
+)
+@dataclass(frozen=True)
+class LDA(_TopicModel):
+    """Latent Dirichlet allocation: a given number of topics.
+
+    theta_d ~ Dirichlet(a), phi_k ~ Dirichlet(b); a word has a topic k ~ theta_d and is w ~ phi_k.
+
+    Args:
+        num_topics: K.
+        topic_concentration: a, that of each topic (total K a); a number, K numbers, or a numpyro
+            distribution of one number for all.
+        word_concentration: b, that of each word; likewise.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> LDA(num_topics=50).network().children("topic")
+        ('word',)
+    """
+
+    num_topics: int
+    topic_concentration: Hyperparameter = 0.1
+    word_concentration: Hyperparameter = 0.01
+
+    def __post_init__(self) -> None:
+        self.network()
+
+    def network(self) -> Network:
+        prior = Dirichlet(self.num_topics, self.topic_concentration)
+        return Network(topic=Block(prior, by="document"), word=self._words("topic"))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["topic_concentration", "base_concentration", "word_concentration"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class HDPLDA(_TopicModel):
+    """Topics, as many as the documents need: a hierarchical Dirichlet process over words.
+
+    Args:
+        topic_concentration: alpha of a document around the shared weights of the topics; a number
+            or a numpyro distribution, by default Gamma(1, 1).
+        base_concentration: gamma of the shared weights; likewise.
+        word_concentration: of each word; a number, or a numpyro distribution.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> HDPLDA().network().blocks["topic"].law.grows
+        True
+    """
+
+    topic_concentration: Hyperparameter = None
+    base_concentration: Hyperparameter = None
+    word_concentration: Hyperparameter = 0.01
+
+    def __post_init__(self) -> None:
+        law = self.network().blocks["topic"].law
+        object.__setattr__(self, "topic_concentration", law.concentration)
+        object.__setattr__(self, "base_concentration", law.base_concentration)
+
+    def network(self) -> Network:
+        prior = HDP(self.topic_concentration, self.base_concentration)
+        return Network(topic=Block(prior, by="document"), word=self._words("topic"))
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["level_concentration", "word_concentration"],
+    meta_fields=["num_topics"],
+)
+@dataclass(frozen=True)
+class PAM(_TopicModel):
+    """Pachinko allocation: a path of topics for every word, from general to special.
+
+    The first level is drawn from a document's own law, each further one from a law of that document
+    and the topic before; the last level has the words. Paths are drawn jointly.
+
+    Args:
+        num_topics: the numbers of topics of the levels, such as (10, 50).
+        level_concentration: of each topic of every level, in a document; a number or a numpyro
+            distribution.
+        word_concentration: of each word; likewise.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> PAM((2, 5)).network().indicators
+        ('level_1', 'level_2')
+    """
+
+    num_topics: tuple[int, ...]
+    level_concentration: Hyperparameter = 0.1
+    word_concentration: Hyperparameter = 0.01
+
+    def __post_init__(self) -> None:
+        sizes: Any = self.num_topics
+        if not isinstance(sizes, tuple | list) or not sizes:
+            raise TypeError(f"num_topics must be several numbers, such as (10, 50), got {sizes!r}")
+        for size in sizes:
+            check_size("num_topics", size)
+        object.__setattr__(self, "num_topics", tuple(sizes))
+        self.network()
+
+    @property
+    def last(self) -> str:  # type: ignore[override]
+        """The level that the words hang on."""
+        return f"level_{len(self.num_topics)}"
+
+    @property
+    def joint(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
+        """The path of a word."""
+        return (tuple(f"level_{place + 1}" for place in range(len(self.num_topics))),)
+
+    def network(self) -> Network:
+        blocks: dict[str, Block] = {}
+        above: tuple[str, ...] = ()
+        for place, size in enumerate(self.num_topics):
+            prior: PartitionPrior = Dirichlet(size, self.level_concentration)
+            name = f"level_{place + 1}"
+            blocks[name] = Block(prior, by=("document", *above))
+            above = (name,)
+        return Network(blocks, word=self._words(self.last))
