@@ -38,7 +38,13 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
       A function of the same arguments and values. Setting the environment variable
       `JAXMF_FUSE_LOOPS=0` before the first call turns the request off.
     """
-    inner = jax.jit(fn)
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    @jax.jit
+    def inner(*args):
+        # of the loop alone: a function it calls would be kept apart and dispatched by itself
+        with set_xla_metadata(xla_cpu_small_call=None, inlineable=None):
+            return fn(*args)
 
     def call(*args):
         leaves, structure = jax.tree.flatten(args)
@@ -48,8 +54,6 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
 
         @jax.custom_batching.custom_vmap
         def fused(*leaves):
-            from jax.experimental.xla_metadata import set_xla_metadata
-
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
                 return inner(*jax.tree.unflatten(structure, leaves))
 
