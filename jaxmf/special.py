@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import Array
-from jax.scipy.special import erfinv
+from jax.scipy.special import erfinv, gammaln
 
 from jaxmf.fusion import fused_on_cpu
 
@@ -89,6 +89,8 @@ _loggamma_fused = fused_on_cpu(_loggamma)
 def loggammas(key: Array, shapes: Array) -> Array:
     """Logarithms of Gamma(shape, 1) draws, as `loggamma` makes one, all at the same time.
 
+    More shapes at the end of the first axis leave the draws of the others as they are.
+
     Args:
         key: typed PRNG key.
         shapes: (...) float, positive.
@@ -103,12 +105,12 @@ def loggammas(key: Array, shapes: Array) -> Array:
 
     def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, log_cube, done = carry
-        uniforms = jax.random.uniform(jax.random.fold_in(key, count), (2, *shapes.shape), dtype)
-        normal = as_normals(uniforms[0])
+        uniforms = jax.random.uniform(jax.random.fold_in(key, count), (*shapes.shape, 2), dtype)
+        normal = as_normals(uniforms[..., 0])
         cube = (1 + width * normal) ** 3
         log_new = jnp.log(jnp.where(cube > 0, cube, 1))
         bound = normal**2 / 2 + centre * (1 - cube + log_new)
-        accepted = (cube > 0) & accepts(uniforms[1], bound)
+        accepted = (cube > 0) & accepts(uniforms[..., 1], bound)
         return count + 1, jnp.where(done, log_cube, log_new), done | accepted
 
     # no attempt at a shape that is none would ever succeed
@@ -118,6 +120,34 @@ def loggammas(key: Array, shapes: Array) -> Array:
     uniform = jax.random.uniform(jax.random.fold_in(key, 0), shapes.shape, dtype)
     boost = jnp.where(is_small, jnp.log1p(-uniform) / shapes, 0)
     return jnp.where(is_shape, jnp.log(centre) + log_cube + boost, jnp.nan)
+
+
+def log_rising(start: Array, amount: Array | float) -> Array:
+    """log Gamma(start + amount) / Gamma(start), also where both are too large to subtract.
+
+    In float32 the logarithm of Gamma(1e6) is known to the nearest 1; the ratio here to 1e-6 of
+    itself, by Stirling's series of both in one.
+
+    Args:
+        start: float, positive.
+        amount: float, not negative; of a shape that goes with it.
+
+    Returns:
+        Float, of the common shape.
+    """
+    first = 20.0  # from here on the series is exact to the last digit of float64
+    large = jnp.maximum(start, first)
+    ratio = (large - 0.5) * jnp.log1p(amount / large) + amount * (jnp.log(large + amount) - 1)
+    ratio = ratio + _stirling_rest(large + amount) - _stirling_rest(large)
+    small = jnp.minimum(start, first)
+    return jnp.where(start > first, ratio, gammaln(small + amount) - gammaln(small))
+
+
+def _stirling_rest(x: Array) -> Array:
+    """log Gamma(x) - (x - 1/2) log x + x - log(2 pi) / 2, for x of at least 20."""
+    square = 1 / (x * x)
+    inner = 1 / 1260 - square * (1 / 1680 - square / 1188)
+    return (1 / 12 - square * (1 / 360 - square * inner)) / x
 
 
 def accepts(uniform: Array, log_probability: Array) -> Array:
