@@ -25,7 +25,7 @@ def count_tables(
         key: typed PRNG key.
         batches: (T,) int32 in 0..G-1.
         groups: (T,) int32 in 0..K-1.
-        pseudo: (K,) float, p: concentration times weight of each group; zero only where no item is.
+        pseudo: (K,) float, p: concentration times weight of each group.
         num_batches: G.
 
     Returns:
@@ -46,7 +46,8 @@ def _count_plain(
         batch, group = batches[index], groups[index]
         before = tables.entry(seen, batch, group).astype(pseudo.dtype)
         weight = pseudo[group]
-        opens = uniforms[index] * (weight + before) < weight
+        # the first one does, however small the weight
+        opens = (before == 0) | (uniforms[index] * (weight + before) < weight)
         return tables.add_entry(seen, batch, group, 1), tables.add(number, group, opens)
 
     start: Any = (seen, jnp.zeros(pseudo.shape, jnp.int32))
