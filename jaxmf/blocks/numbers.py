@@ -6,14 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.special import gammaln
 
 from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.hyper import is_fixed
-from jaxmf.priors.partitions import HDP, DirichletProcess, PitmanYor
+from jaxmf.priors.partitions import (
+    HDP,
+    DirichletProcess,
+    PitmanYor,
+    log_falling,
+    log_of_settings,
+)
 from jaxmf.samplers.hyper import update_probability, update_scale
 from jaxmf.samplers.restaurants import count_tables
 from jaxmf.special import loggammas
@@ -63,7 +68,8 @@ def _of_exchangeable(
         update = update_probability if name == "discount" else update_scale
 
         def log_density(value: Array, name: str = name, numbers: Numbers = numbers) -> Array:
-            return law.log_prob(counts, numbers | {name: value})
+            now = numbers | {name: value}
+            return log_of_settings(counts, now["concentration"], now.get("discount", 0.0))
 
         own_key = jax.random.fold_in(key, place)
         numbers = numbers | {name: update(own_key, getattr(law, name), numbers[name], log_density)}
@@ -88,7 +94,7 @@ def _of_dirichlet(
     sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
 
     def log_density(value: Array) -> Array:
-        return num_tables * jnp.log(value) + _log_falling(size * value, sizes)
+        return num_tables * jnp.log(value) + log_falling(size * value, sizes)
 
     value = update_scale(of_value, law.concentration, concentration, log_density)
     return {"concentration": value}
@@ -105,10 +111,10 @@ def _of_hdp(
     sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
 
     def of_concentration(value: Array) -> Array:
-        return num_tables * jnp.log(value) + _log_falling(value, sizes)
+        return num_tables * jnp.log(value) + log_falling(value, sizes)
 
     def of_base_concentration(value: Array) -> Array:
-        return num_groups * jnp.log(value) + _log_falling(value, num_tables)
+        return num_groups * jnp.log(value) + log_falling(value, num_tables)
 
     concentration = update_scale(
         of_batch, law.concentration, numbers["concentration"], of_concentration
@@ -139,8 +145,3 @@ def shared_weights(key: Key, num_tables: Array, base_concentration: Array) -> tu
     tiny = jnp.finfo(weights.dtype).tiny
     weights = jnp.where(shapes > 0, jnp.maximum(weights, tiny), 0)
     return weights[:-1], weights[-1]
-
-
-def _log_falling(concentration: Array, sizes: Array) -> Array:
-    """sum_g log Gamma(c) / Gamma(c + n_g)."""
-    return jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))

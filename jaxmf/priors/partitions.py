@@ -29,6 +29,7 @@ from jax.scipy.special import gammaln
 from jaxmf import tables
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.special import log_rising
 from jaxmf.tables import Lanes
 
 Numbers = dict[str, Array]
@@ -345,12 +346,15 @@ class HDP(PartitionPrior):
         assert seating.totals is not None
         is_new = tables.row(seating.totals, group) == 0
         # its share of the rest is Beta(1, gamma)
-        kept = jnp.exp(jnp.log1p(-uniform) / numbers["base_concentration"])
-        tiny = jnp.finfo(kept.dtype).tiny  # where gamma is small all but nothing is left
-        weight = jnp.where(is_new, numbers["rest"] * (1 - kept), 0)
+        log_kept = jnp.log1p(-uniform) / numbers["base_concentration"]
+        rest = numbers["rest"]
+        # where gamma is small all but nothing is left, where it is large all but nothing is taken
+        tiny = jnp.finfo(rest.dtype).tiny
+        taken = jnp.maximum(-jnp.expm1(log_kept) * rest, tiny)
+        left = jnp.maximum(jnp.exp(log_kept) * rest, tiny)
         changed = {
-            "weights": tables.add(numbers["weights"], group, weight),
-            "rest": jnp.where(is_new, jnp.maximum(numbers["rest"] * kept, tiny), numbers["rest"]),
+            "weights": tables.add(numbers["weights"], group, jnp.where(is_new, taken, 0)),
+            "rest": jnp.where(is_new, left, rest),
         }
         return _moved(seating._replace(numbers=numbers | changed), batch, group, 1)
 
@@ -374,9 +378,11 @@ class HDP(PartitionPrior):
         of_weights = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
         of_weights += (base - 1) * jnp.log(numbers["rest"])
         pseudo = concentration * weights
-        rising = jnp.where(in_use, gammaln(counts + pseudo) - gammaln(pseudo), 0)
+        # Gamma(n + p) / Gamma(p) by its first factor, as p may be too small for a float
+        rising = jnp.log(concentration) + jnp.log(weights)
+        rising += gammaln(counts + pseudo) - gammaln(1 + pseudo)
+        of_items = jnp.sum(jnp.where(counts > 0, rising, 0))
         sizes = jnp.sum(counts, axis=1)
-        of_items = jnp.sum(rising)
         of_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
         return of_weights + of_items
 
@@ -404,8 +410,8 @@ def log_dirichlet_multinomial(counts: Array, concentration: Array) -> Array:
 def log_exchangeable(counts: Array, concentration: Array, discount: Array | float) -> Array:
     """Log probability of a partition of every batch under a Pitman-Yor process.
 
-    prod_g [prod_{j<K_g} (alpha + j d)] [prod_k (1 - d)_(n_k - 1)] Gamma(alpha + 1) /
-    Gamma(alpha + n_g), the first factor without its constant alpha where a batch is empty.
+    prod_g [prod_{j<K_g} (alpha + j d)] [prod_k (1 - d)_(n_k - 1)] Gamma(alpha) / Gamma(alpha + n_g)
+    with rising factorials (x)_n = x (x + 1) ... (x + n - 1).
 
     Args:
         counts: (G, K).
@@ -415,17 +421,40 @@ def log_exchangeable(counts: Array, concentration: Array, discount: Array | floa
     Returns:
         () float.
     """
+    of_sizes = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1))
+    of_counts = gammaln(jnp.maximum(counts, 1))
+    return log_of_settings(counts, concentration, discount) + jnp.sum(of_counts) - jnp.sum(of_sizes)
+
+
+def log_of_settings(counts: Array, concentration: Array, discount: Array | float) -> Array:
+    """`log_exchangeable` without the terms of the counts alone, which drown the others in float32.
+
+    Args:
+        counts, concentration, discount: as there.
+
+    Returns:
+        () float.
+    """
     occupied = counts > 0
     num_groups = jnp.sum(occupied, axis=1)
-    sizes = jnp.sum(counts, axis=1)
     tables_before = jnp.arange(counts.shape[1])
     opened = jnp.where(
         tables_before < num_groups[:, None], jnp.log(concentration + discount * tables_before), 0
     )
-    joined = gammaln(jnp.where(occupied, counts, 1) - discount) - gammaln(1.0 - discount)
-    joined = jnp.where(occupied, joined, 0)
-    of_sizes = gammaln(concentration) - gammaln(concentration + sizes)
-    return jnp.sum(opened) + jnp.sum(joined) + jnp.sum(of_sizes)
+    # log Gamma(n - d) / (Gamma(n) Gamma(1 - d))
+    joined = log_rising(jnp.where(occupied, counts, 1) - discount, discount)
+    joined = jnp.where(occupied, -joined - gammaln(1.0 - discount), 0)
+    falling = log_falling(concentration, jnp.sum(counts, axis=1))
+    return jnp.sum(opened) + jnp.sum(joined) + falling
+
+
+def log_falling(concentration: Array, sizes: Array) -> Array:
+    """sum_g log Gamma(c) Gamma(n_g) / Gamma(c + n_g), over batches with items: () float.
+
+    Gamma(n) keeps the terms small; as c does not change it, a density of c may well have it.
+    """
+    of_each = gammaln(concentration) - log_rising(jnp.maximum(sizes, 1), concentration)
+    return jnp.sum(jnp.where(sizes > 0, of_each, 0))
 
 
 def check_size(name: str, value: Any) -> None:
