@@ -4,9 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.scipy.special import gammaln
 from scipy import stats
+from scipy.special import poch
 
-from jaxmf.special import accepts, as_normals, loggamma, poisson
+from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson
 from jaxmf.testing import LEVEL
 
 
@@ -64,3 +66,35 @@ def test_what_is_certain_is_always_accepted_and_the_rest_in_proportion():
     assert accepts(uniforms, jnp.full(5, 0.1)).all()
     # 1 - u <= p
     assert accepts(uniforms, jnp.full(5, jnp.log(0.25))).tolist() == [False] * 3 + [True] * 2
+
+
+def test_gamma_draws_all_at_once_have_the_gamma_law():
+    shapes = np.repeat([0.05, 0.8, 30.0, 3e4], 20_000)
+    draws = np.asarray(jax.jit(loggammas)(jax.random.key(21), jnp.asarray(shapes)), np.float64)
+    levels = stats.loggamma(shapes).cdf(draws)
+    for own in levels.reshape(4, -1):
+        assert stats.kstest(own, "uniform").pvalue > LEVEL
+
+
+def test_gamma_draws_do_not_depend_on_what_follows():
+    shapes = np.append(np.random.default_rng(22).gamma(0.5, size=40), [1e-30, 0.3])
+    together = jax.jit(loggammas)
+    longer = together(jax.random.key(22), jnp.asarray([*shapes, np.nan, -1.0, np.inf]))
+    assert np.all(np.isfinite(longer[:42]))
+    assert np.all(np.isnan(longer[42:]))
+    draws = together(jax.random.key(22), jnp.asarray(shapes))
+    np.testing.assert_allclose(draws, longer[:42], rtol=1e-5)
+
+
+def test_ratios_of_gamma_functions_keep_their_digits():
+    starts = np.float32([1e-6, 0.3, 5, 19.9, 20.1, 300, 1e4, 1e6, 1e7])[:, None]
+    amount = np.float32([0.5, 1.0, 7.0])
+    exact = np.log(poch(starts.astype(float), amount))
+    ratio = jax.jit(log_rising)(jnp.asarray(starts), amount)
+    np.testing.assert_allclose(ratio, exact, rtol=2e-6, atol=2e-6)
+    naive = gammaln(jnp.asarray(starts + amount)) - gammaln(jnp.asarray(starts))
+    if not jax.config.jax_enable_x64:  # what it is for
+        assert np.max(np.abs(naive - exact)) > 0.1
+    with jax.enable_x64(True):
+        ratio = jax.jit(log_rising)(jnp.asarray(starts, float), jnp.asarray(amount, float))
+    np.testing.assert_allclose(ratio, exact, rtol=1e-12, atol=1e-13)

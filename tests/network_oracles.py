@@ -1,0 +1,162 @@
+"""Networks of mixture blocks by brute force: plain sums and products, nothing of the library's.
+
+Every formula here is another one than the library uses: joint densities of all values of a group
+instead of predictive ones, sums over table counts instead of auxiliary variables.
+"""
+
+import itertools
+import math
+from collections import defaultdict
+
+import numpy as np
+from scipy import stats
+from scipy.special import gammaln, multigammaln
+
+import jaxmf as mf
+
+
+def log_of_sequence(labels, concentration):
+    """Items one after the other, each with probability (n_k + a_k) / (n + sum a)."""
+    weights = np.array(concentration, float)
+    total = 0.0
+    for label in labels:
+        total += math.log(weights[label] / weights.sum())
+        weights[label] += 1
+    return total
+
+
+def log_of_restaurant(labels, concentration, discount=0.0):
+    """Customers one after the other: n_k - d for a table, alpha + d K for a new one."""
+    counts, total = defaultdict(int), 0.0
+    for number, label in enumerate(labels):
+        weight = counts[label] - discount
+        if not counts[label]:
+            weight = concentration + discount * sum(n > 0 for n in counts.values())
+        total += math.log(weight / (number + concentration))
+        counts[label] += 1
+    return total
+
+
+def stirling(n, m):
+    """Unsigned Stirling numbers of the first kind."""
+    if n == 0 or m == 0:
+        return float(n == m)
+    return stirling(n - 1, m - 1) + (n - 1) * stirling(n - 1, m)
+
+
+def log_of_franchise(batches, labels, concentration, base_concentration):
+    """A partition shared by batches, the weights summed out: a sum over numbers of tables."""
+    cells = defaultdict(int)
+    for pair in zip(batches, labels, strict=True):
+        cells[pair] += 1
+    groups = sorted({group for _, group in cells})
+    total = 0.0
+    for tables in itertools.product(*(range(1, number + 1) for number in cells.values())):
+        of_group = defaultdict(int)
+        term = 1.0
+        for (pair, number), opened in zip(cells.items(), tables, strict=True):
+            term *= stirling(number, opened) * concentration**opened
+            of_group[pair[1]] += opened
+        for group in groups:
+            term *= base_concentration * math.gamma(of_group[group])
+        gamma = base_concentration
+        total += term * math.exp(math.lgamma(gamma) - math.lgamma(gamma + sum(tables)))
+    for batch in sorted(set(batches)):
+        size = sum(number for pair, number in cells.items() if pair[0] == batch)
+        total *= math.exp(math.lgamma(concentration) - math.lgamma(concentration + size))
+    return math.log(total)
+
+
+def log_of_normals(values, law):
+    """All values of a group at once: a multivariate t with a common correlation."""
+    size = len(values)
+    shape = law.rate / law.shape * (np.eye(size) + np.ones((size, size)) / law.weight)
+    location = np.full(size, law.location)
+    return float(stats.multivariate_t(location, shape, df=2 * law.shape).logpdf(values))
+
+
+def log_of_vectors(values, law):
+    """All vectors of a group at once: a matrix t (Gupta & Nagar 2000, definition 4.2.1)."""
+    values = np.asarray(values, float)
+    number, size = values.shape
+    scale, location = np.asarray(law.scale, float), np.asarray(law.location, float)
+    between = np.eye(number) + np.ones((number, number)) / law.weight
+    apart = values - location
+    after = scale + apart.T @ np.linalg.inv(between) @ apart
+    result = multigammaln((law.degrees + number) / 2, size) - multigammaln(law.degrees / 2, size)
+    result -= number * size / 2 * np.log(np.pi) + size / 2 * np.linalg.slogdet(between)[1]
+    result += law.degrees / 2 * np.linalg.slogdet(scale)[1]
+    return float(result - (law.degrees + number) / 2 * np.linalg.slogdet(after)[1])
+
+
+def log_of_counts(values, law):
+    """The total is negative binomial, and shared out evenly given it."""
+    number, total = len(values), int(sum(values))
+    chance = law.rate / (law.rate + number)
+    result = stats.nbinom(law.shape, chance).logpmf(total)
+    return float(result + stats.multinomial(total, np.full(number, 1 / number)).logpmf(values))
+
+
+def log_of_group(law, values):
+    """log p(values of a group), parameters integrated out."""
+    if isinstance(law, mf.DirichletMultinomial):
+        concentration = np.broadcast_to(np.asarray(law.concentration, float), (law.size,))
+        return log_of_sequence(values, concentration)
+    if isinstance(law, mf.BetaBinary):
+        ones = int(sum(values))
+        before = gammaln(law.a) + gammaln(law.b) - gammaln(law.a + law.b)
+        a, b = law.a + ones, law.b + len(values) - ones
+        return float(gammaln(a) + gammaln(b) - gammaln(a + b) - before)
+    if isinstance(law, mf.NormalInverseGamma):
+        return log_of_normals(values, law)
+    if isinstance(law, mf.NormalInverseWishart):
+        return log_of_vectors(values, law)
+    return log_of_counts(values, law)
+
+
+def log_of_partition(law, batches, labels):
+    """log p(groups of all items), of fixed hyperparameters."""
+    if isinstance(law, mf.HDP):
+        return log_of_franchise(batches, labels, law.concentration, law.base_concentration)
+    total = 0.0
+    for batch in sorted(set(batches)):
+        own = [label for at, label in zip(batches, labels, strict=True) if at == batch]
+        if isinstance(law, mf.Dirichlet):
+            concentration = np.asarray(law.concentration, float)
+            total += log_of_sequence(own, np.broadcast_to(concentration, (law.num_components,)))
+        else:
+            total += log_of_restaurant(own, law.concentration, getattr(law, "discount", 0.0))
+    return total
+
+
+def parts_of(block, variables, num_tokens):
+    """The part of every token, as anything hashable."""
+    if block.rho is not None:
+        return [
+            int(block.rho(*(np.asarray(variables[parent][token]) for parent in block.by)))
+            for token in range(num_tokens)
+        ]
+    return [
+        tuple(int(variables[parent][token]) for parent in block.by) for token in range(num_tokens)
+    ]
+
+
+def log_joint(network, variables):
+    """log p(indicators, observed values): the weights of an HDP summed out.
+
+    Args:
+        network: of fixed hyperparameters.
+        variables: name -> (T,) or (T, D) values of columns, observed blocks and indicators.
+    """
+    num_tokens = len(next(iter(variables.values())))
+    total = 0.0
+    for name, block in network.blocks.items():
+        parts = parts_of(block, variables, num_tokens)
+        own = [np.asarray(variables[name])[token].tolist() for token in range(num_tokens)]
+        if not block.observed:
+            total += log_of_partition(block.law, parts, own)
+            continue
+        for part in sorted(set(parts)):
+            of_part = [value for value, at in zip(own, parts, strict=True) if at == part]
+            total += log_of_group(block.law, of_part)
+    return total
