@@ -421,8 +421,9 @@ def log_exchangeable(counts: Array, concentration: Array, discount: Array | floa
     Returns:
         () float.
     """
-    of_sizes = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1))
-    of_counts = gammaln(jnp.maximum(counts, 1))
+    dtype = jnp.result_type(float)
+    of_sizes = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1).astype(dtype))
+    of_counts = gammaln(jnp.maximum(counts, 1).astype(dtype))
     return log_of_settings(counts, concentration, discount) + jnp.sum(of_counts) - jnp.sum(of_sizes)
 
 
@@ -471,7 +472,7 @@ def check_concentrations(value: Any, size: int | None) -> Hyperparameter:
     Raises:
         TypeError, ValueError: not positive, or not as many as asked for.
     """
-    if hyper.is_placeholder(value) or not hyper.is_fixed(value) or jnp.ndim(value) == 0:
+    if hyper.is_placeholder(value) or not hyper.is_fixed(value) or np.ndim(value) == 0:
         hyper.validate("concentration", value)
         return value
     array = np.asarray(value, float)
