@@ -44,7 +44,7 @@ def _starts(table: Array, first: tuple[Array | int, ...]) -> list[Array]:
 
 
 def _slice(table: Array, first: tuple[Array | int, ...], sizes: tuple[int, ...]) -> Array:
-    """A slice of the leading axes; indices are known not to be negative, which saves their check."""
+    """A slice of the leading axes; that no index is negative is known, and need not be checked."""
     whole = (*sizes, *table.shape[len(sizes) :])
     return lax.dynamic_slice(table, _starts(table, first), whole, allow_negative_indices=False)
 

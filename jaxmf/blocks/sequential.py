@@ -231,8 +231,8 @@ class _Compiled(NamedTuple):
         if not self.is_first:
             working = self.moved(working, values, look_up, None)
         factors, room = _factors(self.roles, working, values, look_up)
-        uniforms = [chance[place] for place in range(len(names))]
-        new = draw(names, factors, uniforms, self.lanes)
+        own = [chance[place] for place in range(len(names))]
+        new = draw(names, factors, own, self.lanes)
         values = values | dict(zip(names, new, strict=True))
         births = {name: chance[len(names) + i] for i, name in enumerate(self.births)}
         working = self.moved(working, values, look_up, births)

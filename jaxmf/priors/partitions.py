@@ -128,10 +128,9 @@ class PartitionPrior:
         raise NotImplementedError
 
     def laws(self, seating: Seating, lanes: Lanes) -> tuple[Array, Array]:
-        """Probabilities of the next item of several batches: (lanes.size, K), and whether there
-        was room.
+        """Probabilities of the next item of several batches, and whether there was room.
 
-        Of priors with shared labels only; needs sizes.
+        (lanes.size, K) and (). Of priors with shared labels only; needs sizes.
         """
         pseudo, room = self.pseudo(seating)
         weights = tables.take(seating.counts, lanes) + pseudo
@@ -173,6 +172,7 @@ def _moved(seating: Seating, batch: Array, group: Array, amount: int) -> Seating
 
 def _normalisers(seating: Seating, lanes: Lanes) -> Array:
     assert seating.sizes is not None
+    assert seating.whole is not None
     return tables.take(seating.sizes, lanes) + seating.whole
 
 
@@ -418,7 +418,9 @@ def _settled(
     nothing has changed.
     """
     numbers, totals = seating.numbers, seating.totals
-    assert totals is not None and seating.pseudo is not None and seating.free is not None
+    assert totals is not None
+    assert seating.pseudo is not None
+    assert seating.free is not None
     concentration = numbers["concentration"]
 
     def change(carry: Any) -> Any:

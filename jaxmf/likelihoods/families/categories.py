@@ -41,7 +41,7 @@ class Counts(NamedTuple):
 
 
 class _Working(NamedTuple):
-    """Counts in a sweep: totals (G,) int32, cells (V + 1, G) float; the last line is 1 / (n_g + V b).
+    """Counts in a sweep: cells (V + 1, G) float, the last line 1 / (n_g + V b); totals (G,) int32.
 
     In one table, as the compiler would copy a short array that is both changed and read.
     """
