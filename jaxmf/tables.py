@@ -143,6 +143,12 @@ def lanes_for(size: int) -> int:
     return 8 if size <= 32 else 16 if size <= 128 else 32
 
 
+def padded(size: int) -> int:
+    """The next size that makes whole vectors."""
+    multiple = 8 if size <= 32 else 32
+    return -(-size // multiple) * multiple
+
+
 def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Array:
     """Draws a place with probability proportional to its weight.
 

@@ -153,15 +153,14 @@ def _num_lanes(law: Any, width: int) -> int:
 def _widths(network: Network, names: tuple[str, ...], state: State, data: Tokens) -> dict[str, int]:
     """How many values of every indicator the sweep makes room for.
 
-    Of the last one drawn a multiple of the number of lanes, if all laws concerned can leave values
-    without weight: whole vectors are all that the loop then works on.
+    Of the last one drawn as many as make whole vectors, if all laws concerned can leave values
+    without weight.
     """
     widths = slot_sizes(state, network)
     last = names[-1]
     blocks = [network.blocks[name] for name in _involved(network, names)]
     if all(block.law.pads and block.rho is None for block in blocks):
-        lanes = _num_lanes(network.blocks[last].law, widths[last])
-        widths[last] = -(-widths[last] // lanes) * lanes
+        widths[last] = tables.padded(widths[last])
     return widths
 
 
