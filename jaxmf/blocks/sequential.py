@@ -121,7 +121,7 @@ def _run(
     uniforms = jax.random.uniform(key, shape, jnp.result_type(float))
     lanes = tuple(_num_lanes(network.blocks[name].law, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
-    loop = fused_on_cpu(compiled.loop)
+    loop = fused_on_cpu(compiled.loop, in_turn=True)
     drawn, working, no_room = loop(columns, working, look_up, uniforms)
     numbers, occupied = dict(state.numbers), dict(state.slots)
     for name in names:
