@@ -141,6 +141,7 @@ def test_masks_that_are_refused(tmp_path, text, words):
         read_ones(ones, mask=mask)
 
 
+@pytest.mark.slow
 def test_a_mask_from_the_command_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("JAXMF_CACHE", "off")
     ones, mask = tmp_path / "ones.csv", tmp_path / "mask.csv"

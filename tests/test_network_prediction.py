@@ -136,8 +136,9 @@ def test_draws_of_a_smaller_capacity_are_padded_without_harm():
         for name, value in draw.items()
     }
     x = jnp.asarray(_normal(5))
-    narrow_law, narrow = predictive_groups(network, draw, "group", "x", x)
-    wide_law, wide = predictive_groups(network, wider, "group", "x", x)
+    ask = jax.jit(lambda draw: predictive_groups(network, draw, "group", "x", x))
+    narrow_law, narrow = ask(draw)
+    wide_law, wide = ask(wider)
     np.testing.assert_allclose(wide_law, narrow_law, rtol=1e-4)
     np.testing.assert_allclose(wide[:, :6], narrow, rtol=1e-3, atol=1e-5)
 
