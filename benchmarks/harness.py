@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -28,6 +29,7 @@ from rich.table import Table
 from jaxmf import engine
 
 METRICS = ("time", "quality", "memory", "compile")
+_SETTLED = 0.1
 
 
 @dataclass(frozen=True)
@@ -202,6 +204,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def _timed(function: Callable[[], Any]) -> Stopwatch:
+    time.sleep(_SETTLED)  # or freeing what the one before worked in would be charged to this one
     with Stopwatch() as watch:
         jax.block_until_ready(function())
     return watch
@@ -269,6 +272,23 @@ def planned_bytes(program: Any) -> int:
         + plan.temp_size_in_bytes
         - plan.alias_size_in_bytes
     )
+
+
+def reset_peak() -> int | None:
+    """Sets the peak of resident memory to what it is now, in bytes; None where that cannot be."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+        return resident("VmRSS")
+    except OSError:
+        return None
+
+
+def resident(name: str) -> int:
+    """A line of /proc/self/status in bytes."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(name):
+            return int(line.split()[1]) * 1024
+    raise OSError(f"no {name}")
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +19,8 @@ from benchmarks.harness import (
     in_turn,
     interleaved,
     planned_bytes,
+    reset_peak,
+    resident,
     row,
     seconds,
     started_run,
@@ -158,23 +159,6 @@ def memory(quick: bool) -> list[Row]:
             )
         )
     return rows
-
-
-def reset_peak() -> int | None:
-    """Sets the peak of resident memory to what it is now, in bytes; None where that cannot be."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-        return resident("VmRSS")
-    except OSError:
-        return None
-
-
-def resident(name: str) -> int:
-    """A line of /proc/self/status in bytes."""
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name):
-            return int(line.split()[1]) * 1024
-    raise OSError(f"no {name}")
 
 
 def filtered(data: Any, num_particles: int) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,6 +27,8 @@ from benchmarks.harness import (
     flat_rows,
     interleaved,
     planned_bytes,
+    reset_peak,
+    resident,
     row,
 )
 from jaxmf.variational.parameters import half
@@ -47,13 +49,15 @@ def even_ones(size: int, *, ones_a_row: int = ONES_A_ROW, seed: int = 0) -> mf.S
     return mf.SparseBinary(rows, places.ravel(), (size, size))
 
 
-def started(data: mf.SparseBinary, **options: Any) -> tuple[Any, Any, Any]:
-    """Algorithm of the ascent, state after its first epoch, prepared data."""
+def started(
+    data: mf.SparseBinary, *, ascent: Mapping[str, Any] | None = None, **options: Any
+) -> tuple[Any, Any, Any]:
+    """Algorithm of the ascent, the state that it starts from, prepared data."""
     zeros = mf.SharedSample(min(variants.NUM_SAMPLES, *data.shape))
     if isinstance(options.get("likelihood"), mf.Gaussian):
         zeros = mf.Exact()  # in the time of the ones
     model = mf.SparseBinaryMF(num_factors=NUM_FACTORS, zeros=zeros, **options)
-    algorithm = model.ascent(num_epochs=10_000, tolerance=0.0)
+    algorithm = model.ascent(num_epochs=10_000, tolerance=0.0, **(ascent or {}))
     prepared = model.prepare(data)
     state = jax.jit(algorithm.init)(jax.random.key(0), prepared)
     return algorithm, state, prepared
@@ -170,26 +174,42 @@ def als_iterations(ones: sparse.csr_array, number: int) -> None:
         ).fit(sparse.csr_matrix(ones.astype(np.float32)), show_progress=False)
 
 
+# options of the ascent and of the model; a look goes through all ones and a sample of zeros
+EPOCHS: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "sigmoid": ({"evaluate_every": 10_000}, {}, "no look at the free energy"),
+    "sigmoid-with-look": ({}, {}, "and a look at the free energy"),
+    "sigmoid-diagonal": (
+        {"update": "partial_newton", "evaluate_every": 10_000}, {},
+        "partial-Newton steps, as in the paper, no look at the free energy",
+    ),
+    "gaussian": ({}, {"likelihood": mf.Gaussian()}, "and the look that noise is learned from"),
+}  # fmt: skip
+
+
 def epoch(quick: bool) -> list[Row]:
-    """Seconds of an epoch beside an iteration of implicit's ALS, one thread each."""
+    """Seconds of an epoch beside an iteration of implicit's ALS, one thread each.
+
+    The iteration of ALS computes no objective either, unless it is asked to.
+    """
     size = 1_000 if quick else 10_000
     ones = ranking.sigmoid_ones(size)
     data = mf.SparseBinary.from_scipy(ones)
-    likelihoods = {"sigmoid": mf.Sigmoid(), "gaussian": mf.Gaussian()}
-    runs = [compiled_epochs(data, 2, likelihood=one) for one in likelihoods.values()]
+    runs = [
+        compiled_epochs(data, 2, ascent=ascent, **options) for ascent, options, _ in EPOCHS.values()
+    ]
     counts = [2] * len(runs)
     if importlib.util.find_spec("implicit"):
         runs.append(partial(als_iterations, ones, 3))
         counts.append(3)
-    times = interleaved(*runs, repeats=3).over(counts)
+    times = interleaved(*runs, repeats=5).over(counts)
     beside: dict[str, Any] = {}
-    if len(runs) > len(likelihoods):
+    if len(runs) > len(EPOCHS):
         beside = {"peer": "implicit ALS, an iteration", "theirs": times.figures[-1]}
     rows = []
-    for index, name in enumerate(likelihoods):
-        note = f"{data.num_ones} ones, {NUM_FACTORS} factors"
-        if name == "sigmoid":
-            note += f", {variants.NUM_SAMPLES} zeros shared by all rows"
+    for index, (name, (_, _, words)) in enumerate(EPOCHS.items()):
+        note = f"{data.num_ones} ones, {NUM_FACTORS} factors, {words}"
+        if name.startswith("sigmoid"):
+            note += f"; {variants.NUM_SAMPLES} zeros shared by all rows"
         rows.append(
             times.row(f"variational/epoch/{name}/{size}x{size}", "s", index, note=note, **beside)
         )
@@ -198,18 +218,29 @@ def epoch(quick: bool) -> list[Row]:
 
 def flat(quick: bool) -> list[Row]:
     """Nanoseconds a one of an epoch at ever more ones, a hundred a row."""
-    sizes = (1_000, 3_000) if quick else (1_000, 10_000, 100_000)
+    return _flat((1_000, 3_000) if quick else (1_000, 10_000, 100_000), repeats=3)
+
+
+def huge(quick: bool) -> list[Row]:
+    """The same at a hundred million ones, which takes 9 GB."""
+    return _flat((1_000, 3_000 if quick else 1_000_000), repeats=2)[1:]
+
+
+def _flat(sizes: tuple[int, ...], *, repeats: int) -> list[Row]:
     sets = [even_ones(size) for size in sizes]
-    counts = [max(1, 1_000_000 // data.num_ones) for data in sets]
-    runs = [compiled_epochs(data, number) for data, number in zip(sets, counts, strict=True)]
-    each = [number * data.num_ones for data, number in zip(sets, counts, strict=True)]
+    num_ones = [data.num_ones for data in sets]
+    counts = [max(1, 1_000_000 // number) for number in num_ones]
+    runs = []
+    while sets:  # the largest is not kept beside what is made of it
+        runs.append(compiled_epochs(sets.pop(0), counts[len(runs)]))
+    each = [number * ones for number, ones in zip(counts, num_ones, strict=True)]
     return flat_rows(
-        [f"variational/epoch/{data.num_ones}-ones" for data in sets],
+        [f"variational/epoch/{number}-ones" for number in num_ones],
         "ns a one and epoch",
-        interleaved(*runs, repeats=3).over(each),
+        interleaved(*runs, repeats=repeats).over(each),
         scale=1e9,
-        peer=f"jaxmf at {sets[0].num_ones} ones",
-        notes=[f"{data.num_rows} rows, {NUM_FACTORS} factors" for data in sets],
+        peer=f"jaxmf at {num_ones[0]} ones",
+        notes=[f"{size} rows, {NUM_FACTORS} factors" for size in sizes],
     )
 
 
@@ -268,11 +299,13 @@ def large(quick: bool) -> list[Row]:
     if "SS" in settings:
         num_factors, _, variance = settings["SS"]
         settings["SS"] = num_factors, 24, variance
-    found = {}
+    found, peaks = {}, {}
     for name in [name for name in ("SS", "ALS", "LMF") if name in methods]:
         chosen = settings.get(name, methods[name].choices[0])
+        before = reset_peak()
         with Stopwatch() as watch:
             scores = methods[name].fit(split.train, chosen, 0)
+        peaks[name] = None if before is None else resident("VmHWM")
         found[name] = ranking.precision(scores, split)[1], watch.seconds
     note = f"{ones.nnz} ones, {size} x {num_columns}, 24 epochs, compilation included"
     case, rows = f"variational/large/{size}x{num_columns}", []
@@ -287,6 +320,9 @@ def large(quick: bool) -> list[Row]:
         )  # fmt: skip
         rows.append(row(f"{name}/fit", "time", "s", seconds, theirs=their_seconds, clock=clock(),
                         **beside))  # fmt: skip
+    if (peak := peaks["SS"]) is not None:
+        note = "peak resident memory of the process during the fit, compiler and data included"
+        rows.append(row(f"{case}/process", "memory", "GB", peak / 1e9, note=note))
     return rows
 
 
@@ -294,6 +330,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "variational/kernel": kernel,
     "variational/epoch": epoch,
     "variational/flat": flat,
+    "variational/huge": huge,
     "variational/memory": memory,
     "variational/compile": compile_time,
     "variational/large": large,

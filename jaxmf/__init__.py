@@ -24,6 +24,7 @@ from jaxmf.blocks import Network as Network
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
 from jaxmf.data import SparseBinary as SparseBinary
+from jaxmf.data import SparseSeries as SparseSeries
 from jaxmf.data import Tokens as Tokens
 from jaxmf.likelihoods.families.categories import BetaBinary as BetaBinary
 from jaxmf.likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
@@ -44,6 +45,7 @@ from jaxmf.models.ratings import URP as URP
 from jaxmf.models.ratings import BiHDP as BiHDP
 from jaxmf.models.ratings import BiLDA as BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF as SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries as SparseBinarySeries
 from jaxmf.models.topics import HDPLDA as HDPLDA
 from jaxmf.models.topics import LDA as LDA
 from jaxmf.models.topics import PAM as PAM

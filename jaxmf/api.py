@@ -30,6 +30,8 @@ from jaxmf.posterior.assemble import (
     outcome,
 )
 
+_NUM_EPOCHS = 50
+
 
 def fit(
     model: Any, data: Any, *, method: str | None = None, seed: Any = 0, **options: Any
@@ -206,7 +208,7 @@ def variational(
     model: Any,
     data: Any,
     *,
-    num_epochs: int = 50,
+    num_epochs: int | None = None,
     num_validation: int = 0,
     analytic: bool = False,
     seed: Any = 0,
@@ -222,7 +224,8 @@ def variational(
     Args:
         model: a model that has this method.
         data: a container, or what one can be made of.
-        num_epochs: passes over the data, at most; the method stops earlier once it has converged.
+        num_epochs: passes over the data, at most, 50 unless given; the method stops earlier once
+            it has converged.
         num_validation: rows that lose one of their ones, which is then ranked among what the row
             does not have; the fit stops when that gets no better, and the best is kept. The free
             energy is no guide to ranking.
@@ -247,19 +250,16 @@ def variational(
         TypeError: an unknown option; the message names the right ones.
     """
     container, build = _prepare(model, data, "variational", options, variational)
-    _count("num_epochs", num_epochs, 1)
     _count("num_validation", num_validation, 0)
     if analytic:
-        given = {"num_validation": num_validation, "checkpoint": checkpoint, "resume": resume}
+        given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
+        given |= {"checkpoint": checkpoint, "resume": resume}
         return _analytic(model, container, seed, {**options, **given})
+    num_epochs = _count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
-    prepared = model.prepare(
-        container,
-        num_validation=num_validation,
-        batch_size=options.get("batch_size"),
-        seed=seed,
-    )
+    in_batches = {name: options[name] for name in ("batch_size",) if name in options}
+    prepared = model.prepare(container, num_validation=num_validation, seed=seed, **in_batches)
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(
@@ -286,6 +286,10 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
     if given:
         raise ValueError(
             f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
+        )
+    if not hasattr(model, "analytic"):
+        raise ValueError(
+            f"analytic=True: {type(model).__name__} has no solution in closed form; leave it out"
         )
     began = time.perf_counter()
     draw = model.analytic(data)

@@ -26,6 +26,10 @@ app = typer.Typer(
 _CHECKPOINT = "checkpoint"
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+At = Annotated[
+    float | None,
+    typer.Option("--at", help="A time of a series, any number; its last unless given."),
+]
 Shape = Annotated[
     str | None, typer.Option(help="HEIGHTxWIDTH if rows are images, such as 8x8.", metavar="HxW")
 ]
@@ -100,7 +104,12 @@ def _print_settings(head: str, known: list[Any], settings: Any) -> None:
 @app.command()
 def fit(
     model: Annotated[str, typer.Argument(help="Name of a model; `jaxmf models` lists them.")],
-    data: Annotated[Path, typer.Argument(help="Matrix: .npy, .npz, .csv, .tsv or .parquet.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Matrix: .npy, .npz, .csv, .tsv or .parquet; a series: .csv of triples."
+        ),
+    ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
     method: Annotated[str | None, typer.Option(help="The model's default unless given.")] = None,
     chains: Annotated[int | None, typer.Option(help="Chains of a sampler.")] = None,
@@ -132,7 +141,21 @@ def fit(
     image_shape: Shape = None,
     form: Annotated[
         str | None,
-        typer.Option(help="How a .csv of ones is read: pairs (with headings), baskets or matrix."),
+        typer.Option(
+            help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or "
+            "matrix."
+        ),
+    ] = None,
+    headings: Annotated[
+        bool | None,
+        typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
+    ] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="Words of a matrix of counts: a text file, one a line.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
@@ -144,7 +167,7 @@ def fit(
         bool | None, typer.Option(help="Show a bar; by default on a terminal.")
     ] = None,
 ) -> None:
-    """Fit a model to a matrix and write the run to a folder."""
+    """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
     from jaxmf.report import write_notes
@@ -161,7 +184,8 @@ def fit(
     registry.check_method(entry, chosen)
     model_values, options = read_settings(entry, chosen, set_ or [])
     description = _build(entry, model_values)
-    container = _read_data(data, entry.container, form, key)
+    reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
+    container = _read_data(data, entry.container, description, reading, key)
     _check_shape(shape, container)
     container, truth = _hide(container, hold_out, seed)
     _start_compilation_cache()
@@ -203,14 +227,34 @@ def fit(
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
 
 
-def _read_data(path: Path, container: Any, form: str | None, key: str | None) -> Any:
-    from jaxmf.data import SparseBinary, as_container, read_matrix, read_ones
+def _read_data(
+    path: Path, container: Any, model: Any, reading: dict[str, Any], key: str | None
+) -> Any:
+    """The data of a file; `reading` holds the options that some containers alone have."""
+    from jaxmf import data as containers
 
-    if container is SparseBinary:
-        return read_ones(path, form=form, key=key)
-    if form is not None:
-        raise ValueError("--form belongs to models of sparse binary data; leave it out")
-    return as_container(read_matrix(path, key=key), container)
+    takes = {
+        containers.SparseBinary: ("form", "headings", "mask"),
+        containers.SparseSeries: ("headings",),
+        containers.Entries: ("form",),
+        containers.Tokens: ("vocab",),
+    }.get(container, ())
+    for name, value in reading.items():
+        if value is not None and name not in takes:
+            raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
+    chosen = {name: reading[name] for name in takes}
+    if container is containers.SparseBinary:
+        return containers.read_ones(path, key=key, **chosen)
+    if container is containers.SparseSeries:
+        return containers.read_series(path, **chosen)
+    if container is containers.Entries:
+        return containers.read_entries(path, key=key, **chosen)
+    if container is containers.Tokens:
+        columns, real = model.token_columns()
+        return containers.read_tokens(
+            path, columns=columns, real=real, vocabulary=reading["vocab"], key=key
+        )
+    return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
 @app.command()
@@ -237,13 +281,14 @@ def predict(
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
     quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
+    at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     import jaxmf as mf
     from jaxmf.data import read_columns
 
     levels = _read_levels(quantiles)
-    posterior = mf.load(folder)
+    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
     chosen = None
     if cells is not None:
         columns = read_columns(cells, ["row", "column"])
@@ -261,6 +306,7 @@ def recommend(
     ] = None,
     number: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
     by: Annotated[str, typer.Option(help="score, or probability.")] = "score",
+    at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
@@ -268,7 +314,7 @@ def recommend(
     """The best columns of rows, without those they are known to have."""
     import jaxmf as mf
 
-    posterior = mf.load(folder)
+    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
     _start_compilation_cache()
     chosen = _read_ids(rows, posterior.data.row_names) if rows else None
     table = posterior.recommend(chosen, n=number, by=by).table()

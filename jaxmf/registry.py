@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from jaxmf import settings
 from jaxmf.blocks import Block, Network
-from jaxmf.data import Dense, Entries, SparseBinary, Tokens
+from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.feature_model import FeatureModel
@@ -23,8 +23,10 @@ from jaxmf.models.multiway import MultiHDP, MultiLDA
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.ratings import URP, BiHDP, BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries
 from jaxmf.models.topics import HDPLDA, LDA, PAM, DirichletCompoundMultinomial
 from jaxmf.priors.partitions import HDP
+from jaxmf.variational import SharedSample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,8 +125,6 @@ def _feature_model_example() -> tuple[Any, Any]:
 def _sparse_binary_example() -> tuple[Any, Any]:
     import numpy as np
 
-    from jaxmf.variational import SharedSample
-
     generator = np.random.default_rng(0)
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
     ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
@@ -165,12 +165,32 @@ def _written() -> Any:
     return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
 
 
+def _compound_example() -> tuple[Any, Any]:
+    import numpyro.distributions as dist
+
+    return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), _corpus()
+
+
 def _network_example() -> tuple[Any, Any]:
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),
         word=Block(DirichletMultinomial(8, 0.5), by="topic", observed=True),
     )
     return model, _corpus()
+
+
+def _sparse_series_example() -> tuple[Any, Any]:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    times = np.array([0.0, 1.0, 2.5])
+    # every row goes from one direction to another
+    first, last = generator.normal(size=(2, 10, 2))
+    share = (times / times[-1])[:, None, None]
+    rows, columns = (1 - share) * first + share * last, generator.normal(size=(6, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(3, 10, 6)) > 0.8
+    model = SparseBinarySeries(num_factors=2, zeros=SharedSample(4))
+    return model, SparseSeries.from_matrices(list(1 * ones), times)
 
 
 ENTRIES: tuple[Entry, ...] = (
@@ -236,7 +256,7 @@ ENTRIES: tuple[Entry, ...] = (
         default="sample",
         container=Tokens,
         one_line="words of documents, each with probabilities of its own",
-        example=lambda: (DirichletCompoundMultinomial(), _corpus()),
+        example=_compound_example,
     ),
     Entry(
         name="lda",
@@ -319,6 +339,16 @@ ENTRIES: tuple[Entry, ...] = (
         one_line="a network of mixture blocks of one's own (from Python)",
         example=_network_example,
         has_functions=True,
+    ),
+    Entry(
+        name="sparse-binary-series",
+        model=SparseBinarySeries,
+        methods={"variational": "ascent"},
+        default="variational",
+        container=SparseSeries,
+        one_line="real factors of a series of sparse 0/1 matrices, functions of time (variational "
+        "Bayes, Gaussian processes)",
+        example=_sparse_series_example,
     ),
     Entry(
         name="feature-model",

@@ -47,6 +47,7 @@ def test_no_ascent_comes_below_the_closed_form(simulated):
         ({"row_mean": 1.0}, {}, ("analytic", "row_mean")),
         ({"row_variance": None}, {}, ("analytic", "row_variance")),
         ({}, {"num_validation": 3}, ("num_validation", "analytic")),
+        ({}, {"num_epochs": 5}, ("num_epochs", "analytic")),
         ({}, {"start": "random"}, ("start", "analytic")),
         ({}, {"resume": True}, ("resume", "analytic")),
         ({"row_variance": 0.01, "column_variance": 0.01}, {}, ("analytic", "switched off")),

@@ -1,62 +1,35 @@
-"""SparseBinaryMF end to end: fits, what they answer, what is refused."""
+"""SparseBinaryMF: what a fit finds, and what it answers."""
 
 import dataclasses
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 import jaxmf as mf
 from jaxmf import cli, settings
-from jaxmf.data import read_ones
-from jaxmf.models.sparse_binary_mf import ascent, batches, state
 from jaxmf.posterior import ranking
-from jaxmf.variational import Normal, partial_newton
-from jaxmf.variational.parameters import half
-from jaxmf.variational.sums import shared_moments, side_sums
-from jaxmf.variational.zeros import All
-
-NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
-MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns")
-GAUSSIAN = mf.SparseBinaryMF(
-    num_factors=FACTORS, likelihood=mf.Gaussian(), column_variance=None, offset_variance=None
+from jaxmf.variational import Normal, progress, state
+from jaxmf.variational.sums import shared_moments
+from tests.sparse_binary_setup import (
+    FACTORS,
+    MODEL,
+    NUM_COLUMNS,
+    NUM_ROWS,
+    fit,
+    precision_at_one,
+    simulate,
 )
-
-
-def fit(model, data, **options):
-    return mf.variational(model, data, **({"progress": False, "num_epochs": 20} | options))
 
 
 @pytest.fixture(scope="module")
 def simulated():
-    """Parameters, their data with ids, and the ones that were taken away: two a row."""
-    parameters, data = MODEL.simulate(jax.random.key(1), NUM_ROWS, NUM_COLUMNS, bias=-2.0)
-    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
-    hidden = np.zeros(rows.size, bool)
-    generator = np.random.default_rng(0)
-    for row in np.flatnonzero(np.bincount(rows, minlength=NUM_ROWS) >= 5):
-        hidden[generator.choice(np.flatnonzero(rows == row), 2, replace=False)] = True
-    kept = mf.SparseBinary(
-        rows[~hidden],
-        columns[~hidden],
-        data.shape,
-        row_names=[f"u{row}" for row in range(NUM_ROWS)],
-        column_names=[f"i{column}" for column in range(NUM_COLUMNS)],
-    )
-    return parameters, kept, (rows[hidden], columns[hidden])
+    return simulate()
 
 
 @pytest.fixture(scope="module")
 def fitted(simulated):
     return fit(MODEL, simulated[1], num_epochs=40, num_validation=60, patience=5)
-
-
-def precision_at_one(posterior, hidden):
-    best = posterior.recommend(n=1).columns[:, 0]
-    pairs = set(zip(*(part.tolist() for part in hidden), strict=True))
-    rows = np.unique(hidden[0])
-    return np.mean([(row, best[row]) in pairs for row in rows.tolist()])
 
 
 def test_a_fit_finds_what_is_hidden(simulated, fitted):
@@ -221,265 +194,6 @@ def test_cells_not_observed_are_predicted(simulated, tmp_path):
     assert np.corrcoef(post.transform(new).ravel(), own.ravel())[0, 1] > 0.9
 
 
-# --- the ascent ----------------------------------------------------------------------------------
-
-
-def path_in_float64(model, data, **options):
-    """The free energy after every epoch, all that can be learned being learned."""
-    with jax.enable_x64(True):
-        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
-        model = dataclasses.replace(model, column_mean=None, column_variance=None)
-        path = fit(model, data, tolerance=0.0, hold_priors=3, **options).trace["free_energy"][0]
-    assert path.dtype == np.float64
-    return path
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        dataclasses.replace(MODEL, zeros=mf.Exact()),
-        pytest.param(GAUSSIAN, marks=pytest.mark.slow),
-    ],
-    ids=["sigmoid", "gaussian"],
-)
-def test_block_updates_never_raise_the_free_energy(simulated, model):
-    """Steps longer than to the minimiser included."""
-    path = path_in_float64(model, simulated[1], num_epochs=25)
-    assert np.diff(path).max() <= 1e-9 * abs(path).max()
-
-
-@pytest.mark.slow
-def test_steps_too_long_are_seen_to_raise_it(simulated):
-    """Broken twin: two and a half times the diagonal step."""
-    rule = partial_newton(step_size=2.5, max_step_size=2.5, shrink=1.0, growth=1.0)
-    options = {"update": "partial_newton", "optimizer": rule}
-    path = path_in_float64(GAUSSIAN, simulated[1], num_epochs=8, **options)
-    assert np.diff(path).max() > 1
-
-
-def test_an_interrupted_fit_gives_what_there_is(simulated):
-    def interrupt(report):
-        if report.step >= 2:
-            raise KeyboardInterrupt
-
-    cut = fit(GAUSSIAN, simulated[1], num_epochs=400, tolerance=0.0, progress=interrupt)
-    assert not cut.meta.complete
-    assert 2 <= cut.draws["num_epochs"][0, 0] < 400
-    assert cut.recommend(["u0"], n=3).columns.shape == (1, 3)
-    assert "interrupted" in repr(cut)
-
-
-def test_a_converged_fit_stops(simulated):
-    post = fit(GAUSSIAN, simulated[1], num_epochs=400, tolerance=1e-3, patience=2)
-    epochs = int(post.draws["num_epochs"][0, 0])
-    assert 10 < epochs < 400  # priors are held for ten
-    assert (post.trace["free_energy"][0, epochs:] == post.draws["free_energy"]).all()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"update": "partial_newton"},
-        {"update": "partial_newton", "power": 0.7, "step_size": 0.4},
-        {"update": "gradient", "num_epochs": 250},
-        {"update": "gradient", "optimizer": optax.rmsprop(0.02), "num_epochs": 250},
-    ],
-    ids=["newton", "partial", "adam", "rmsprop"],
-)
-def test_other_updates_come_to_the_same(simulated, options):
-    model = dataclasses.replace(MODEL, zeros=mf.Exact(), offsets="scalar")
-    data = simulated[1]
-    block = fit(model, data, num_epochs=60)
-    other = fit(model, data, **({"num_epochs": 120, "tolerance": 0.0} | options))
-    fallen = other.trace["free_energy"][0, 0] - block.draws["free_energy"][0, 0]
-    assert other.draws["free_energy"] - block.draws["free_energy"] < 0.2 * fallen
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "zeros",
-    [mf.RowSample(20), mf.RowSample(20, resample=True), mf.SharedSample(20, False)],
-    ids=["own", "own-anew", "shared-fixed"],
-)
-def test_other_samples_find_it_too(simulated, zeros):
-    _, data, hidden = simulated
-    model = dataclasses.replace(MODEL, zeros=zeros)
-    fitted = fit(model, data, start="random")
-    scores = fitted.scores(tuple(np.indices(data.shape).reshape(2, -1))).mean.reshape(data.shape)
-    unknown = data.to_scipy().toarray() == 0
-    unknown[hidden] = False
-    others = np.sort(scores[unknown])
-    # share of the cells without a one that a hidden one is ahead of, by its own row's scores and,
-    # as the broken twin, by those of another row, which know what is popular
-    own, of_another = (
-        (np.searchsorted(others, part[hidden]) / others.size).mean()
-        for part in (scores, scores[::-1])
-    )
-    assert own > 0.72 > of_another
-
-
-@pytest.mark.slow
-def test_one_batch_of_all_rows_is_a_plain_epoch(simulated):
-    """The first step is a whole one."""
-    model = dataclasses.replace(MODEL, zeros=mf.Exact())
-    with jax.enable_x64(True):
-        data = simulated[1]
-        data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
-        options = {"num_epochs": 1, "relaxation": 1.0, "start": "random"}
-        plain = fit(model, data, **options).reference_draw()
-        batch = fit(model, data, batch_size=NUM_ROWS, **options).reference_draw()
-        for name, values in plain.items():
-            np.testing.assert_allclose(batch[name], values, rtol=1e-9, atol=1e-9, err_msg=name)
-        # Broken twin: a plain epoch of longer steps.
-        other = fit(model, data, **options | {"relaxation": 1.1}).reference_draw()
-        assert np.abs(other["column_mean"] - plain["column_mean"]).max() > 1e-3
-
-
-@pytest.mark.slow
-def test_scaled_sums_of_batches_are_unbiased(simulated):
-    """With exact zeros and batches that fill up evenly, their mean is the sum over all rows."""
-    table = simulated[1].to_scipy().toarray()
-    observed = np.random.default_rng(2).random(table.shape) < 0.9
-    with jax.enable_x64(True):
-        data = mf.SparseBinary.from_array(table, observed=observed)
-        prepared = MODEL.prepare(data, batch_size=50)
-        parameters = MODEL.ascent(start="random").init(jax.random.key(0), prepared).parameters
-
-        @jax.jit
-        def sums(parameters, layout):
-            return side_sums(
-                half(parameters, "columns"),
-                layout.columns,
-                All(),
-                likelihood=MODEL.likelihood,
-                noise=parameters.noise,
-                block=True,
-            )
-
-        whole = sums(parameters, prepared.layout)
-        total = jax.tree.map(np.zeros_like, whole)
-        for place in range(3):
-            part = jax.tree.map(lambda leaf, place=place: leaf[place], prepared.batches)
-            factors, offset = jax.tree.map(
-                lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_offset)
-            )
-            here = parameters._replace(rows=factors, row_offset=offset)
-            found = batches.scaled(sums(here, part.layouts), 3.0)
-            total = jax.tree.map(np.add, total, found)
-        for name, summed in total._asdict().items():
-            np.testing.assert_allclose(summed / 3, getattr(whole, name), rtol=1e-9, err_msg=name)
-
-
-@pytest.mark.slow
-def test_batches_come_to_the_same(simulated):
-    _, data, hidden = simulated
-    model = dataclasses.replace(MODEL, offsets="scalar")
-    plain = fit(model, data, num_epochs=40)
-    batch = fit(model, data, num_epochs=60, batch_size=40, tolerance=0.0)
-    fallen = plain.trace["free_energy"][0, 0] - plain.draws["free_energy"][0, 0]
-    assert batch.draws["free_energy"] - plain.draws["free_energy"] < 0.2 * fallen
-    assert precision_at_one(batch, hidden) > 0.1
-
-
-# --- what is refused -----------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("setting", "kind", "words"),
-    [
-        ({"num_factors": 0}, ValueError, "num_factors must be at least 1"),
-        ({"num_factors": 2.0}, TypeError, "num_factors must be a whole number"),
-        ({"likelihood": "probit"}, TypeError, "likelihood must be one of mf.Gaussian"),
-        ({"likelihood": mf.Gaussian(-1.0)}, ValueError, "noise_variance must be finite and pos"),
-        ({"zeros": 500}, TypeError, "zeros must be one of mf.Exact"),
-        ({"zeros": mf.RowSample}, TypeError, "needs its number of samples"),
-        ({"offsets": "rows"}, ValueError, "offsets must be one of none, scalar"),
-        ({"row_variance": None, "column_variance": None}, ValueError, "both None"),
-        ({"row_variance": -1.0}, ValueError, "row_variance must be finite and positive"),
-        ({"row_variance": "big"}, TypeError, "row_variance must be a number"),
-        ({"column_mean": np.zeros(7)}, ValueError, "one for each of the 20 factors"),
-        ({"column_variance": np.array([1.0] * 19 + [0.0])}, ValueError, r"column_variance\[19\]"),
-        ({"bias_variance": None}, TypeError, "bias_variance must be a number"),
-    ],
-)
-def test_settings_that_are_refused(setting, kind, words):
-    with pytest.raises(kind, match=words):
-        mf.SparseBinaryMF(**setting)
-
-
-@pytest.mark.parametrize(
-    ("make", "kind", "words"),
-    [
-        (lambda: mf.SharedSample(0), ValueError, "between 1 and"),
-        (lambda: mf.SharedSample(2.5), TypeError, "whole number"),
-        (lambda: mf.RowSample(5, resample="yes"), TypeError, "resample must be True or False"),
-    ],
-)
-def test_samples_that_are_refused(make, kind, words):
-    with pytest.raises(kind, match=words):
-        make()
-
-
-@pytest.mark.parametrize(
-    ("option", "kind", "words"),
-    [
-        ({"start": "zeros"}, ValueError, "start must be one of svd, random"),
-        ({"update": "newton"}, ValueError, "update must be one of block"),
-        ({"optimizer": optax.sgd(0.1)}, ValueError, "block updates have none"),
-        ({"tolerance": 2.0}, ValueError, "tolerance must lie between"),
-        ({"relaxation": 2.0}, ValueError, "relaxation must lie between 0 and 2"),
-        ({"batch_size": 0}, ValueError, "batch_size must be at least 1"),
-        ({"batch_size": 9, "update": "gradient"}, ValueError, "batches have block updates"),
-        ({"decay": 0.5}, ValueError, "decay must lie above 1/2"),
-        ({"patience": 0}, ValueError, "patience must be at least 1"),
-        ({"num_epochs": 0}, ValueError, "num_epochs must be at least 1"),
-        ({"num_validation": 10_000}, ValueError, "rows have two ones or more"),
-        ({"num_chains": 2}, TypeError, "takes no option 'num_chains'"),
-    ],
-)
-def test_options_that_are_refused(simulated, option, kind, words):
-    with pytest.raises(kind, match=words):
-        fit(MODEL, simulated[1], **option)
-
-
-@pytest.mark.slow
-def test_a_sample_of_more_than_there_is_takes_everything(simulated):
-    everything, exact = (
-        fit(dataclasses.replace(MODEL, zeros=zeros), simulated[1], num_epochs=3)
-        for zeros in (mf.SharedSample(1000, resample=False), mf.Exact())
-    )
-    for name in ("row_mean", "column_mean", "row_variance"):
-        np.testing.assert_allclose(everything.draws[name], exact.draws[name], atol=2e-3)
-
-
-def test_data_that_are_refused():
-    with pytest.raises(ValueError, match="must hold 0 and 1 only"):
-        fit(MODEL, np.full((3, 3), 2.0))
-    with pytest.raises(TypeError, match="baskets"):
-        fit(MODEL, [["milk"], ["bread", "milk"]])
-
-
-def test_questions_that_are_refused(fitted):
-    with pytest.raises(ValueError, match="by must be one of score"):
-        fitted.recommend(by="luck")
-    with pytest.raises(ValueError, match="n must be a whole number"):
-        fitted.recommend(n=0)
-    with pytest.raises(ValueError, match="nobody"):
-        fitted.recommend(["nobody"])
-    with pytest.raises(ValueError, match="does not go on"):
-        fitted.extend(num_samples=3)
-    with pytest.raises(ValueError, match="no binary features"):
-        fitted.cooccurrence()
-    with pytest.raises(ValueError, match="no binary features"):
-        fitted.features()
-    with pytest.raises(ValueError, match="no binary features"):
-        fitted.plot.cooccurrence()
-    binary = mf.BinaryMF(row_prior=mf.IndianBuffet(1.0), column_prior=mf.IndianBuffet(1.0))
-    with pytest.raises(ValueError, match="BinaryMF has no scores"):
-        dataclasses.replace(fitted, model=binary).scores(([0], [0]))
-
-
 @pytest.mark.slow
 def test_a_row_without_ones_is_data():
     """An empty basket, and an item that nobody has."""
@@ -546,7 +260,48 @@ def test_prepared_data_lose_one_of_each_row(simulated):
     assert float(prepared.layout.num_observed) == NUM_ROWS * NUM_COLUMNS - 50
 
 
-# --- the command line ----------------------------------------------------------------------------
+@pytest.mark.slow
+def test_a_sample_of_more_than_there_is_takes_everything(simulated):
+    everything, exact = (
+        fit(dataclasses.replace(MODEL, zeros=zeros), simulated[1], num_epochs=3)
+        for zeros in (mf.SharedSample(1000, resample=False), mf.Exact())
+    )
+    for name in ("row_mean", "column_mean", "row_variance"):
+        np.testing.assert_allclose(everything.draws[name], exact.draws[name], atol=2e-3)
+
+
+def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
+    data = mf.SparseBinary([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 3, 4], (3, 9))
+    parameters, _ = MODEL.simulate(jax.random.key(0), 3, 9)
+    nothing = jax.tree.map(lambda leaf: 0 * leaf, parameters)
+    validation = MODEL.prepare(data, num_validation=3, batch_size=None, seed=0).validation
+    # eight unknown columns of one score: on average 4.5th
+    expected = 1 / np.log2(1 + 4.5)
+    np.testing.assert_allclose(progress.validation_score(nothing, validation), expected, rtol=1e-5)
+
+
+def test_a_fit_of_nothing_but_ones_starts_somewhere():
+    rows, columns = np.divmod(np.arange(12), 4)
+    post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
+    assert np.isfinite(post.draws["free_energy"]).all()
+
+
+def test_scores_do_not_depend_on_how_cells_are_grouped(fitted, monkeypatch):
+    cells = np.arange(21) % NUM_ROWS, np.arange(21) % NUM_COLUMNS
+    whole = fitted.scores(cells)
+    monkeypatch.setattr(ranking, "_SCORED_CELLS", 8)
+    for name in ("mean", "sd", "probability"):
+        np.testing.assert_allclose(
+            getattr(fitted.scores(cells), name), getattr(whole, name), rtol=1e-5
+        )
+
+
+def test_a_small_uncertainty_of_a_large_score_is_kept():
+    one, small = np.ones((1, 1), np.float32), np.full((1, 1), 1e-6, np.float32)
+    mine, others = Normal(6 * one, small), Normal(one, 0 * one)
+    nothing = np.zeros((), np.float32)
+    _, variance = shared_moments(mine, others, Normal(nothing, nothing))
+    np.testing.assert_allclose(variance, 1e-6, rtol=1e-5)
 
 
 @pytest.mark.slow
@@ -573,90 +328,3 @@ def test_from_a_file_of_pairs_to_recommendations(tmp_path, capsys, monkeypatch):
     direct = mf.load(out).recommend(["b3"], n=2)
     assert lines[2].split(",")[2] == direct.column_names[0, 1]
     assert model.num_factors == direct.columns.shape[1] == 2
-
-
-def test_ones_are_read_from_files(tmp_path):
-    path = tmp_path / "x.csv"
-    path.write_text("user,item\n1,7\n2,7\n1,9\n")
-    pairs = read_ones(path)
-    assert pairs.shape == (2, 2)
-    assert pairs.row_names.tolist() == [1, 2]
-    path.write_text("milk,bread\nmilk,,\nbread,beer,milk\n")
-    baskets = read_ones(path)
-    assert baskets.shape == (3, 3)
-    assert baskets.num_ones == 6
-    path.write_text("milk,bread\nbeer,milk\n")
-    assert read_ones(path, form="baskets").shape == (2, 3)
-    path.write_text("0,1,1\n1,0,0\n")
-    assert read_ones(path).num_ones == 3
-    path.write_text("a,b\nx\n")
-    with pytest.raises(ValueError, match="line 2 is"):
-        read_ones(path, form="pairs")
-    with pytest.raises(ValueError, match="form must be pairs"):
-        read_ones(path, form="lists")
-
-
-@pytest.mark.parametrize(
-    ("text", "shape", "columns"),
-    [
-        ("user,item\na,x\nb,y\n\n", (2, 2), ["x", "y"]),
-        ("user,item\n007,x\n7,y\n", (2, 2), ["x", "y"]),
-        ("milk,bread\n\njam\n\n\n", (3, 3), ["milk", "bread", "jam"]),
-        ("milk,bread,tea\nmilk,jam,tea\n", (2, 4), ["milk", "bread", "tea", "jam"]),
-        ("milk,bread,tea\n", (1, 3), ["milk", "bread", "tea"]),
-    ],
-)
-def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
-    path = tmp_path / "ones.csv"
-    path.write_text(text)
-    data = read_ones(path)
-    assert data.shape == shape
-    assert sorted(data.column_names) == sorted(columns)
-
-
-def test_an_odd_pair_is_named_by_its_line_in_the_file(tmp_path):
-    path = tmp_path / "ones.csv"
-    path.write_text("user,item\na,x\n\nb\n")
-    with pytest.raises(ValueError, match=r"line 4 is \['b'\]"):
-        read_ones(path, form="pairs")
-
-
-def test_a_matrix_with_gaps_is_not_taken_for_baskets(tmp_path):
-    path = tmp_path / "ones.csv"
-    path.write_text("1,0,1\n0,1\n1,1,0\n")
-    with pytest.raises(ValueError, match="form="):
-        read_ones(path)
-
-
-def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
-    data = mf.SparseBinary([0, 0, 1, 1, 2, 2], [0, 1, 1, 2, 3, 4], (3, 9))
-    parameters, _ = MODEL.simulate(jax.random.key(0), 3, 9)
-    nothing = jax.tree.map(lambda leaf: 0 * leaf, parameters)
-    validation = MODEL.prepare(data, num_validation=3, batch_size=None, seed=0).validation
-    # eight unknown columns of one score: on average 4.5th
-    expected = 1 / np.log2(1 + 4.5)
-    np.testing.assert_allclose(ascent.validation_score(nothing, validation), expected, rtol=1e-5)
-
-
-def test_a_fit_of_nothing_but_ones_starts_somewhere():
-    rows, columns = np.divmod(np.arange(12), 4)
-    post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
-    assert np.isfinite(post.draws["free_energy"]).all()
-
-
-def test_scores_do_not_depend_on_how_cells_are_grouped(fitted, monkeypatch):
-    cells = np.arange(21) % NUM_ROWS, np.arange(21) % NUM_COLUMNS
-    whole = fitted.scores(cells)
-    monkeypatch.setattr(ranking, "_SCORED_CELLS", 8)
-    for name in ("mean", "sd", "probability"):
-        np.testing.assert_allclose(
-            getattr(fitted.scores(cells), name), getattr(whole, name), rtol=1e-5
-        )
-
-
-def test_a_small_uncertainty_of_a_large_score_is_kept():
-    one, small = np.ones((1, 1), np.float32), np.full((1, 1), 1e-6, np.float32)
-    mine, others = Normal(6 * one, small), Normal(one, 0 * one)
-    nothing = np.zeros((), np.float32)
-    _, variance = shared_moments(mine, others, Normal(nothing, nothing))
-    np.testing.assert_allclose(variance, 1e-6, rtol=1e-5)

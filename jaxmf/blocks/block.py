@@ -56,8 +56,7 @@ class Block:
         rho: Callable[..., Any] | None = None,
     ) -> None:
         if callable(by):
-            rho = by
-            by = tuple(inspect.signature(rho).parameters)
+            rho, by = by, _arguments(by)
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "by", _names(by))
         object.__setattr__(self, "observed", bool(observed))
@@ -87,11 +86,27 @@ class Block:
 
 
 def _is_rebuilt(law: Any) -> bool:
+    """Whether jax put something else in the law's place."""
+    if isinstance(law, str) or callable(law):
+        return False
     return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 
 
+def _arguments(rho: Callable[..., Any]) -> tuple[str, ...]:
+    parameters = inspect.signature(rho).parameters.values()
+    fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    names = tuple(parameter.name for parameter in parameters)
+    if not names or any(parameter.kind not in fixed for parameter in parameters):
+        raise ValueError(
+            "by: the arguments of a function name the parents, one each, such as "
+            f"lambda user: user // 2; got {', '.join(names) or 'none'}"
+        )
+    return names
+
+
 def _names(by: Any) -> tuple[str, ...]:
-    names = () if by is None else (by,) if isinstance(by, str) else tuple(by)
+    is_list = isinstance(by, tuple | list)
+    names = () if by is None else tuple(by) if is_list else (by,)
     for name in names:
         if not isinstance(name, str):
             raise TypeError(f"by: {name!r} is no name; write by='document' or by=('user', 'item')")

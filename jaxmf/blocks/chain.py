@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
-_FIRST_SLOTS = 16
+_FIRST_SLOTS = 32
 
 
 @partial(
@@ -93,7 +93,15 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
             occupied[name] = jnp.zeros((size,), bool)
     state = State(values, numbers, occupied)
     known: tuple[str, ...] = ()
-    for place, names in enumerate(plan.sets):
+    for place, name in enumerate(network.indicators):
+        if name in known:
+            continue
+        chosen = next(names for names in plan.sets if name in names)
+        above = {parent for member in chosen for parent in network.blocks[member].by}
+        # an indicator between those of a set must come before the last of them
+        waiting = {*network.indicators} - {*known}
+        is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
+        names = chosen if is_open else (name,)
         own_key = jax.random.fold_in(key, place)
         state = first_sweep(network, names, known, own_key, state, data)
         known = (*known, *names)

@@ -8,6 +8,7 @@ from jax.tree_util import Partial
 
 from jaxmf.blocks import chain
 from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
@@ -62,6 +63,21 @@ class NetworkModel:
         """
         network, tokens = self.over(data)
         return log_joint(network, state, tokens)
+
+    def names(self, data: Any, column: str) -> Any:
+        """The ids of the levels of a column, or None."""
+        return data.names.get(column)
+
+    def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns that tokens need: those of ids, and those of real values."""
+        network = self.network()
+        real = tuple(name for name in network.observed if network.blocks[name].law.is_log)
+        return tuple(name for name in network.columns if name not in real), real
+
+    def category_table(self, draw: Draw, data: Any, name: str) -> Array:
+        """E[phi] of an observed block of categories in every part: (*parts, V) float."""
+        network, _ = self.over(data)
+        return category_probabilities(network, draw, name)
 
     def sampler(
         self,

@@ -125,6 +125,12 @@ class Network(NetworkModel):
                     f"{name}: the tokens have no column {column!r}, which the network names; they "
                     f"have {', '.join(map(repr, sorted(have)))}"
                 )
+        for parent in self.columns:
+            if parent in data.values and parent not in self.observed:
+                raise ValueError(
+                    f"{name}: {parent!r} has real values and cannot partition anything; pass it as "
+                    "a column of indices"
+                )
         for indicator in self.indicators:
             if indicator in have:
                 raise ValueError(

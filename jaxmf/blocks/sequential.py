@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
+_MOST_FACTORS = 4  # a product of more probabilities may be too small for a float
+
+
 class _Role(NamedTuple):
     """One block in the sweep over some indicators.
 
@@ -268,6 +271,7 @@ def _factors(
     """The factors of the law of the drawn indicators of a token, and whether there was room."""
     factors: list[Factor] = []
     logs: dict[tuple[str, ...], Array] = {}
+    num_plain = sum(not (role.is_drawn or getattr(role.law, "is_log", False)) for role in roles)
     room = jnp.ones((), bool)
     for role in roles:
         own, table = working[role.name], look_up.get(role.name)
@@ -285,11 +289,26 @@ def _factors(
         result = role.law.predictive(own, lanes, values[role.name]).reshape(shape)
         if getattr(role.law, "is_log", False):
             logs[role.over] = logs.get(role.over, 0) + result
+        elif num_plain > _MOST_FACTORS:
+            logs[role.over] = logs.get(role.over, 0) + jnp.log(result)
         else:
             factors.append(Factor(role.over, result))
-    for over, log_values in logs.items():
+    for over, log_values in _together(logs).items():
         factors.append(Factor(over, jnp.exp(log_values - jnp.max(log_values))))
     return factors, room
+
+
+def _together(logs: Mapping[tuple[str, ...], Array]) -> dict[tuple[str, ...], Array]:
+    """Logarithms over some of the variables of another table are added to it.
+
+    Exponentials of each alone could all be zero where their highest places lie far apart.
+    """
+    sums: dict[tuple[str, ...], Array] = {}
+    for over in sorted(logs, key=len, reverse=True):
+        wider = next((names for names in sums if set(over) < set(names)), over)
+        axes = [place for place, name in enumerate(wider) if name not in over]
+        sums[wider] = sums.get(wider, 0) + jnp.expand_dims(logs[over], axes)
+    return sums
 
 
 def _lanes(

@@ -102,6 +102,8 @@ def _tokens(
     """The tokens with the simulated columns; values are of a trace and go in unchecked."""
     columns, real = dict(data.columns), dict(data.values)
     for name in network.observed:
-        (real if network.blocks[name].law.is_log else columns)[name] = values[name]
+        mine, other = (real, columns) if network.blocks[name].law.is_log else (columns, real)
+        mine[name] = values[name]
+        other.pop(name, None)
     kept = {name: sizes[name] for name in columns}
     return bare(Tokens, columns=columns, sizes=kept, values=real, names={})

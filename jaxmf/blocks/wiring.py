@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
@@ -158,10 +159,18 @@ def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
             f"{block.by}; at most {_LARGEST_TABLE:,} are tabulated"
         )
     grids = np.indices(own).reshape(len(own), -1).astype(np.int32)
-    table = np.broadcast_to(np.asarray(block.rho(*grids)), (number,))
-    if not np.issubdtype(table.dtype, np.integer) or table.min() < 0:
+    with jax.ensure_compile_time_eval():  # a function may be written with jax.numpy
+        table = np.asarray(block.rho(*grids))
+    if table.shape not in ((), (number,)):
+        raise ValueError(
+            f"{name}: its function is given arrays, {number} combinations of values of {block.by} "
+            f"at once, and must give a part for each; got shape {table.shape}"
+        )
+    table = np.broadcast_to(table, (number,))
+    largest = np.iinfo(np.int32).max
+    if not np.issubdtype(table.dtype, np.integer) or table.min() < 0 or table.max() >= largest:
         raise ValueError(
             f"{name}: its function must give whole numbers from 0 up, the parts; got "
-            f"{table.dtype} with a smallest value of {table.min()}"
+            f"{table.dtype} between {table.min()} and {table.max()}"
         )
     return Parts(block.by, own, table.astype(np.int32), int(table.max()) + 1)

@@ -6,17 +6,19 @@ from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.tokens import Tokens
 
-Container = Dense | Entries | SparseBinary | Tokens
+Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 """Any of the containers."""
 
-C = TypeVar("C", Dense, Entries, SparseBinary, Tokens)
+C = TypeVar("C", Dense, Entries, SparseBinary, SparseSeries, Tokens)
 
 _MAKE_ONE = {
     Dense: "Dense.from_array(x), NaN for missing cells",
     Entries: "Entries.from_pandas(df, row=, column=, value=) or Entries.from_scipy(matrix)",
     SparseBinary: "SparseBinary.from_baskets(lists), .from_pairs(pairs) or .from_scipy(matrix)",
+    SparseSeries: "SparseSeries.from_matrices(matrices, times) or .from_triples(triples)",
     Tokens: "Tokens.from_counts(counts) or Tokens.from_columns(columns)",
 }
 
@@ -27,11 +29,12 @@ def as_container(data: Any, container_type: type[C]) -> C:
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
     - ``Entries``: arrays (NaN is missing); a scipy.sparse matrix, whose stored cells are observed.
     - ``SparseBinary``: arrays, DataFrames, AnnData and scipy.sparse matrices of zeros and ones.
+    - ``SparseSeries``: nothing else, as other objects do not say their times.
     - ``Tokens``: the same of counts, rows being documents and columns words.
 
     Args:
         data: a container, or what one is made of.
-        container_type: ``Dense``, ``Entries``, ``SparseBinary`` or ``Tokens``.
+        container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
 
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
@@ -47,6 +50,11 @@ def as_container(data: Any, container_type: type[C]) -> C:
         raise TypeError(
             f"data: is {type(data).__name__}, this model needs {container_type.__name__}. "
             f"Make one with {_MAKE_ONE[container_type]}."
+        )
+    if container_type is SparseSeries:
+        raise TypeError(
+            f"data: a {type(data).__name__} does not say its times. Make a SparseSeries with "
+            f"{_MAKE_ONE[container_type]}."
         )
     make: Any = getattr(container_type, "from_array", Tokens.from_counts)
     if container_type is Entries:

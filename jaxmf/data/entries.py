@@ -11,6 +11,7 @@ from jaxmf.data import checks, names
 from jaxmf.data.container import assign, bare, checked_cells, digest, is_sparse, lookup, peel
 from jaxmf.types import Array, Names
 
+_LISTED_CELLS = 2**24
 _REMEDY = "Give each cell once: drop the repeats, or average them."
 
 
@@ -199,6 +200,27 @@ class Entries:
     def num_entries(self) -> int:
         """T, the number of observed cells."""
         return self.rows.shape[0]
+
+    @property
+    def num_missing(self) -> int:
+        """N D - T, the number of cells that were not seen."""
+        return self.num_rows * self.num_columns - self.num_entries
+
+    def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells that were not seen, by rows.
+
+        Raises:
+            ValueError: there are too many to list.
+        """
+        if self.num_rows * self.num_columns > _LISTED_CELLS:
+            raise ValueError(
+                f"cells: {self.num_missing:,} cells were not seen, too many to list. Name those "
+                "that matter: predict(cells)."
+            )
+        unseen = np.ones(self.shape, bool)
+        unseen[np.asarray(self.rows), np.asarray(self.columns)] = False
+        rows, columns = np.nonzero(unseen)
+        return rows, columns
 
     def to_scipy(self) -> Any:
         """(N, D) scipy.sparse coordinate array of the observed cells, on the host."""

@@ -9,7 +9,6 @@ import numpy as np
 
 from jaxmf.data.container import Table, peel
 from jaxmf.data.names import object_array
-from jaxmf.data.sparse_binary import SparseBinary
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
 """What stands for a missing cell in a text file, in lower case."""
@@ -37,7 +36,7 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
         ValueError: an extension not listed, lines that differ in length, a column that holds no
             numbers, pickled objects, an array that is not named.
     """
-    path = _existing(path)
+    path = existing(path)
     readers: dict[str, Callable[[], Table]] = {
         ".npy": lambda: Table(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
@@ -53,94 +52,6 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
     return readers[path.suffix.lower()]()
 
 
-def read_ones(path: str | Path, *, form: str | None = None, key: str | None = None) -> SparseBinary:
-    """A sparse matrix of zeros and ones from a file.
-
-    - "pairs": a first line of headings, then one line a one, with the id of its row and that of its
-      column. Empty lines do not count.
-    - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
-      cells at the end of a line do not count, nor do empty lines at the end of the file; others are
-      empty baskets.
-    - "matrix": as `read_matrix`, of zeros and ones.
-
-    Args:
-        path: the file.
-        form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
-            line has two cells, a matrix where lines of one length hold numbers, else baskets.
-        key: which array of a ``.npz``.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
-            but 0 and 1, which may be a matrix with gaps or baskets.
-    """
-    path = _existing(path)
-    if form not in (None, "pairs", "baskets", "matrix"):
-        raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
-    is_text = path.suffix.lower() in (".csv", ".tsv")
-    if form == "matrix" or not is_text:
-        if form in ("pairs", "baskets"):
-            raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
-        return SparseBinary.from_array(read_matrix(path, key=key))
-    lines = _cells_of(path)
-    if form is None:
-        form = _guessed_form(path, lines)
-    if form == "matrix":
-        return SparseBinary.from_array(read_matrix(path, key=key))
-    if form == "baskets":
-        return SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
-    odd = next((i for i, line in enumerate(lines) if any(line) and not _is_pair(line)), None)
-    if odd is not None:
-        raise ValueError(
-            f"{path}: line {odd + 1} is {lines[odd]}; pairs have two cells a line, the id of the "
-            "row and that of the column."
-        )
-    lines = [line for line in lines if any(line)]
-    if len(lines) < 2:
-        raise ValueError(f"{path}: pairs have a first line of headings; there is no further line.")
-    ids = [_ids([line[side] for line in lines[1:]]) for side in (0, 1)]
-    return SparseBinary.from_pairs(list(zip(*(part.tolist() for part in ids), strict=True)))
-
-
-def _guessed_form(path: Path, lines: list[list[str]]) -> str:
-    full = [line for line in lines if any(line)]
-    if all(map(_is_pair, full)):
-        return "pairs"
-    # the first of several lines may hold headings
-    are_numbers = all(_is_number(cell) for line in full[1:] or full for cell in line)
-    if len({len(line) for line in full}) == 1 and are_numbers:
-        return "matrix"
-    if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
-        raise ValueError(
-            f"{path}: lines of several lengths hold nothing but 0 and 1: give form='matrix' once "
-            "the gaps are filled, or form='baskets' if these are ids"
-        )
-    return "baskets"
-
-
-def _is_pair(line: list[str]) -> bool:
-    return len(line) == 2 and all(line)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text or "nan")
-    except ValueError:
-        return False
-    return True
-
-
-def _cells_of(path: Path) -> list[list[str]]:
-    """The cells of a text file, line by line, without empty lines at its end."""
-    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
-    lines = [[cell.strip() for cell in line] for _, line in _numbered_lines(path, delimiter)]
-    if not any(map(any, lines)):
-        raise ValueError(f"{path}: the file has no lines.")
-    while not any(lines[-1]):
-        lines.pop()
-    return lines
-
-
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
 
@@ -153,7 +64,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
-    path = _existing(path)
+    path = existing(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
     lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
@@ -167,11 +78,12 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
         if "" in column:
             raise ValueError(f"{path}: column {name!r} is empty in line {column.index('') + 2}.")
-        result[name] = _ids(column)
+        result[name] = ids(column)
     return result
 
 
-def _existing(path: str | Path) -> Path:
+def existing(path: str | Path) -> Path:
+    """The path of a file that is there and not empty."""
     path = Path(path)
     if path.is_dir():
         raise ValueError(f"{path}: is a folder, a file is needed.")
@@ -228,7 +140,7 @@ def _read_parquet(path: Path) -> Table:
     return peel(str(path), frame)
 
 
-def _numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
     """The cells of every line of a text file, and the line's number."""
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
@@ -242,7 +154,7 @@ def _numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]
 def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
     """The lines of a text file, equally long; empty lines are left out."""
     lines: list[list[str]] = []
-    for number, line in _numbered_lines(path, delimiter):
+    for number, line in numbered_lines(path, delimiter):
         if not line:
             continue
         if lines and len(line) != len(lines[0]):
@@ -278,8 +190,8 @@ def _read_text(path: Path, delimiter: str) -> Table:
                 values[row, column] = np.nan
     return Table(
         values,
-        _ids(first) if has_ids else None,
-        _ids(header[start:]) if header else None,
+        ids(first) if has_ids else None,
+        ids(header[start:]) if header else None,
     )
 
 
@@ -316,7 +228,16 @@ def _cell_error(
     )
 
 
-def _ids(texts: Sequence[str]) -> np.ndarray:
+def is_number(text: str) -> bool:
+    """Whether a cell of a text file is a number, or empty."""
+    try:
+        float(text or "nan")
+    except ValueError:
+        return False
+    return True
+
+
+def ids(texts: Sequence[str]) -> np.ndarray:
     """Whole numbers where all are written as such, without leading zeros; else texts."""
     try:
         found = [int(text) for text in texts]

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry, settings
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import prediction
+from jaxmf.posterior import categories, prediction
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxmf.engine import Run
     from jaxmf.plot import Plots
     from jaxmf.posterior.ranking import Recommendations, Scores
+    from jaxmf.posterior.topics import TopEntries
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -291,6 +292,10 @@ class Posterior:
             where = rows.ravel(), columns.ravel()
         if where[0].size == 0:
             raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
+        if categories.has_categories(self.model):
+            return self._predict_categories(
+                where, quantiles, num_draws, seed, None if new_rows is None else target
+            )
         draws, weights = self.flat_draws()
         if new_rows is None:
             blocks = prediction.predict_cells(self.model, self.data, draws, *where)
@@ -317,6 +322,90 @@ class Posterior:
             row_names=None if row_names is None else row_names[where[0]],
             column_names=None if column_names is None else column_names[where[1]],
         )
+
+    def probabilities(self, cells: Any) -> np.ndarray:
+        """The probability of every value that a cell may have, of a model of ratings.
+
+        Args:
+            cells: which cells, as in `predict`.
+        Returns:
+            (M, V) float, the values in the order of the model's `values`.
+        Raises:
+            ValueError: the model's cells are not of a finite set.
+        """
+        if not categories.has_categories(self.model):
+            raise ValueError(
+                f"{type(self.model).__name__} has no finite set of values; see predict(cells)"
+            )
+        where = prediction.read_cells(cells, self.data)
+        return categories.probabilities(self.model, self.data, *self.flat_draws(), where)
+
+    def _predict_categories(
+        self,
+        where: tuple[np.ndarray, np.ndarray],
+        levels: tuple[float, ...],
+        num_draws: int | None,
+        seed: int,
+        new_data: Any,
+    ) -> Prediction:
+        values = np.asarray(self.model.values, float)
+        laws = categories.probabilities(
+            self.model, self.data, *self.flat_draws(), where, new_data, seed
+        )
+        mixture = categories.mixture(laws, values, num_draws=num_draws, seed=seed)
+        target = self.data if new_data is None else new_data
+        row_names, column_names = target.row_names, target.column_names
+        return Prediction(
+            rows=where[0],
+            columns=where[1],
+            mean=mixture.mean,
+            sd=np.sqrt(mixture.variance),
+            quantiles=categories.quantiles(laws, values, levels),
+            levels=tuple(levels),
+            draws=mixture.draws,
+            row_names=None if row_names is None else row_names[where[0]],
+            column_names=None if column_names is None else column_names[where[1]],
+        )
+
+    def top_entries(self, column: str, n: int = 10) -> TopEntries:
+        """The heaviest entries of every group of the reference draw (highest log joint).
+
+        Args:
+            column: an observed column of categories, such as "word": the most probable values of
+                every topic; or a column that indicators are partitioned by, such as "item": the
+                levels with the most tokens in every group.
+            n: entries a group.
+        Returns:
+            Groups by size, with their entries; `.to_pandas()` is the table.
+        Raises:
+            ValueError: the model has no groups of tokens, or the network no such column.
+        """
+        from jaxmf.posterior import topics
+
+        return topics.top_entries(self, column, n)
+
+    def document_completion(
+        self, new_documents: Any, *, num_draws: int = 10, seed: int = 0
+    ) -> HeldOutScore:
+        """Log predictive probability of held-out words of new documents, and so the perplexity.
+
+        Half of the words of every document (one more where their number is odd) say what it is
+        about, the others are scored: p(w) is averaged over draws before the log is taken.
+
+        Args:
+            new_documents: tokens or counts with the training vocabulary.
+            num_draws: posterior draws used, evenly spread.
+            seed: of the halves, and of the sampling of the documents' topics.
+        Returns:
+            The log probability of each scored word, their mean (the perplexity is exp(-mean)), and
+            its standard error.
+        Raises:
+            ValueError: the model has no words of documents, or no document has two words.
+        """
+        from jaxmf.posterior import topics
+
+        new = self.container(new_documents, "new_documents")
+        return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
 
     def scores(self, cells: Any) -> Scores:
         """Scores of cells: mean, sd, and the probability of a one with and without that sd.
@@ -349,6 +438,31 @@ class Posterior:
 
         return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
 
+    def at(self, time: float) -> Posterior:
+        """The posterior at one time of a series: one of its times, between two, or after the last.
+
+        What is asked of the whole posterior is of its last time; what is asked of this one is of
+        that time. Columns that a row is known to have are those of that time, if it is observed.
+
+        Args:
+            time: a number, in the unit of the times of the data.
+        Returns:
+            A posterior of the same rows and columns at that time alone.
+        Raises:
+            ValueError: the model knows no times, or this posterior is of one time already.
+        Example:
+            >>> import jaxmf as mf
+            >>> model, data = mf.registry.get("sparse-binary-series").example()
+            >>> post = mf.fit(model, data, num_epochs=3, progress=False)
+            >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
+            (2,)
+        """
+        if not hasattr(self.model, "at"):
+            raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
+        draw, data = self.model.at(self.reference_draw(), self.data, time)
+        draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
+        return dataclasses.replace(self, draws=draws, data=data)
+
     def reconstruction(self, rows: Any = None) -> np.ndarray:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
@@ -379,6 +493,10 @@ class Posterior:
             (N_new, K) float between 0 and 1.
         """
         target = self.container(new_rows, "new_rows")
+        if hasattr(self.model, "transform_tokens"):
+            from jaxmf.posterior import topics
+
+            return topics.transform(self, target, seed)
         key = jax.random.key(seed)
         probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
         if "z" not in self.draws:
@@ -416,14 +534,21 @@ class Posterior:
             )
         draws, weights = self.flat_draws()
         where = (where[0][scored], where[1][scored])
+        if categories.has_categories(self.model):
+            laws = categories.probabilities(self.model, self.data, draws, weights, where)
+            levels = np.asarray(self.model.values, float)
+            return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
         each = prediction.log_density(self.model, self.data, draws, weights, where, known[scored])
         return diagnostics.held_out_score(each)
 
     def container(self, new_rows: Any, name: str) -> Any:
         """Rows like those of the data, as a container; `name` is what the errors call them."""
-        from jaxmf.data import as_container
+        from jaxmf.data import Tokens, as_container
 
         target = as_container(new_rows, registry.entry_of(self.model).container)
+        if isinstance(target, Tokens):
+            _check_levels(self.data, target, name)
+            return target
         if target.num_columns != self.data.num_columns:
             raise ValueError(
                 f"{name} has {target.num_columns} columns, the data has {self.data.num_columns}"
@@ -543,6 +668,19 @@ class Posterior:
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
             f"in {self.meta.wall_seconds:.1f} s{stopped}"
         )
+
+
+def _check_levels(data: Any, new: Any, name: str) -> None:
+    """New tokens have the columns of the data, with levels that these know; documents are new."""
+    for column in data.columns:
+        if column not in new.columns:
+            raise ValueError(f"{name}: has no column {column!r}, which the data has")
+        if column != "document" and new.sizes[column] != data.sizes[column]:
+            raise ValueError(
+                f"{name}: has {new.sizes[column]} levels of {column!r}, the data has "
+                f"{data.sizes[column]}; a {column} never seen in training cannot be taken. Use the "
+                "training vocabulary"
+            )
 
 
 @jax.jit

@@ -1,7 +1,9 @@
 """Variational updates as functions of arrays, which know no model.
 
 Open `parameters.py` and `free_energy.py` first; `sums.py` is where the time goes, `updates.py` the
-closed forms, `newton.py` the partial-Newton step for optax.
+closed forms, `newton.py` the partial-Newton step for optax; `paths.py` and `series.py` are factors
+that change with time. What the models share of an ascent: `start.py`, `state.py`, `samples.py`,
+`progress.py`, `batch_pass.py`, `answers.py`.
 """
 
 from jaxmf.variational.free_energy import free_energy as free_energy
@@ -13,6 +15,8 @@ from jaxmf.variational.parameters import Parameters as Parameters
 from jaxmf.variational.parameters import Priors as Priors
 from jaxmf.variational.pieces import Layout as Layout
 from jaxmf.variational.pieces import lay_out as lay_out
+from jaxmf.variational.series import SeriesParameters as SeriesParameters
+from jaxmf.variational.series import series_free_energy as series_free_energy
 from jaxmf.variational.zeros import Exact as Exact
 from jaxmf.variational.zeros import RowSample as RowSample
 from jaxmf.variational.zeros import SharedSample as SharedSample

@@ -53,15 +53,25 @@ def free_energy(
 
 def divergence_from_prior(parameters: Parameters) -> Array:
     """KL(Q || prior) of all factors, offsets and the bias: () float."""
+    return divergence_of_rows(parameters) + divergence_of_others(parameters)
+
+
+def divergence_of_rows(parameters: Parameters) -> Array:
+    """KL(Q || prior) of the rows' factors and offsets: () float."""
     p, priors = parameters, parameters.priors
-    total = _divergence(p.rows, priors.rows) + _divergence(p.columns, priors.columns)
+    total = _divergence(p.rows, priors.rows)
+    if p.row_offset is not None:
+        total += _divergence(p.row_offset, Normal(jnp.zeros_like(priors.bias), priors.row_offset))
+    return total
+
+
+def divergence_of_others(parameters: Parameters) -> Array:
+    """KL(Q || prior) of all that does not belong to a row: () float."""
+    p, priors = parameters, parameters.priors
+    total = _divergence(p.columns, priors.columns)
     nothing = jnp.zeros_like(priors.bias)
-    for offset, variance in (
-        (p.row_offset, priors.row_offset),
-        (p.column_offset, priors.column_offset),
-    ):
-        if offset is not None:
-            total += _divergence(offset, Normal(nothing, variance))
+    if p.column_offset is not None:
+        total += _divergence(p.column_offset, Normal(nothing, priors.column_offset))
     # a bias of variance zero is held where it is
     held = p.bias.variance == 0
     bias = Normal(p.bias.mean, jnp.where(held, 1.0, p.bias.variance))

@@ -1,15 +1,21 @@
-"""Where the ascent starts: the leading singular vectors, or noise."""
+"""Where an ascent starts: the leading singular vectors, or noise; and the priors it starts with."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf.types import Array, Key
+from jaxmf.variational.likelihood import Gaussian
+from jaxmf.variational.parameters import Normal, Parameters, Priors
 from jaxmf.variational.pieces import Layout, num_lines, sum_over_ones
 
 _OVERSAMPLING = 10
 _NUM_POWERS = 4
+_START_VARIANCE = 0.5
+_RANDOM_SCALE = 0.1
 
 
 def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Array]:
@@ -61,3 +67,72 @@ def random_start(
     size = (num_rows + num_columns, num_factors)
     both = scale * jax.random.normal(key, size)
     return both[:num_rows], both[num_rows:]
+
+
+def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> Parameters:
+    """The first parameters of an ascent; the bias from the share of ones.
+
+    Args:
+      key: typed PRNG key.
+      layout: the matrix.
+      settings: a model's description: its priors, likelihood and offsets.
+      start: "svd" or "random".
+    """
+    num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
+    num_factors = settings.num_factors
+    dtype = jnp.result_type(float)
+    if start == "svd":
+        rows, columns = singular_start(key, layout, num_factors)
+        # the prior of rows is that of unit variance: all scale but that goes to the columns
+        size = jnp.sqrt(jnp.mean(rows**2, axis=0))
+        size = jnp.where(size > 0, size, 1)
+        rows, columns = rows / size, columns * size
+    else:
+        rows, columns = random_start(
+            key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
+        )
+    # nothing but ones would start at an infinite bias
+    share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
+
+    def factors(mean: Array) -> Normal:
+        return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
+
+    def offset(number: int) -> Normal | None:
+        if settings.offsets != "rows_columns":
+            return None
+        return factors(jnp.zeros((number,), dtype))
+
+    is_gaussian = isinstance(settings.likelihood, Gaussian)
+    noise = 4 * share * (1 - share) if is_gaussian else jnp.ones((), dtype)
+    if is_gaussian and settings.likelihood.noise_variance is not None:
+        noise = jnp.asarray(settings.likelihood.noise_variance, dtype)
+    level = 2 * share - 1 if is_gaussian else jnp.log(share) - jnp.log1p(-share)
+    nothing = jnp.zeros((), dtype)
+    has_bias = settings.offsets != "none"
+    return Parameters(
+        rows=factors(rows),
+        columns=factors(columns),
+        row_offset=offset(num_rows),
+        column_offset=offset(num_columns),
+        bias=Normal(level, nothing + _START_VARIANCE) if has_bias else Normal(nothing, nothing),
+        priors=start_priors(settings, dtype),
+        noise=noise.astype(dtype),
+    )
+
+
+def start_priors(settings: Any, dtype: Any) -> Priors:
+    """The priors of a model; what is learned starts at mean zero and variance one."""
+
+    def vector(value: Any, otherwise: float) -> Array:
+        value = jnp.asarray(otherwise if value is None else value, dtype)
+        return jnp.broadcast_to(value, (settings.num_factors,))
+
+    spread = settings.offset_variance
+    offset = jnp.asarray(1.0 if spread is None else spread, dtype)
+    return Priors(
+        rows=Normal(vector(settings.row_mean, 0.0), vector(settings.row_variance, 1.0)),
+        columns=Normal(vector(settings.column_mean, 0.0), vector(settings.column_variance, 1.0)),
+        row_offset=offset,
+        column_offset=offset,
+        bias=jnp.asarray(settings.bias_variance, dtype),
+    )

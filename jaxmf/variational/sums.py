@@ -30,13 +30,19 @@ from jaxmf.variational.pieces import (
     Pieces,
     Table,
     add_lines,
+    fetch,
+    fetch_cells_last,
     num_lines,
     num_others,
     sum_over_ones,
 )
 from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
 
-_BLOCK_CELLS = 2**20
+# blocks of lines: a few arrays of so many numbers stay in the cache, ...
+_CACHED_CELLS = 2**18
+# ... but the others are gone through once for so many lines, in no more memory than this takes
+_LEAST_LINES = 64
+_MOST_CELLS = 2**20
 
 
 class Sums(NamedTuple):
@@ -79,6 +85,11 @@ def side_sums(
     """
     cells = _Cells(likelihood, noise, block)
     others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    gathered: list[tuple[Pieces, float]] = []
+    if not isinstance(zeros, All):
+        gathered.append((table.ones, 1.0))
+    if table.missing is not None and not isinstance(zeros, Own):
+        gathered.append((table.missing, 0.0))
     if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
         total = _all_gaussian(cells, view, num_others(table))
     elif isinstance(zeros, Own):
@@ -89,12 +100,13 @@ def side_sums(
             chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
             weight = zeros.weight.astype(c.dtype)
         total = _shared_zeros(cells, view, chosen, weight)
+    if gathered:
+        packed = _pack(total, num_lines(table))
+        for pieces, is_one in gathered:
+            packed = _add_gathered(cells, packed, view, pieces, c, is_one)
+        total = _unpack(packed, others.mean.shape[1])
     if isinstance(zeros, All):
         total = _add_linear(cells, total, view, table)
-    else:
-        total = _add(total, _gathered(cells, view, table.ones, c, 1.0))
-    if table.missing is not None and not isinstance(zeros, Own):
-        total = _add(total, _gathered(cells, view, table.missing, c, 0.0))
     return total
 
 
@@ -102,10 +114,6 @@ class _Cells(NamedTuple):
     likelihood: Any
     noise: Array
     block: bool
-
-
-def _add(left: Sums, right: Sums) -> Sums:
-    return Sums(*(a + b for a, b in zip(left, right, strict=True)))
 
 
 def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
@@ -142,133 +150,142 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
     features = _features(others, cells.block)
     slope = cells.likelihood.slope(cells.noise)
     plain = _with_one(others.mean)
-    width = others.mean.shape[1]
 
-    def one_block(mine: Normal) -> Sums:
+    def one_block(mine: Normal) -> Array:
         mean, variance = shared_moments(mine, others, view.bias)
         q = weight * cells.likelihood.curvature(mean**2 + variance, cells.noise)
         r = q * mean + slope * weight
-        return _split(r @ plain, q @ features, width)
+        return jnp.concatenate([r @ plain, q @ features], axis=1)
 
-    return map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    packed = map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    return _unpack(packed, others.mean.shape[1])
 
 
 def _features(others: Normal, block: bool) -> Array:
-    """What q is multiplied with: s, one, its variance, and s s' or its diagonal, side by side."""
+    """What q is multiplied with: one, s, its variance, and s s' or its diagonal, side by side."""
     mean = others.mean
     if block:
         upper = np.triu_indices(mean.shape[-1])
         square = mean[..., upper[0]] * mean[..., upper[1]]
     else:
         square = mean**2
-    return jnp.concatenate([_with_one(mean), others.variance, square], axis=-1)
+    one = jnp.ones_like(mean[..., :1])
+    return jnp.concatenate([one, mean, others.variance, square], axis=-1)
 
 
 def _with_one(mean: Array) -> Array:
     return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
 
 
-def _split(pull: Array, quadratic: Array, width: int) -> Sums:
-    return Sums(
-        pull=pull[..., :width],
-        residual=pull[..., width:],
-        cross=quadratic[..., :width],
-        weight=quadratic[..., width : width + 1],
-        spread=quadratic[..., width + 1 : 2 * width + 1],
-        square=quadratic[..., 2 * width + 1 :],
-    )
-
-
 def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
     mean = mine.mean @ others.mean.T + bias.mean
+    # one product for both parts of the variance
+    left = jnp.concatenate([mine.mean**2 + mine.variance, mine.variance], axis=1)
+    right = jnp.concatenate([others.variance, others.mean**2], axis=1)
+    return mean, left @ right.T + bias.variance
+
+
+class Gathered(NamedTuple):
+    """What the sums need of the others of cells (B, p), each (B, L, p) float.
+
+    Attributes:
+      mean: s.
+      variance: of s.
+      square: s^2.
+    """
+
+    mean: Array
+    variance: Array
+    square: Array
+
+
+def gatherer(others: Normal) -> Callable[[Array], Gathered]:
+    """A function of the places (B, p) of cells among the others."""
+    tables = Gathered(others.mean, others.variance, others.mean**2)
+    return lambda place: Gathered(*(fetch_cells_last(table, place) for table in tables))
+
+
+def gathered_moments(mine: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
+    """Mean and variance of the scores of lines with others of their own: (B, p) each.
+
+    Args:
+      mine: (B, L) each.
+      others: (B, L, p) each.
+      bias: () each.
+    """
+    mean = _over_factors(mine.mean, others.mean) + bias.mean
     variance = (
-        (mine.mean**2 + mine.variance) @ others.variance.T
-        + mine.variance @ (others.mean**2).T
+        _over_factors(mine.mean**2 + mine.variance, others.variance)
+        + _over_factors(mine.variance, others.square)
         + bias.variance
     )
     return mean, variance
 
 
-def gathered_moments(mine: Normal, others: Array, bias: Normal) -> tuple[Array, Array]:
-    """Mean and variance of the scores of lines with others of their own: (B, p) each.
+def _over_factors(mine: Array, others: Array) -> Array:
+    return jnp.einsum("bl,blp->bp", mine, others)
 
-    Args:
-      mine: (B, L) each.
-      others: (B, p, 2 L), their means and variances side by side, as `gatherer` fetches them.
-      bias: () each.
-    """
-    nothing = jnp.zeros_like(mine.mean)
-    # one product for the mean and the first part of the variance
-    left = jnp.stack(
-        [
-            jnp.concatenate([mine.mean, nothing], axis=1),
-            jnp.concatenate([nothing, mine.mean**2 + mine.variance], axis=1),
-        ],
-        axis=-1,
-    )
-    both = jnp.einsum("bpf,bfo->bpo", others, left)
-    square = others[..., : mine.mean.shape[1]] ** 2
-    mean = both[..., 0] + bias.mean
-    variance = both[..., 1] + jnp.einsum("bl,bpl->bp", mine.variance, square) + bias.variance
-    return mean, variance
+
+def _over_cells(weight: Array, others: Array) -> Array:
+    return jnp.einsum("bp,blp->bl", weight, others)
 
 
 def _gathered_sums(
-    cells: _Cells, mine: Normal, others: Array, bias: Normal, weights: tuple[Array, Array]
-) -> Array:
-    """Sums over cells (B, p) of lines, side by side: (B, 4 L + 2 + M) float; see `_unpack`."""
+    cells: _Cells, mine: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
+) -> Sums:
+    """Sums over cells (B, p) of lines."""
     mean, variance = gathered_moments(mine, others, bias)
     q = weights[0] * cells.likelihood.curvature(mean**2 + variance, cells.noise)
     r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
-    factors = jnp.stack([r, q], axis=1)
-    products = jnp.einsum("bop,bpf->bof", factors, others)
-    s = others[..., : mine.mean.shape[1]]
     if cells.block:
-        square = jnp.einsum("bpk,bpl->bkl", q[:, :, None] * s, s)
-        upper = np.triu_indices(square.shape[-1])
-        square = square[:, upper[0], upper[1]]
+        left = q[:, None, :] * others.mean
+        square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))
     else:
-        square = jnp.einsum("bp,bpl->bl", q, s**2)
-    flat = products.reshape(products.shape[0], -1)
-    return jnp.concatenate([flat, jnp.sum(factors, axis=2), square], axis=1)
-
-
-def _unpack(packed: Array, width: int) -> Sums:
-    """Sums from the products of r and q with means and variances, their own sums, and squares."""
+        square = _over_cells(q, others.square)
     return Sums(
-        pull=packed[:, :width],
-        cross=packed[:, 2 * width : 3 * width],
-        spread=packed[:, 3 * width : 4 * width],
-        residual=packed[:, 4 * width : 4 * width + 1],
-        weight=packed[:, 4 * width + 1 : 4 * width + 2],
-        square=packed[:, 4 * width + 2 :],
+        pull=_over_cells(r, others.mean),
+        residual=jnp.sum(r, axis=1, keepdims=True),
+        weight=jnp.sum(q, axis=1, keepdims=True),
+        cross=_over_cells(q, others.mean),
+        spread=_over_cells(q, others.variance),
+        square=square,
     )
 
 
-def _gathered(cells: _Cells, view: Half, pieces: Pieces, c: Array, is_one: float) -> Sums:
-    """Ones, or missing cells, beside zeros that are counted with the weights c."""
-    number, width = view.mine.mean.shape
-    dtype = view.mine.mean.dtype
-    square = width * (width + 1) // 2 if cells.block else width
+def _upper(matrix: Array) -> Array:
+    """Upper triangles by rows, (B, L (L + 1) / 2), of matrices (B, L, L)."""
+    width = matrix.shape[-1]
+    rows, columns = np.triu_indices(width)
+    return matrix.reshape(-1, width * width)[:, rows * width + columns]
+
+
+def _pack(sums: Sums, number: int) -> Array:
+    """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
+    return jnp.concatenate([jnp.broadcast_to(x, (number, x.shape[1])) for x in sums], axis=1)
+
+
+def _unpack(packed: Array, width: int) -> Sums:
+    """Sums that were put side by side."""
+    ends = np.cumsum([width, 1, 1, width, width])
+    return Sums(*jnp.split(packed, ends, axis=1))
+
+
+def _add_gathered(
+    cells: _Cells, total: Array, view: Half, pieces: Pieces, c: Array, is_one: float
+) -> Array:
+    """Sums side by side, and the ones or missing cells beside zeros counted with the weights c."""
     gather = gatherer(view.others)
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
         mine = take_lines(view.mine, chunk.line)
-        there = piece_mask(chunk, dtype)
-        own_c = c[chunk.place]
+        there = piece_mask(chunk, total.dtype)
+        own_c = fetch(c, chunk.place)
         weights = there * (is_one - own_c), there * (is_one + own_c)
         part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
-        return add_lines(total, chunk.line, part), None
+        return add_lines(total, chunk.line, _pack(part, chunk.line.shape[0])), None
 
-    start = jnp.zeros((number, 4 * width + 2 + square), dtype)
-    return _unpack(jax.lax.scan(one_chunk, start, pieces)[0], width)
-
-
-def gatherer(others: Normal) -> Callable[[Array], Array]:
-    """Means and variances of others, side by side, by their places: (..., 2 L) float."""
-    table = jnp.concatenate([others.mean, others.variance], axis=1)
-    return lambda place: table[place]
+    return jax.lax.scan(one_chunk, total, pieces)[0]
 
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
@@ -279,7 +296,7 @@ def piece_mask(chunk: Pieces, dtype: Any) -> Array:
 def take_lines(mine: Normal, line: Array) -> Normal:
     """The factors of the lines of pieces; for an empty piece those of some line."""
     kept = jnp.minimum(line, mine.mean.shape[0] - 1)
-    return Normal(mine.mean[kept], mine.variance[kept])
+    return Normal(fetch(mine.mean, kept), fetch(mine.variance, kept))
 
 
 def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
@@ -289,8 +306,7 @@ def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
     def one_block(block: tuple[Normal, Own]) -> Sums:
         mine, own = block
         weight = own.weight.astype(mine.mean.dtype)
-        others = gather(own.place)
-        return _unpack(_gathered_sums(cells, mine, others, view.bias, (weight, -weight)), width)
+        return _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
 
     num_cells = zeros.place.shape[1] * width
     return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
@@ -304,8 +320,11 @@ def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> 
       lines: a pytree of arrays (N, ...).
       num_cells: numbers that one line needs while it is worked on.
     """
-    number = jax.tree.leaves(lines)[0].shape[0]
-    block = max(1, min(number, _BLOCK_CELLS // max(1, num_cells)))
+    number, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
+    wanted = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
+    block = max(1, min(number, wanted))
+    # of nearly that size, and all alike if that can be: then nothing is filled up and cut off again
+    block = next((size for size in range(block, block // 2, -1) if number % size == 0), block)
     if block == number:
         return function(lines)
     num_blocks = -(-number // block)

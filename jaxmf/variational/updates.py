@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmf.types import Array
 from jaxmf.variational.parameters import Half, Normal, Parameters, Priors
-from jaxmf.variational.sums import Sums
+from jaxmf.variational.sums import Sums, map_lines
 
 
 class Slopes(NamedTuple):
@@ -74,23 +74,36 @@ def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
     """H^-1 times the gradient of every line, (N, L) float: what to take off its means.
 
     H = diag(1 / v + sum of q s~) + sum of q s s'. Where all lines have the same H, it is
-    decomposed once.
+    decomposed once; otherwise a block of lines at a time, so that not all H are there at once.
     """
+    diagonal = 1 / view.prior.variance + sums.spread
+    # the factor that is one gets a row of the identity
+    diagonal = jnp.where(view.free, diagonal, 1)
+    if diagonal.shape[0] == 1:
+        factor = jax.scipy.linalg.cho_factor(_curvature(view, sums.square, diagonal)[0], lower=True)
+        return jax.scipy.linalg.cho_solve(factor, found.gradient.T).T
+
+    def one_block(block: tuple[Array, Array, Array]) -> Array:
+        square, diagonal, gradient = block
+        matrix = _curvature(view, square, diagonal)
+        factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+        return jax.scipy.linalg.cho_solve((factor, True), gradient[:, :, None])[:, :, 0]
+
+    width = view.mine.mean.shape[1]
+    lines = (sums.square, diagonal, found.gradient)
+    return map_lines(one_block, lines, num_cells=width * width)
+
+
+def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
+    """H of lines, (B, L, L), from upper triangles by rows, (B, M), and what is added: (B, L)."""
     width = view.mine.mean.shape[1]
     rows, columns = np.triu_indices(width)
     place = np.zeros((width, width), int)
     place[rows, columns] = place[columns, rows] = np.arange(rows.size)
-    diagonal = 1 / view.prior.variance + sums.spread
+    matrix = square[:, place.ravel()].reshape(-1, width, width)
     both_free = view.free[:, None] & view.free[None, :]
-    matrix = jnp.where(both_free, sums.square[:, place], 0)
-    # the factor that is one gets a row of the identity
-    diagonal = jnp.where(view.free, diagonal, 1)
-    matrix = matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
-    if matrix.shape[0] == 1:
-        factor = jax.scipy.linalg.cho_factor(matrix[0], lower=True)
-        return jax.scipy.linalg.cho_solve(factor, found.gradient.T).T
-    factor = jnp.linalg.cholesky(matrix)
-    return jax.scipy.linalg.cho_solve((factor, True), found.gradient[:, :, None])[:, :, 0]
+    matrix = jnp.where(both_free, matrix, 0)
+    return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
 
 
 class Learned(NamedTuple):

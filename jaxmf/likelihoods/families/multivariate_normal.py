@@ -11,14 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array
-from jax.scipy.special import gammaln, multigammaln
+from jax.scipy.special import multigammaln
 
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.likelihoods.families.poisson import check_numbers
 from jaxmf.priors import hyper
 from jaxmf.priors.partitions import check_size
-from jaxmf.special import loggammas
+from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
@@ -44,6 +44,7 @@ class _Working(NamedTuple):
     inverse: Array  # of scale
     log_determinant: Array  # of scale
     prior: Array  # (2,): weight, degrees
+    empty: tuple[Array, ...]  # the five above of a group without values
 
 
 class Parameters(NamedTuple):
@@ -134,7 +135,7 @@ class NormalInverseWishart(Family):
         return values
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
-        shifted = values - self.location
+        shifted = values.astype(jnp.result_type(float)) - self.location
         number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         total = jnp.zeros((num_groups, self.size), shifted.dtype).at[groups].add(shifted)
         mean = total / jnp.maximum(number, 1)[:, None]
@@ -154,16 +155,16 @@ class NormalInverseWishart(Family):
         return jnp.zeros((0, self.size), jnp.result_type(float))
 
     def begin(self, statistics: Wisharts, numbers: Numbers) -> _Working:
-        scale = statistics.scale
-        factor = jnp.linalg.cholesky(scale)
-        identity = jnp.broadcast_to(jnp.eye(self.size, dtype=scale.dtype), scale.shape)
-        half = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+        dtype = statistics.scale.dtype
         prior = jnp.stack([jnp.asarray(self.weight), jnp.asarray(self.degrees)])
+        scale = jnp.asarray(self.scale, dtype)
+        location = jnp.asarray(self.location, dtype)
+        none = jnp.zeros((), statistics.number.dtype)
         return _Working(
             *statistics,
-            inverse=jnp.swapaxes(half, 1, 2) @ half,
-            log_determinant=_log_determinant(factor),
-            prior=prior.astype(scale.dtype),
+            *_inverted(statistics.scale),
+            prior=prior.astype(dtype),
+            empty=(none, location, scale, *_inverted(scale)),
         )
 
     def end(self, working: _Working) -> Wisharts:
@@ -179,7 +180,8 @@ class NormalInverseWishart(Family):
         # scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
         share = amount * weight / (weight + amount)
         reach = jnp.sum(inverse * apart, axis=1)
-        factor = 1 + share * jnp.sum(apart * reach)
+        # rounding alone brings it to zero, where a value far out leaves
+        factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(scale.dtype).eps)
         new = (
             number + amount,
             moved,
@@ -187,9 +189,13 @@ class NormalInverseWishart(Family):
             inverse - share / factor * reach[:, None] * reach,
             log_determinant + jnp.log(factor),
         )
-        fields = zip(working[:5], new, strict=True)
-        moved_fields = [tables.put(old, group, value) for old, value in fields]
-        return _Working._make([*moved_fields, working.prior])
+        # nothing of the rounding stays behind in a group without values
+        is_empty = new[0] == 0
+        fields = zip(working[:5], new, working.empty, strict=True)
+        moved_fields = [
+            tables.put(old, group, jnp.where(is_empty, none, value)) for old, value, none in fields
+        ]
+        return _Working._make([*moved_fields, working.prior, working.empty])
 
     def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
         number, location, _, inverse, log_determinant = (
@@ -199,19 +205,20 @@ class NormalInverseWishart(Family):
         share = weight / (weight + 1)
         apart = value - location
         distance = jnp.sum(inverse * apart[:, :, None] * apart[:, None, :], axis=(1, 2))
-        level = gammaln((degrees + 1) / 2) - gammaln((degrees + 1 - self.size) / 2)
+        level = log_rising((degrees + 1 - self.size) / 2, self.size / 2)
         level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
 
     def log_marginal(self, statistics: Wisharts, numbers: Numbers) -> Array:
         number, size = statistics.number, self.size
         degrees = self.degrees + number
-        before = _log_determinant(jnp.linalg.cholesky(self.scale))
+        scale = jnp.asarray(self.scale, statistics.scale.dtype)
+        before = _log_determinant(jnp.linalg.cholesky(scale))
         after = _log_determinant(jnp.linalg.cholesky(statistics.scale))
         result = multigammaln(degrees / 2, size) - multigammaln(self.degrees / 2, size)
         result += self.degrees / 2 * before - degrees / 2 * after
         result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + number))
-        return result - number * size / 2 * jnp.log(jnp.pi)
+        return result - 0.5 * size * number * jnp.log(jnp.pi)
 
     def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
         of_square, of_below, of_mean = jax.random.split(key, 3)
@@ -253,6 +260,14 @@ class NormalInverseWishart(Family):
         share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
         return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
+
+
+def _inverted(scale: Array) -> tuple[Array, Array]:
+    """Inverse and log determinant of matrices (..., D, D)."""
+    factor = jnp.linalg.cholesky(scale)
+    identity = jnp.broadcast_to(jnp.eye(scale.shape[-1], dtype=scale.dtype), scale.shape)
+    half = jax.lax.linalg.triangular_solve(factor, identity, left_side=True, lower=True)
+    return jnp.swapaxes(half, -2, -1) @ half, _log_determinant(factor)
 
 
 def _log_determinant(factor: Array) -> Array:

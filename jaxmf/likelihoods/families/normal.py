@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.likelihoods.families.poisson import check_numbers
-from jaxmf.special import loggammas
+from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
@@ -41,7 +41,7 @@ class _Working(NamedTuple):
     width: Array  # 2 rate (k + 1) / k
     power: Array  # shape + 1/2
     level: Array  # the log density at the location
-    prior: Array  # (3,): weight, shape, rate
+    prior: Array  # (4,): weight, shape, rate, location
 
 
 @partial(
@@ -103,7 +103,8 @@ class NormalInverseGamma(Family):
         )
 
     def begin(self, statistics: Normals, numbers: Numbers) -> _Working:
-        prior = jnp.stack([jnp.asarray(x) for x in (self.weight, self.shape, self.rate)])
+        own = (self.weight, self.shape, self.rate, self.location)
+        prior = jnp.stack([jnp.asarray(number) for number in own])
         prior = prior.astype(jnp.result_type(float))
         return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
 
@@ -119,8 +120,10 @@ class NormalInverseGamma(Family):
         # (x - m)(x - m') is the change of the sum of squares, in either direction
         rate = rate + amount * (value - location) * (value - moved) / 2
         number = number + amount
-        rate = jnp.maximum(rate, prior[2])
-        new = Normals(number, moved, rate)
+        # nothing of the rounding stays behind in a group without values
+        is_empty = number == 0
+        rate = jnp.where(is_empty, prior[2], jnp.maximum(rate, prior[2]))
+        new = Normals(number, jnp.where(is_empty, prior[3], moved), rate)
         derived = _derived(prior, new.number, new.rate)
         fields = zip(working[:6], (*new, *derived), strict=True)
         moved_fields = [tables.put(old, group, value) for old, value in fields]
@@ -135,18 +138,18 @@ class NormalInverseGamma(Family):
 
     def log_marginal(self, statistics: Normals, numbers: Numbers) -> Array:
         number = statistics.number
-        weight, shape = self.weight + number, self.shape + number / 2
+        weight, shape = self.weight + number, self.shape + 0.5 * number
         result = gammaln(shape) - gammaln(self.shape)
         result += self.shape * jnp.log(self.rate) - shape * jnp.log(statistics.rate)
         result += (jnp.log(self.weight) - jnp.log(weight)) / 2
-        return result - number / 2 * jnp.log(2 * jnp.pi)
+        return result - 0.5 * number * jnp.log(2 * jnp.pi)
 
     def sample_parameters(
         self, key: Key, statistics: Normals, numbers: Numbers
     ) -> tuple[Array, Array]:
         """Means and variances: (G,) each."""
         of_variance, of_mean = jax.random.split(key)
-        shape = jnp.asarray(self.shape + statistics.number / 2, statistics.rate.dtype)
+        shape = jnp.asarray(self.shape + 0.5 * statistics.number, statistics.rate.dtype)
         variance = statistics.rate * jnp.exp(-loggammas(of_variance, shape))
         normal = jax.random.normal(of_mean, variance.shape, variance.dtype)
         spread = jnp.sqrt(variance / (self.weight + statistics.number))
@@ -163,15 +166,15 @@ class NormalInverseGamma(Family):
 
     def moments(self, statistics: Normals, numbers: Numbers) -> tuple[Array, Array]:
         """The variance is infinite where shape_n is at most 1."""
-        weight, shape = self.weight + statistics.number, self.shape + statistics.number / 2
+        weight, shape = self.weight + statistics.number, self.shape + 0.5 * statistics.number
         finite = jnp.where(shape > 1, shape - 1, 1)
         variance = statistics.rate * (weight + 1) / (weight * finite)
         return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
 
 
 def _derived(prior: Array, number: Array, rate: Array) -> tuple[Array, Array, Array]:
-    weight, shape = prior[0] + number, prior[1] + number / 2
+    weight, shape = prior[0] + number, prior[1] + 0.5 * number
     width = 2 * rate * (weight + 1) / weight
     power = shape + 0.5
-    level = gammaln(power) - gammaln(shape) - jnp.log(jnp.pi * width) / 2
+    level = log_rising(shape, 0.5) - jnp.log(jnp.pi * width) / 2
     return width, power, level

@@ -15,7 +15,7 @@ from jax.scipy.special import gammaln
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.priors import hyper
-from jaxmf.special import loggammas
+from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
@@ -103,7 +103,7 @@ class GammaPoisson(Family):
         value = value.astype(dtype)
         shape = working["shape"] + tables.take(working["total"], lanes).astype(dtype)
         rate = working["rate"] + tables.take(working["number"], lanes).astype(dtype)
-        rising = gammaln(shape + value) - gammaln(shape) - gammaln(value + 1)
+        rising = log_rising(shape, value) - gammaln(value + 1)
         return rising - shape * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
 
     def log_marginal(self, statistics: Sums, numbers: Numbers) -> Array:

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Block, Network
+from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
@@ -103,6 +104,18 @@ class _Ratings(NetworkModel):
                 )
         super().check_data(data, name)
 
+    def names(self, data: Entries, column: str) -> Any:
+        """The ids of users or items, or the values of ratings."""
+        if column == "rating":
+            return None if self.values is None else np.asarray(self.values)
+        return data.row_names if column == "user" else data.column_names
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        network = self.network()
+        parents = [network.blocks[name].by[0] for name in network.indicators]
+        return tuple(parents)
+
     def predict_cells(
         self, draw: Draw, data: Entries, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
@@ -122,6 +135,26 @@ class _Ratings(NetworkModel):
         network, tokens = self.over(data)
         where = {"user": rows, "item": columns}
         return predict_categories(network, draw, "rating", tokens, where)
+
+    def new_cell_probabilities(
+        self,
+        key: Array,
+        draw: Draw,
+        data: Entries,
+        new_data: Entries,
+        rows: Array,
+        columns: Array,
+    ) -> Array:
+        """Probability of every value of cells of users not seen in training: (M, V) float."""
+        network, tokens = self.over(data)
+        folded = fold_in(network, key, draw, self.tokens(new_data), "user")
+        where = {"user": rows, "item": columns}
+        return predict_categories(network, draw, "rating", tokens, where, folded)
+
+    def transform_rows(self, key: Array, draw: Draw, data: Entries, new_data: Entries) -> Array:
+        """The groups of users not seen in training: (M, J) float, summing to one."""
+        network, _ = self.over(data)
+        return fold_in(network, key, draw, self.tokens(new_data), "user")["user_group"]
 
     def group_table(self, draw: Draw, data: Entries) -> Array:
         """Mean rating of every pair of groups (of group and item, of URP): (J, K) float."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.models.sparse_binary_mf.state import as_draw
 from jaxmf.types import Array
 from jaxmf.variational import Gaussian
 from jaxmf.variational.analytic import AnalyticSolution, analytic_solution, coded_ones
 from jaxmf.variational.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational.state import as_draw
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF

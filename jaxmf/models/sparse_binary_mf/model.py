@@ -24,9 +24,9 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, queries, simulation, state
+from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.types import Array, Key
-from jaxmf.variational import Gaussian, Parameters, partial_newton
+from jaxmf.variational import Gaussian, Parameters, answers, partial_newton, progress, state
 from jaxmf.variational.likelihood import Likelihood
 from jaxmf.variational.updates import Learned
 from jaxmf.variational.zeros import ZerosSpec
@@ -167,9 +167,10 @@ class SparseBinaryMF:
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
             "partial_newton" a chain with `jaxmf.variational.partial_newton(...)` in it.
           batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
-            sums over a few rows, in block steps that decay: for data of so many rows that a pass is
-            long.
-          decay: kappa of those steps, (1 + t)^-kappa, above 1/2 and at most 1.
+            sums over a few rows, or the derivative from these, in steps that decay: for data of so
+            many rows that a pass is long.
+          decay: kappa of those steps: (1 + t)^-kappa at the t-th batch, or with gradients
+            (1 + t / number of batches)^-kappa of the optimiser's own; above 1/2 and at most 1.
           hold_priors: epochs before priors are learned, and before the ascent may stop: learned
             from the start they collapse.
           tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
@@ -209,7 +210,7 @@ class SparseBinaryMF:
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(ascent.step, plan, self),
-            record=ascent.record,
+            record=progress.record,
         )
 
     def prepare(
@@ -225,7 +226,7 @@ class SparseBinaryMF:
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
-        return queries.summary(self, draw)
+        return answers.summary(self, draw)
 
     def analytic(self, data: SparseBinary) -> dict[str, Array]:
         """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.
@@ -235,46 +236,46 @@ class SparseBinaryMF:
         """
         return analytic.draw(self, data)
 
-    def draw_of(self, state: state.State) -> dict[str, Array]:
+    def draw_of(self, last: state.State) -> dict[str, Array]:
         """What is kept of the last state of an ascent, by name."""
-        return ascent.draw_of(state)
+        return progress.draw_of(last, state.as_draw)
 
     # --- questions to a fit -----------------------------------------------------------------------
 
     def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
-        return queries.score_cells(draw, rows, columns)
+        return answers.score_cells(draw, rows, columns)
 
     def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
         """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
-        return queries.score_rows(draw, queries.factors_of_rows(draw, rows))
+        return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
 
     def predict_cells(
         self, draw: dict[str, Array], data: SparseBinary, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
         """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
         del data
-        mean, variance = queries.score_cells(draw, rows, columns)
-        return queries.cell_moments(self, draw, mean, variance)
+        mean, variance = answers.score_cells(draw, rows, columns)
+        return answers.cell_moments(self.likelihood, draw, mean, variance)
 
     def probability(self, mean: Array, variance: Array) -> Array:
         """Probability of a one at scores of some mean and variance."""
-        return queries.probability(self, mean, variance)
+        return answers.probability(self.likelihood, mean, variance)
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
     ) -> Array:
         """Posterior means of the factors of further rows, (M, K)."""
         del key, data
-        return queries.fold_in(self, draw, new_data).mean[:, : self.num_factors]
+        return fold_in.fold_in(self, draw, new_data).mean[:, : self.num_factors]
 
     def predict_rows(
         self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
     ) -> tuple[Array, Array]:
         """Mean and variance of all cells of further rows, (M, D) each."""
         del key, data
-        mean, variance = queries.score_rows(draw, queries.fold_in(self, draw, new_data))
-        return queries.cell_moments(self, draw, mean, variance)
+        mean, variance = answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
+        return answers.cell_moments(self.likelihood, draw, mean, variance)
 
 
 @cache

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import jax
@@ -10,14 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.models.sparse_binary_mf.ascent import start_priors
 from jaxmf.types import Key
 from jaxmf.variational import Gaussian, Normal, Parameters
+from jaxmf.variational.simulation import draw_ones
+from jaxmf.variational.start import start_priors
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
-
-_BLOCK_CELLS = 2**22
 
 
 def simulate(
@@ -53,44 +51,9 @@ def simulate(
     if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_variance is not None:
         noise = jnp.asarray(model.likelihood.noise_variance, dtype)
     parameters = Parameters(rows, columns, row_offset, column_offset, level, priors, noise)
-    return parameters, _cells(model, parameters, jax.random.fold_in(key, 1), shape)
+    ones = draw_ones(jax.random.fold_in(key, 1), parameters, likelihood=model.likelihood)
+    return parameters, SparseBinary(*ones, shape)
 
 
 def _sizes(shape: tuple[int, int], num_factors: int) -> list[int]:
     return [shape[0] * num_factors, shape[1] * num_factors, *shape]
-
-
-def _cells(
-    model: SparseBinaryMF, parameters: Parameters, key: Key, shape: tuple[int, int]
-) -> SparseBinary:
-    """Ones, a block of rows at a time."""
-    generator = np.random.default_rng(np.ravel(jax.random.key_data(key)).tolist())
-    scores = _score_function(parameters)
-    is_gaussian = isinstance(model.likelihood, Gaussian)
-    noise_scale = float(np.sqrt(parameters.noise))
-    block = max(1, _BLOCK_CELLS // shape[1])
-    rows, columns = [], []
-    for start in range(0, shape[0], block):
-        mean = scores(slice(start, start + block))
-        if is_gaussian:
-            ones = mean + noise_scale * generator.standard_normal(mean.shape) > 0
-        else:
-            # uniform < sigma(m), by the logistic quantile of the uniform
-            uniform = generator.random(mean.shape, np.float32)
-            ones = np.log(uniform) - np.log1p(-uniform) < mean
-        found = np.nonzero(ones)
-        rows.append(found[0] + start)
-        columns.append(found[1])
-    return SparseBinary(np.concatenate(rows), np.concatenate(columns), shape)
-
-
-def _score_function(parameters: Parameters) -> Callable[[slice], np.ndarray]:
-    p = jax.tree.map(np.asarray, parameters)
-
-    def scores(rows: slice) -> np.ndarray:
-        mean = p.rows.mean[rows] @ p.columns.mean.T + p.bias.mean
-        if p.row_offset is not None:
-            mean = mean + p.row_offset.mean[rows, None] + p.column_offset.mean
-        return mean
-
-    return scores

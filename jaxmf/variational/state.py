@@ -8,10 +8,11 @@ import jax
 import numpy as np
 
 from jaxmf.data import SparseBinary
-from jaxmf.models.sparse_binary_mf import batches
-from jaxmf.models.sparse_binary_mf.batches import Batches
 from jaxmf.types import Array
-from jaxmf.variational import Layout, Normal, Parameters, Priors, lay_out
+from jaxmf.variational import batches
+from jaxmf.variational.batches import Batches
+from jaxmf.variational.parameters import Normal, Parameters, Priors
+from jaxmf.variational.pieces import Layout, lay_out
 
 
 class Validation(NamedTuple):
@@ -29,11 +30,19 @@ class Validation(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """The data of an ascent: laid out, with validation rows and batches of rows, or None."""
+    """The data of an ascent.
+
+    Attributes:
+      layout: the matrix; those of a series below each other.
+      validation: see `Validation`; None without.
+      batches: see `Batches`; None without.
+      gaps: (T, T) float, how far apart the times of a series are; None for one matrix.
+    """
 
     layout: Layout
     validation: Validation | None
     batches: Batches | None = None
+    gaps: Array | None = None
 
 
 class Best(NamedTuple):
@@ -45,7 +54,7 @@ class Best(NamedTuple):
       score: () float, their validation score.
     """
 
-    parameters: Parameters
+    parameters: Any
     free_energy: Array
     score: Array
 
@@ -54,7 +63,7 @@ class State(NamedTuple):
     """The state of an ascent.
 
     Attributes:
-      parameters: see `jaxmf.variational.Parameters`.
+      parameters: see `jaxmf.variational.Parameters`, or those of a series.
       best: see `Best`; None without validation.
       optimizer: states of optax transformations, or None.
       sample_key: (W,) uint32, words of the key of samples that stay the same.
@@ -65,7 +74,7 @@ class State(NamedTuple):
       done: () bool; the remaining epochs change nothing.
     """
 
-    parameters: Parameters
+    parameters: Any
     best: Best | None
     optimizer: Any
     sample_key: Array

@@ -1,0 +1,276 @@
+"""Ones of sparse matrices from files, for the command line: pairs, baskets, matrices, triples."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxmf.data import checks, names
+from jaxmf.data.container import Table, is_sparse
+from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_matrix
+from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.data.sparse_series import SparseSeries
+
+FORMS = ("pairs", "baskets", "matrix")
+_PAIR, _TRIPLE = ("row", "column"), ("row", "column", "time")
+
+
+def read_ones(
+    path: str | Path,
+    *,
+    form: str | None = None,
+    key: str | None = None,
+    headings: bool | None = None,
+    mask: str | Path | None = None,
+) -> SparseBinary:
+    """A sparse matrix of zeros and ones from a file.
+
+    - "pairs": one line a one, with the id of its row and that of its column, below a line of
+      headings or without. Empty lines do not count.
+    - "baskets": one line a row, with the ids of its ones, as many as there are; no headings. Empty
+      cells at the end of a line do not count, nor do empty lines at the end of the file; others are
+      empty baskets.
+    - "matrix": as `read_matrix`, of zeros and ones.
+
+    Args:
+        path: the file.
+        form: one of these; None for a matrix where the file is no .csv or .tsv, pairs where every
+            line has two cells, a matrix where lines of one length hold numbers, else baskets.
+        key: which array of a ``.npz``.
+        headings: whether the first line of pairs holds headings. None sees them where it can: the
+            first line is a one where its ids are whole numbers as all below them are, or where one
+            of them stands in its column again; else it holds headings.
+        mask: a file that says which cells were observed, the others being missing: pairs of ids,
+            one line a cell, or a matrix of ones (observed) and zeros.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
+            but 0 and 1, which may be a matrix with gaps or baskets; a mask of another shape, or one
+            without a cell that is a one.
+    """
+    path = existing(path)
+    if form not in (None, *FORMS):
+        raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
+    lines = None if form == "matrix" or not _is_text(path) else _cells_of(path)
+    if lines is None and form in ("pairs", "baskets"):
+        raise ValueError(f"{path}: {form} are read from .csv and .tsv files.")
+    if form is None:
+        form = "matrix" if lines is None else _guessed_form(path, lines)
+    if headings is not None and form != "pairs":
+        raise ValueError(f"headings belong to pairs, but {path} is read as {form}; leave them out")
+    if form == "pairs" and lines is not None:
+        pairs = _texts_of(path, lines, headings, _PAIR)
+        if mask is not None and _is_pairs(mask):
+            return _from_pairs_and_observed(pairs, Path(mask), headings)
+        data = SparseBinary.from_pairs(_by_ids(pairs))
+    elif form == "baskets" and lines is not None:
+        data = SparseBinary.from_baskets([[cell for cell in line if cell] for line in lines])
+    else:
+        data = SparseBinary.from_array(read_matrix(path, key=key))
+    return data if mask is None else _with_mask(data, Path(mask))
+
+
+def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeries:
+    """A series of sparse matrices from a file of triples.
+
+    Args:
+        path: a .csv or .tsv file, one line a one: ids of its row and its column, of any kind, and
+            its time, a number. With the headings row, column and time in any order; with others,
+            or none, in this one.
+        headings: whether the first line holds headings; None sees it by its time.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a line that is no triple, a time that is no number, no lines.
+    """
+    path = existing(path)
+    if not _is_text(path):
+        raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
+    lines = [line for line in _cells_of(path) if any(line)]
+    places = [0, 1, 2]
+    if sorted(lines[0]) == sorted(_TRIPLE):
+        places, headings = [lines[0].index(name) for name in _TRIPLE], True
+    lines = [[line[place] for place in places] if len(line) == 3 else line for line in lines]
+    if headings is None:
+        headings = len(lines[0]) == 3 and not is_number(lines[0][2])
+    texts = _texts_of(path, lines, headings, _TRIPLE)
+    for row, column, time in texts:
+        if not is_number(time) or not np.isfinite(float(time)):
+            raise ValueError(
+                f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number; write "
+                "dates as numbers, such as days since the first."
+            )
+    pairs = _by_ids([line[:2] for line in texts])
+    times = [float(line[2]) for line in texts]
+    return SparseSeries.from_triples(
+        [(*pair, time) for pair, time in zip(pairs, times, strict=True)]
+    )
+
+
+def _is_text(path: Path) -> bool:
+    return path.suffix.lower() in (".csv", ".tsv")
+
+
+def _texts_of(
+    path: Path, lines: list[list[str]], headings: bool | None, cells: Sequence[str]
+) -> list[list[str]]:
+    """The cells of every line, without empty lines and headings."""
+    for number, line in enumerate(lines, 1):
+        if any(line) and not (len(line) == len(cells) and all(line)):
+            kind, count = ("pairs", "two") if len(cells) == 2 else ("triples", "three")
+            raise ValueError(
+                f"{path}: line {number} is {line}; {kind} have {count} cells a line: "
+                f"{', '.join(cells)}."
+            )
+    full = [line for line in lines if any(line)]
+    if headings is None:
+        headings = _has_headings(full)
+    full = full[1:] if headings else full
+    if not full:
+        raise ValueError(
+            f"{path}: has a first line of headings; there is no further line. If it is a one, say "
+            "that there are no headings (headings=False, --no-headings)."
+        )
+    return full
+
+
+def _by_ids(lines: list[list[str]]) -> list[tuple[Any, ...]]:
+    """The same with whole numbers where all ids of a column are such."""
+    columns = [ids(list(column)).tolist() for column in zip(*lines, strict=True)]
+    return list(zip(*columns, strict=True))
+
+
+def _has_headings(lines: list[list[str]]) -> bool:
+    """Whether the first of some pairs is none: see `read_ones`."""
+    for place, cell in enumerate(lines[0]):
+        below = [line[place] for line in lines[1:]]
+        if cell in below or (below and ids([cell, *below]).dtype.kind == "i"):
+            return False
+    return True
+
+
+def _is_pairs(path: str | Path) -> bool:
+    """Whether a file holds pairs rather than a matrix of zeros and ones."""
+    path = existing(path)
+    if not _is_text(path):
+        return False
+    lines = [line for line in _cells_of(path) if any(line)]
+    is_matrix = {cell for line in lines[1:] for cell in line} <= {"0", "1"}
+    return all(map(_is_pair, lines)) and not is_matrix
+
+
+def _from_pairs_and_observed(
+    pairs: list[list[str]], mask: Path, headings: bool | None
+) -> SparseBinary:
+    """Data from the ones and the observed cells, both by ids; those of the ones come first."""
+    seen = _texts_of(mask, _cells_of(mask), headings, _PAIR)
+    both = _by_ids([*pairs, *seen])
+    known = [list(dict.fromkeys(pair[side] for pair in both)) for side in (0, 1)]
+    data = SparseBinary.from_pairs(both[: len(pairs)], row_names=known[0], column_names=known[1])
+    return _observed_only(data, both[len(pairs) :], mask)
+
+
+def _observed_only(data: SparseBinary, seen: list[tuple[Any, ...]], mask: Path) -> SparseBinary:
+    observed = _none_observed(mask, data.shape)
+    try:
+        rows = data.row_positions([pair[0] for pair in seen])
+        columns = data.column_positions([pair[1] for pair in seen])
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{mask}: {error}") from None
+    observed[rows, columns] = True
+    return _with_missing(data, observed, mask)
+
+
+def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
+    """Data with the cells that a mask, of pairs or a matrix, does not have as missing."""
+    if _is_pairs(mask):
+        seen = _by_ids(_texts_of(mask, _cells_of(mask), None, _PAIR))
+        return _observed_only(data, seen, mask)
+    table: Table = read_matrix(mask)
+    values = table.values.toarray() if is_sparse(table.values) else np.asarray(table.values)
+    values = checks.check_binary(str(mask), checks.as_numeric(str(mask), values))
+    if values.shape != data.shape:
+        raise ValueError(
+            f"{mask}: has shape {values.shape}, the data {data.shape}; a mask has a cell for each."
+        )
+    observed = _none_observed(mask, data.shape)
+    given = (table.row_names, table.column_names)
+    order = [
+        np.arange(size) if new is None or own is None else _order(mask, own, new)
+        for size, own, new in zip(
+            data.shape, (data.row_names, data.column_names), given, strict=True
+        )
+    ]
+    observed[np.ix_(*order)] = values
+    return _with_missing(data, observed, mask)
+
+
+def _order(mask: Path, own: Any, given: Any) -> np.ndarray:
+    """Where in the data the rows, or columns, of a mask stand, by their ids."""
+    return names.positions(f"{mask}: ids", given, names=own, size=len(own))
+
+
+def _none_observed(mask: Path, shape: tuple[int, int]) -> np.ndarray:
+    if shape[0] * shape[1] > checks.INT32_MAX:
+        raise ValueError(
+            f"{mask}: a mask of {shape[0]} x {shape[1]} cells is more than int32 can index; give "
+            "the cells that are missing from Python: SparseBinary(..., missing_rows=...)."
+        )
+    return np.zeros(shape, bool)
+
+
+def _with_missing(data: SparseBinary, observed: np.ndarray, mask: Path) -> SparseBinary:
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    hidden = np.flatnonzero(~observed[rows, columns])
+    if hidden.size:
+        row, column = (
+            int(index[hidden[0]]) if known is None else known.tolist()[index[hidden[0]]]
+            for index, known in ((rows, data.row_names), (columns, data.column_names))
+        )
+        raise ValueError(
+            f"{mask}: the one at row {row!r}, column {column!r} is not among the observed cells "
+            f"({hidden.size} such ones). A mask lists ones and zeros that were observed."
+        )
+    gaps = np.nonzero(~observed)
+    return SparseBinary(
+        rows,
+        columns,
+        data.shape,
+        data.row_names,
+        data.column_names,
+        missing_rows=gaps[0],
+        missing_columns=gaps[1],
+    )
+
+
+def _guessed_form(path: Path, lines: list[list[str]]) -> str:
+    full = [line for line in lines if any(line)]
+    if all(map(_is_pair, full)):
+        return "pairs"
+    # the first of several lines may hold headings
+    are_numbers = all(is_number(cell) for line in full[1:] or full for cell in line)
+    if len({len(line) for line in full}) == 1 and are_numbers:
+        return "matrix"
+    if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
+        raise ValueError(
+            f"{path}: lines of several lengths hold nothing but 0 and 1: give form='matrix' once "
+            "the gaps are filled, or form='baskets' if these are ids"
+        )
+    return "baskets"
+
+
+def _is_pair(line: list[str]) -> bool:
+    return len(line) == 2 and all(line)
+
+
+def _cells_of(path: Path) -> list[list[str]]:
+    """The cells of a text file, line by line, without empty lines at its end."""
+    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
+    lines = [[cell.strip() for cell in line] for _, line in numbered_lines(path, delimiter)]
+    if not any(map(any, lines)):
+        raise ValueError(f"{path}: the file has no lines.")
+    while not any(lines[-1]):
+        lines.pop()
+    return lines

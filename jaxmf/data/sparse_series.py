@@ -1,0 +1,343 @@
+"""SparseSeries: matrices of zeros and ones of the same rows and columns, one a time."""
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks, names
+from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
+from jaxmf.data.names import as_names
+from jaxmf.data.series_checks import (
+    Cells,
+    as_part,
+    as_times,
+    check_once,
+    checked_cells,
+    checked_shape,
+    checked_times,
+    common_ids,
+)
+from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.types import Array, Names
+
+
+@jax.tree_util.register_pytree_with_keys_class
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class SparseSeries:
+    """T matrices (N, D) of zeros and ones, given by their ones and their times.
+
+    Every cell that is not listed is an observed zero, but for those listed as missing. Times are
+    any real numbers, evenly spaced or not; matrices are kept in their order. Without a time, what
+    is asked of a series is of its last one: `to_scipy`, `missing_cells`.
+
+    A pytree of the arrays; the shape is static, the ids live on the host only.
+
+    Args:
+        rows: (M,) whole numbers in 0..N-1, rows of the ones.
+        steps: (M,) whole numbers in 0..T-1, which of the times each is of.
+        columns: (M,) whole numbers in 0..D-1.
+        times: (T,) numbers, each once.
+        shape: (N, T, D).
+        row_names: N ids of any type, or None.
+        column_names: D ids of any type, or None.
+        missing_rows: (U,) rows of cells that were not observed; None where all were.
+        missing_steps: (U,) whole numbers.
+        missing_columns: (U,) whole numbers.
+
+    Raises:
+        TypeError: objects, text or complex numbers.
+        ValueError: lengths that differ, indices out of range, a cell given twice, a time that
+            stands twice, ids that do not fit.
+
+    Example:
+        >>> SparseSeries([0, 1], [0, 1], [2, 0], [2023.5, 2024.0], (2, 2, 3))
+        SparseSeries(2 x 3 at 2 times from 2023.5 to 2024, 2 ones)
+    """
+
+    rows: Array
+    steps: Array
+    columns: Array
+    times: np.ndarray
+    shape: tuple[int, int, int]
+    row_names: Names | None
+    column_names: Names | None
+    missing_rows: Array | None
+    missing_steps: Array | None
+    missing_columns: Array | None
+
+    def __init__(
+        self,
+        rows: Any,
+        steps: Any,
+        columns: Any,
+        times: Any,
+        shape: Any,
+        row_names: Any = None,
+        column_names: Any = None,
+        *,
+        missing_rows: Any = None,
+        missing_steps: Any = None,
+        missing_columns: Any = None,
+    ) -> None:
+        shape = checked_shape(shape)
+        times, rank = checked_times(times, shape[1])
+        ids = (
+            as_names("row_names", row_names, size=shape[0]),
+            as_names("column_names", column_names, size=shape[2]),
+        )
+        given = (missing_rows, missing_steps, missing_columns)
+        if any(part is None for part in given) and not all(part is None for part in given):
+            raise ValueError("missing_rows, missing_steps and missing_columns belong together.")
+        ones = checked_cells((rows, steps, columns), shape, rank, "")
+        gaps = None
+        if missing_rows is not None and len(missing_rows):
+            gaps = checked_cells(given, shape, rank, "missing_")
+        check_once(ones, gaps, shape, ids, times)
+        assign(self, times=times, shape=shape, row_names=ids[0], column_names=ids[1])
+        assign(self, **{name: jnp.asarray(part) for name, part in ones._asdict().items()})
+        found = {} if gaps is None else gaps._asdict()
+        for name in Cells._fields:
+            part = None if gaps is None else jnp.asarray(found[name])
+            assign(self, **{f"missing_{name}": part})
+
+    @classmethod
+    def from_matrices(
+        cls, matrices: Any, times: Any, *, row_names: Any = None, column_names: Any = None
+    ) -> Self:
+        """Data from one matrix for each time, all of the same rows and columns.
+
+        Args:
+            matrices: T matrices (N, D): `SparseBinary`, scipy.sparse, arrays or DataFrames. One
+                without any one is taken as it is.
+            times: (T,) numbers, in the order of the matrices.
+            row_names: N ids, instead of those of the matrices.
+            column_names: D ids, instead of those of the matrices.
+
+        Raises:
+            TypeError, ValueError: as the class; shapes or ids that differ, a value other than 0
+                and 1.
+
+        Example:
+            >>> SparseSeries.from_matrices([[[0, 1]], [[1, 1]]], [1.0, 2.5])
+            SparseSeries(1 x 2 at 2 times from 1 to 2.5, 3 ones)
+        """
+        if is_sparse(matrices) or isinstance(matrices, (SparseBinary, str, bytes)):
+            raise TypeError(
+                f"matrices: is one {type(matrices).__name__}; a list with one for each time is "
+                "needed."
+            )
+        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(matrices)]
+        if not parts:
+            raise ValueError("matrices: is empty. At least one is needed.")
+        times = as_times(times)
+        if len(times) != len(parts):
+            raise ValueError(
+                f"times: has {len(times)} values but there are {len(parts)} matrices. Give one "
+                "time for each, in their order."
+            )
+        for place, part in enumerate(parts):
+            if part.shape != parts[0].shape:
+                raise ValueError(
+                    f"matrices[{place}]: has shape {part.shape}, the first has {parts[0].shape}. "
+                    "All need the same rows and columns; SparseSeries.from_triples aligns them by "
+                    "their ids."
+                )
+        ids = {
+            "row_names": common_ids(parts, "row_names", row_names),
+            "column_names": common_ids(parts, "column_names", column_names),
+        }
+
+        def joined(places: list[Any]) -> np.ndarray:
+            return np.concatenate([np.asarray(place, np.int64) for place in places])
+
+        def steps(cells: list[Any]) -> np.ndarray:
+            return np.repeat(np.arange(len(parts)), [len(each) for each in cells])
+
+        ones = [part.ones for part in parts]
+        gaps = [part.missing for part in parts]
+        return cls(
+            joined([each[0] for each in ones]),
+            steps([each[0] for each in ones]),
+            joined([each[1] for each in ones]),
+            times,
+            (parts[0].shape[0], len(parts), parts[0].shape[1]),
+            **ids,
+            missing_rows=joined([each[0] for each in gaps]),
+            missing_steps=steps([each[0] for each in gaps]),
+            missing_columns=joined([each[1] for each in gaps]),
+        )
+
+    @classmethod
+    def from_triples(
+        cls, triples: Any, *, row_names: Any = None, column_names: Any = None, times: Any = None
+    ) -> Self:
+        """Data from triples (id of the row, id of the column, time), one for each one.
+
+        Args:
+            triples: M triples, or a DataFrame of three columns.
+            row_names: all ids of rows, in order; None takes them in order of appearance.
+            column_names: the same for columns.
+            times: all times, those without a one included; None takes those of the triples.
+
+        Raises:
+            TypeError, ValueError: as the class; a line that is no triple, an unknown id or time.
+
+        Example:
+            >>> SparseSeries.from_triples([("ann", "tea", 1.0), ("bo", "tea", 3.0)])
+            SparseSeries(2 x 1 at 2 times from 1 to 3, 2 ones)
+        """
+        if hasattr(triples, "itertuples"):
+            triples = triples.itertuples(index=False, name=None)
+        lines = list(triples)
+        for position, line in enumerate(lines):
+            if isinstance(line, (str, bytes)) or not hasattr(line, "__len__") or len(line) != 3:
+                raise ValueError(
+                    f"triples: the line at position {position} is {line!r}, a triple (row, column, "
+                    "time) is needed."
+                )
+        if not lines:
+            raise ValueError("triples: is empty, there are no ones. At least one is needed.")
+        rows, row_ids = lookup("triples", names.object_array([p[0] for p in lines]), row_names)
+        columns, column_ids = lookup(
+            "triples", names.object_array([p[1] for p in lines]), column_names
+        )
+        own = as_times([line[2] for line in lines])
+        checks.check_finite("times", own)
+        known = np.unique(own) if times is None else np.unique(as_times(times))
+        steps = np.minimum(np.searchsorted(known, own), len(known) - 1)
+        unknown = np.flatnonzero(known[steps] != own)
+        if len(unknown):
+            raise ValueError(
+                f"triples: the time {own[unknown[0]]:g} at position {unknown[0]} is none of times."
+            )
+        shape = (len(row_ids), len(known), len(column_ids))
+        return cls(rows, steps, columns, known, shape, row_ids, column_ids)
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.shape[0]
+
+    @property
+    def num_times(self) -> int:
+        """T."""
+        return self.shape[1]
+
+    @property
+    def num_columns(self) -> int:
+        """D."""
+        return self.shape[2]
+
+    @property
+    def num_ones(self) -> int:
+        """M."""
+        return self.rows.shape[0]
+
+    @property
+    def num_missing(self) -> int:
+        """U."""
+        return 0 if self.missing_rows is None else self.missing_rows.shape[0]
+
+    def gaps(self) -> np.ndarray:
+        """(T, T) float64, how far apart the times are."""
+        times = np.asarray(self.times, np.float64)
+        return np.abs(times[:, None] - times)
+
+    def lines(self) -> tuple[Array, Array]:
+        """Lines i T + t of the ones in the matrices below each other, and their columns: (M,)."""
+        return self.rows * self.num_times + self.steps, self.columns
+
+    def missing_lines(self) -> tuple[Array, Array] | None:
+        """The same of the cells that were not observed; None where all were."""
+        if self.missing_rows is None or self.missing_steps is None or self.missing_columns is None:
+            return None
+        return self.missing_rows * self.num_times + self.missing_steps, self.missing_columns
+
+    def stacked(self) -> SparseBinary:
+        """The matrices below each other: (N T, D), of which line i T + t is row i at time t."""
+        gaps = self.missing_lines() or (None, None)
+        shape = (self.num_rows * self.num_times, self.num_columns)
+        return SparseBinary(*self.lines(), shape, missing_rows=gaps[0], missing_columns=gaps[1])
+
+    def at(self, time: float) -> Self:
+        """The series at one time alone; without ones where it has none of that time."""
+        step = np.flatnonzero(np.asarray(self.times) == time)
+        place = int(step[0]) if step.size else -1
+        kept = np.asarray(self.steps) == place
+        nothing = np.zeros(int(kept.sum()), np.int32)
+        gaps: dict[str, Any] = {}
+        if self.missing_rows is not None:
+            own = np.asarray(self.missing_steps) == place
+            gaps = {
+                "missing_rows": np.asarray(self.missing_rows)[own],
+                "missing_steps": np.zeros(int(own.sum()), np.int32),
+                "missing_columns": np.asarray(self.missing_columns)[own],
+            }
+        return type(self)(
+            np.asarray(self.rows)[kept],
+            nothing,
+            np.asarray(self.columns)[kept],
+            [time],
+            (self.num_rows, 1, self.num_columns),
+            self.row_names,
+            self.column_names,
+            **gaps,
+        )
+
+    def missing_cells(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells not observed at the last time."""
+        if self.missing_rows is None:
+            return np.zeros(0, np.int32), np.zeros(0, np.int32)
+        last = np.asarray(self.missing_steps) == self.num_times - 1
+        return np.asarray(self.missing_rows)[last], np.asarray(self.missing_columns)[last]
+
+    def to_scipy(self) -> Any:
+        """(N, D) scipy.sparse row-compressed array of the ones of the last time, on the host."""
+        from scipy.sparse import csr_array
+
+        last = np.asarray(self.steps) == self.num_times - 1
+        rows, columns = np.asarray(self.rows)[last], np.asarray(self.columns)[last]
+        return csr_array((np.ones(rows.size, np.int8), (rows, columns)), self.shape[::2])
+
+    def row_positions(self, ids: Any) -> np.ndarray:
+        """Positions of rows by id (by position where the data has no ids)."""
+        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
+
+    def column_positions(self, ids: Any) -> np.ndarray:
+        """Positions of columns by id (by position where the data has no ids)."""
+        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of shape, times and ones, in hex; ids do not enter."""
+        arrays = {name: getattr(self, name) for name in _LEAVES}
+        return digest("SparseSeries", self.shape, arrays)
+
+    def __repr__(self) -> str:
+        gaps = f", {self.num_missing} missing" if self.num_missing else ""
+        last = self.num_times - 1
+        span = f"time {self.times[0]:g}"
+        if last:
+            span = f"{last + 1} times from {self.times[0]:g} to {self.times[last]:g}"
+        size = f"{self.num_rows} x {self.num_columns}"
+        return f"SparseSeries({size} at {span}, {self.num_ones} ones{gaps})"
+
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int, int]]:
+        """The arrays; ids stay behind."""
+        key = jax.tree_util.GetAttrKey
+        return tuple((key(name), getattr(self, name)) for name in _LEAVES), self.shape
+
+    @classmethod
+    def tree_unflatten(cls, shape: tuple[int, int, int], children: tuple[Any, ...]) -> Self:
+        """Built without checks: the leaves may be anything jax puts there."""
+        arrays = dict(zip(_LEAVES, children, strict=True))
+        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)
+
+
+_LEAVES = (
+    *Cells._fields,
+    "times",
+    *(f"missing_{name}" for name in Cells._fields),
+)

@@ -1,0 +1,54 @@
+"""Rows not seen in training: the updates of rows, with the columns as they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import SparseBinary
+from jaxmf.types import Array
+from jaxmf.variational import updates as closed
+from jaxmf.variational.answers import table_of_new_rows
+from jaxmf.variational.parameters import Half, Normal, half
+from jaxmf.variational.state import from_draw
+from jaxmf.variational.sums import side_sums
+from jaxmf.variational.zeros import All
+
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+
+_NUM_FOLDS = 30
+
+
+def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinary) -> Normal:
+    """Factors and offsets of further rows given those of the columns: (M, L) each.
+
+    The updates of rows, all zeros included, again and again; the columns stay as they are.
+
+    Args:
+      model: its description.
+      draw: what a fit recorded.
+      new_data: (M, D).
+    """
+    parameters = from_draw(draw)
+    view = half(parameters, "rows")
+    missing = None
+    if new_data.missing_rows is not None and new_data.missing_columns is not None:
+        missing = (new_data.missing_rows, new_data.missing_columns)
+    table = table_of_new_rows(new_data.rows, new_data.columns, missing, shape=new_data.shape)
+    shape = (new_data.num_rows, view.prior.mean.shape[0])
+    prior = view.prior._replace(variance=jnp.where(view.free, view.prior.variance, 0))
+    start = Normal(*(jnp.broadcast_to(part, shape) for part in prior))
+
+    def once(_: int, mine: Normal) -> Normal:
+        now: Half = view._replace(mine=mine)
+        sums = side_sums(
+            now, table, All(), likelihood=model.likelihood, noise=parameters.noise, block=True
+        )
+        found = closed.slopes(now, sums, block=True)
+        mean = mine.mean - closed.newton_step(now, sums, found)
+        return Normal(mean, closed.new_variances(now, found))
+
+    return jax.lax.fori_loop(0, _NUM_FOLDS, once, start)

@@ -1,0 +1,206 @@
+"""The ascent: paths of the rows, the length scale with them, then the columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.engine import Info
+from jaxmf.types import Array, Key
+from jaxmf.variational import series
+from jaxmf.variational import updates as closed
+from jaxmf.variational.free_energy import divergence_of_others, expected_cost
+from jaxmf.variational.parameters import Normal, half, with_half
+from jaxmf.variational.progress import Value, first_state, look, with_new_noise
+from jaxmf.variational.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational.series import Search, SeriesParameters
+from jaxmf.variational.start import start_parameters
+from jaxmf.variational.state import Prepared, State, as_draw
+from jaxmf.variational.sums import Sums, side_sums
+
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+
+_MOST_JOINT_VALUES = 256
+_FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["relaxation", "tolerance", "hold_priors", "evaluate_every", "patience"],
+    meta_fields=["num_epochs", "start", "update", "num_evaluation"],
+)
+@dataclass(frozen=True)
+class Plan:
+    """Options of the ascent; see `SparseBinarySeries.ascent`."""
+
+    num_epochs: int
+    start: str
+    update: str | None
+    num_evaluation: int
+    relaxation: float
+    tolerance: float
+    hold_priors: int
+    evaluate_every: int
+    patience: int
+
+
+def init(plan: Plan, model: SparseBinarySeries, key: Key, data: Prepared) -> State:
+    """Paths smoothed from the singular vectors, or from random ones."""
+    assert data.gaps is not None
+    start_key, sample_key = jax.random.split(key)
+    plain = start_parameters(start_key, data.layout, settings=model, start=plan.start)
+    lengthscale: Any = model.lengthscale
+    if lengthscale is None:
+        # half the span of the times, or one where there is but one of them
+        span = jnp.max(data.gaps)
+        lengthscale = jnp.where(span > 0, span / 2, 1)
+    parameters = series.from_start(
+        plain,
+        data.gaps,
+        kernel=model.kernel,
+        lengthscale=jnp.asarray(lengthscale, data.gaps.dtype),
+    )
+    first = jnp.asarray(_FIRST_SEARCH_STEP, data.gaps.dtype)
+    search = Search(first) if model.lengthscale is None else None
+    return first_state(sample_key, parameters, data, optimizer=search)
+
+
+def step(
+    plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared, progress: Array
+) -> tuple[State, Info]:
+    """One epoch: rows, columns, priors, noise; nothing once the ascent is done."""
+    del progress
+    state = jax.lax.cond(
+        state.done,
+        lambda state: state,
+        lambda state: _epoch(plan, model, key, state, data),
+        state,
+    )
+    return state, Info(overflow={})
+
+
+def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: Prepared) -> State:
+    layout = data.layout
+    chosen = choose_zeros(plan, model, key, state=state, layout=layout)
+    late = lateness(plan, model, state)
+    length = (1 - late) * plan.relaxation + late * LAST_STEP
+    held = state.epoch < plan.hold_priors
+    parameters, of_rows, search = _rows(plan, model, state, data, chosen, length)
+    parameters = _columns(model, parameters, of_rows, data, chosen, length)
+    learned = model.learned()
+    plain = series.stacked(parameters, of_rows)
+    found = closed.new_priors(plain, learned)
+    priors = plain.priors._replace(columns=found.columns, column_offset=found.column_offset)
+    parameters = parameters._replace(
+        priors=jax.tree.map(lambda old, new: jnp.where(held, old, new), plain.priors, priors)
+    )
+    state = state._replace(parameters=parameters, optimizer=search)
+
+    def value_of(parameters: SeriesParameters) -> Value:
+        of_rows, divergence = series.values(parameters, kernel=model.kernel)
+        plain = series.stacked(parameters, of_rows)
+        cost = expected_cost(plain, layout, zeros=chosen.evaluation, likelihood=model.likelihood)
+        parameters, cost = with_new_noise(parameters, cost, layout, learned=learned.noise_variance)
+        return Value(parameters, cost + divergence + divergence_of_others(plain), plain)
+
+    # at first the search tries lengths too far off to change anything
+    settled = search is None or jnp.abs(search.step) < _SMALL_SEARCH_STEP
+    return look(plan, state, data, value_of, always=learned.noise_variance, settled=settled)
+
+
+def _rows(
+    plan: Plan,
+    model: SparseBinarySeries,
+    state: State,
+    data: Prepared,
+    chosen: Chosen,
+    length: Array,
+) -> tuple[SeriesParameters, Normal, Search | None]:
+    """The bias, then the paths and the length scale, which is held as long as priors are."""
+    parameters = state.parameters
+    of_rows, _ = series.values(parameters, kernel=model.kernel)
+    plain = series.stacked(parameters, of_rows)
+    view = half(plain, "rows")
+    sums = side_sums(
+        view,
+        data.layout.rows,
+        chosen.zeros[0],
+        likelihood=model.likelihood,
+        noise=plain.noise,
+        block=True,
+    )
+    view, sums = _with_bias(model, parameters, view, sums)
+    parameters = parameters._replace(bias=view.bias)
+    num_times, width = parameters.paths.weight.shape[1:]
+    joint = plan.update == "joint"
+    if plan.update is None:
+        joint = num_times * width <= _MOST_JOINT_VALUES
+
+    return series.update_rows(
+        parameters,
+        of_rows,
+        series.quadratic(view, sums, num_times=num_times),
+        state.optimizer,
+        kernel=model.kernel,
+        joint=joint,
+        relaxation=length,
+        held=state.epoch < plan.hold_priors,
+    )
+
+
+def _columns(
+    model: SparseBinarySeries,
+    parameters: SeriesParameters,
+    of_rows: Normal,
+    data: Prepared,
+    chosen: Chosen,
+    length: Array,
+) -> SeriesParameters:
+    """The bias, then factors and offsets of the columns, as for one matrix."""
+    plain = series.stacked(parameters, of_rows)
+    view = half(plain, "columns")
+    sums = side_sums(
+        view,
+        data.layout.columns,
+        chosen.zeros[1],
+        likelihood=model.likelihood,
+        noise=plain.noise,
+        block=True,
+    )
+    view, sums = _with_bias(model, parameters, view, sums)
+    found = closed.slopes(view, sums, block=True)
+    mean = view.mine.mean - length * closed.newton_step(view, sums, found)
+    mine = Normal(mean, closed.new_variances(view, found))
+    plain = with_half(plain, "columns", mine, view.bias)
+    return parameters._replace(
+        columns=plain.columns, column_offset=plain.column_offset, bias=plain.bias
+    )
+
+
+def _with_bias(
+    model: SparseBinarySeries, parameters: SeriesParameters, view: Any, sums: Sums
+) -> tuple[Any, Sums]:
+    if model.offsets == "none":
+        return view, sums
+    return closed.after_bias(view, sums, closed.new_bias(view, sums, parameters.priors.bias))
+
+
+@jax.jit
+def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
+    """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
+    of_rows, _ = series.values(parameters, kernel=model.kernel)
+    draw = as_draw(series.stacked(parameters, of_rows))
+    lines = of_rows.mean.shape[:2]
+    for name in ("row_mean", "row_variance", "row_offset", "row_offset_variance"):
+        if name in draw:
+            draw[name] = draw[name].reshape(*lines, *draw[name].shape[1:])
+    return draw | {
+        "row_weight": parameters.paths.weight,
+        "row_precision": parameters.paths.precision,
+        "lengthscale": parameters.lengthscale,
+    }

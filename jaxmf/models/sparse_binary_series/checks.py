@@ -1,0 +1,53 @@
+"""What `SparseBinarySeries` refuses, in words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxmf.data import SparseSeries
+from jaxmf.variational import checks
+from jaxmf.variational.paths import KERNELS
+
+UPDATES = ("joint", "factors")
+
+
+def settings(model: Any) -> dict[str, Any]:
+    """The settings of a model, classes made objects.
+
+    Raises:
+      TypeError, ValueError: see `SparseBinarySeries`.
+    """
+    found = checks.cell_settings(model)
+    if model.lengthscale is not None:
+        checks.check_number("lengthscale", model.lengthscale, positive=True)
+    if not isinstance(model.kernel, str) or model.kernel not in KERNELS:
+        raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, got {model.kernel!r}")
+    for name, positive in (("row_mean", False), ("row_variance", True)):
+        if getattr(model, name) is None:
+            raise ValueError(
+                f"{name} is None, but that of a row's paths is held: its scale is shared with the "
+                "columns; give a number, and learn column_variance"
+            )
+        checks.check_per_factor(model, name, positive=positive)
+    return found
+
+
+def options(given: dict[str, Any]) -> None:
+    """Refuses options of the ascent.
+
+    Raises:
+      TypeError, ValueError: in words.
+    """
+    checks.check_stopping(given)
+    if given["update"] is not None and given["update"] not in UPDATES:
+        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {given['update']!r}")
+
+
+def data(series: SparseSeries, name: str) -> None:
+    """Refuses a series without any one.
+
+    Raises:
+      ValueError: it has none.
+    """
+    if series.num_ones == 0:
+        raise ValueError(f"{name}: has no ones at any time. At least one is needed.")

@@ -1,0 +1,274 @@
+"""Factorisation of a series of sparse matrices of zeros and ones whose rows change with time.
+
+    a_ik(.) ~ GP(m_ak, v_ak k(|t - t'| / lengthscale))   factors of a row, functions of time
+    s_jk ~ N(m_sk, v_sk)                                 factors of a column, the same at all times
+    r_i(.) ~ GP(0, v_r k), c_j ~ N(0, v_c), b ~ N(0, v_b)    offsets and bias
+    m_itj = sum_k a_ik(t) s_jk + r_i(t) + c_j + b        the score of cell (i, j) at time t
+    x_itj | m_itj ~ N(m_itj, v_x)  or  p(x_itj) = sigma(x_itj m_itj),   x_itj = -1 or 1
+
+Q of a path is a Gaussian over all times at once, independent of those of other factors and rows;
+everything else is as in `SparseBinaryMF`. Paths, with the length scale, and columns are updated in
+turn.
+
+Source: Fast and flexible variational Bayes for sparse binary matrices (2012), section 7, where this
+is left to future work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from jaxmf.data import SparseSeries
+from jaxmf.engine import Algorithm, algorithm
+from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
+from jaxmf.types import Array, Key
+from jaxmf.variational import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational.likelihood import Likelihood
+from jaxmf.variational.updates import Learned
+from jaxmf.variational.zeros import ZerosSpec
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "likelihood",
+        "lengthscale",
+        "row_mean",
+        "row_variance",
+        "column_mean",
+        "column_variance",
+        "offset_variance",
+        "bias_variance",
+    ],
+    meta_fields=["num_factors", "kernel", "zeros", "offsets"],
+)
+@dataclass(frozen=True)
+class SparseBinarySeries:
+    """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
+
+    Args:
+      num_factors: K.
+      lengthscale: of the kernel, in the unit of the times; None learns it. One far longer than the
+        series makes rows that never change, one far shorter than the gaps of the times makes rows
+        of one's own for every time.
+      kernel: "matern_3_2" (paths with one derivative), "matern_5_2", "squared_exponential" (very
+        smooth) or "matern_1_2" (rough).
+      likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
+        unless given; "sigmoid" and "gaussian" will do.
+      zeros: which zeros the updates go through, as in `SparseBinaryMF`.
+      offsets: "none", "scalar" (a bias), or "rows_columns" (a bias, an offset of every column, and
+        one of every row that is a function of time too).
+      row_mean: prior mean of a row's factors at any time: a number, or K of them.
+      row_variance: their prior variance, likewise; held, as a factor may be scaled on one side
+        against the other.
+      column_mean: prior mean of a column's factors: a number, K of them, or None to learn them.
+      column_variance: their prior variance, likewise.
+      offset_variance: prior variance of offsets; None learns that of the columns' and holds that of
+        the rows' at one.
+      bias_variance: prior variance of the bias.
+
+    Raises:
+      TypeError, ValueError: settings that are no such thing, or do not go together.
+
+    Example:
+      >>> import jaxmf as mf
+      >>> mf.SparseBinarySeries(num_factors=5, lengthscale=2.0).kernel
+      'matern_3_2'
+    """
+
+    num_factors: int = 20
+    lengthscale: float | None = None
+    kernel: str = "matern_3_2"
+    likelihood: Likelihood = None
+    zeros: ZerosSpec = None  # type: ignore[assignment]
+    offsets: str = "scalar"
+    row_mean: float | Array = 0.0
+    row_variance: float | Array = 1.0
+    column_mean: float | Array | None = 0.0
+    column_variance: float | Array | None = 1.0
+    offset_variance: float | None = 1.0
+    bias_variance: float = 100.0
+
+    def __post_init__(self) -> None:
+        for name, value in checks.settings(self).items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def cell_law(self) -> str:
+        """The law of a cell given its score, as predictions know it."""
+        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
+
+    def learned(self) -> Learned:
+        """Which priors and noise are learned; a length scale is learned where it is None."""
+        is_gaussian = isinstance(self.likelihood, Gaussian)
+        return Learned(
+            row_mean=False,
+            row_variance=False,
+            column_mean=self.column_mean is None,
+            column_variance=self.column_variance is None,
+            offset_variance=self.offset_variance is None,
+            noise_variance=is_gaussian and self.likelihood.noise_variance is None,
+        )
+
+    def check_data(self, data: SparseSeries, name: str) -> None:
+        """Refuses a series without any one."""
+        checks.data(data, name)
+
+    def simulate(
+        self,
+        key: Key,
+        num_rows: int,
+        num_columns: int,
+        *,
+        times: Any,
+        bias: float | None = None,
+    ) -> tuple[Parameters, SparseSeries]:
+        """Parameters from the prior, as a Q without spread, and data from them.
+
+        Args:
+          key: typed PRNG key.
+          num_rows: N.
+          num_columns: D.
+          times: (T,) numbers.
+          bias: its value instead of a draw.
+
+        Returns:
+          Parameters of the matrices below each other (line i T + t is row i at time t) and
+          SparseSeries (N, T, D); cells of the Gaussian are ones where they are positive. What is
+          learned is drawn at its start.
+
+        Raises:
+          ValueError: the length scale is to be learned.
+        """
+        return simulation.simulate(self, key, (num_rows, num_columns), times=times, bias=bias)
+
+    # --- methods ----------------------------------------------------------------------------------
+
+    def ascent(
+        self,
+        *,
+        num_epochs: int = 50,
+        start: str = "svd",
+        update: str | None = None,
+        relaxation: float = 1.7,
+        hold_priors: int = 10,
+        tolerance: float = 1e-5,
+        patience: int = 3,
+        evaluate_every: int = 1,
+        num_evaluation: int = 500,
+    ) -> Algorithm:
+        """Coordinate ascent: the paths of the rows, and the columns, in turn, in closed form.
+
+        With all zeros the free energy never rises, whatever is learned.
+
+        Args:
+          num_epochs: at most so many.
+          start: "svd" (leading singular vectors of the matrices below each other, smoothed) or
+            "random", which needs many more epochs.
+          update: of the paths' means: "joint" (all factors at all times of a row at once: a system
+            of T K equations a row), or "factors" (one factor after the other: K systems of T). By
+            default joint up to 256 equations.
+          relaxation: steps are so many times as long as to the minimiser, as in `SparseBinaryMF`.
+          hold_priors: epochs before priors and the length scale are learned, and before the ascent
+            may stop.
+          tolerance: stop once the free energy of a fixed sample changes by less, relatively, ...
+          patience: ... so many times one after the other; with validation once its score did not
+            improve so many times.
+          evaluate_every: epochs between two looks at free energy and validation score; one where
+            noise is learned, which takes a look.
+          num_evaluation: columns of that fixed sample.
+
+        Returns:
+          Algorithm on what `prepare` makes of the data.
+
+        Raises:
+          TypeError, ValueError: options that are no such thing.
+        """
+        given = dict(locals())
+        checks.options(given)
+        plan = ascent.Plan(**{name: value for name, value in given.items() if name != "self"})
+        return algorithm(
+            init=Partial(ascent.init, plan, self),
+            step=Partial(ascent.step, plan, self),
+            record=Partial(_record),
+        )
+
+    def prepare(
+        self, data: SparseSeries, *, num_validation: int = 0, seed: Any = 0
+    ) -> state.Prepared:
+        """The data as the ascent goes through it; rows of validation are rows at a time."""
+        prepared = state.prepare(
+            data.stacked(), num_validation=num_validation, batch_size=None, seed=seed
+        )
+        return prepared._replace(gaps=jnp.asarray(data.gaps(), jnp.result_type(float)))
+
+    def draw_of(self, last: state.State) -> dict[str, Array]:
+        """What is kept of the last state of an ascent, by name."""
+        return progress.draw_of(last, partial(ascent.named, self))
+
+    # --- questions to a fit -----------------------------------------------------------------------
+
+    def at(
+        self, draw: dict[str, Array], data: SparseSeries, time: float
+    ) -> tuple[dict[str, Array], SparseSeries]:
+        """A draw and its data at one time: one of the series, between two, or after the last.
+
+        Raises:
+          TypeError, ValueError: no finite number; the draw is of one time already.
+        """
+        return queries.at(self, draw, data, time)
+
+    def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
+        """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
+        rows = answers.summary(self, queries.below_each_other(draw))
+        lengthscale = {"lengthscale": (float(np.asarray(draw["lengthscale"])), float("nan"))}
+        return {"free_energy": rows.pop("free_energy")} | lengthscale | rows
+
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+        """Mean and variance of the scores m of cells (M,) at the last time: (M,) each."""
+        return answers.score_cells(queries.at_last(draw), rows, columns)
+
+    def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
+        """Mean and variance of the scores of rows (B,) at the last time: (B, D) each."""
+        last = queries.at_last(draw)
+        return answers.score_rows(last, answers.factors_of_rows(last, rows))
+
+    def predict_cells(
+        self, draw: dict[str, Array], data: SparseSeries, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Mean and variance of cells at the last time as 0 or 1."""
+        del data
+        mean, variance = self.score_cells(draw, rows, columns)
+        return answers.cell_moments(self.likelihood, draw, mean, variance)
+
+    def probability(self, mean: Array, variance: Array) -> Array:
+        """Probability of a one at scores of some mean and variance."""
+        return answers.probability(self.likelihood, mean, variance)
+
+    def transform_rows(
+        self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
+    ) -> Array:
+        """Posterior means of the factors of further rows at the last of their times, (M, K)."""
+        del key, data
+        return queries.fold_in(self, draw, new_data).mean[:, -1, : self.num_factors]
+
+    def predict_rows(
+        self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
+    ) -> tuple[Array, Array]:
+        """Mean and variance of all cells of further rows at the last of their times, (M, D)."""
+        del key, data
+        lines = queries.lines_of(draw, queries.fold_in(self, draw, new_data))
+        mean, variance = answers.score_rows(queries.at_last(draw), lines)
+        return answers.cell_moments(self.likelihood, draw, mean, variance)
+
+
+def _record(key: Key, state: state.State, data: state.Prepared) -> dict[str, Array]:
+    kept = progress.record(key, state, data)
+    return kept | {"lengthscale": state.parameters.lengthscale}

@@ -1,0 +1,79 @@
+"""Paths from the prior, and a series of matrices from them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import SparseSeries
+from jaxmf.types import Key
+from jaxmf.variational import Gaussian, Normal, Parameters
+from jaxmf.variational.paths import correlation
+from jaxmf.variational.simulation import draw_ones
+from jaxmf.variational.start import start_priors
+
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
+
+
+def simulate(
+    model: SparseBinarySeries,
+    key: Key,
+    shape: tuple[int, int],
+    *,
+    times: Any,
+    bias: float | None,
+) -> tuple[Parameters, SparseSeries]:
+    """See `SparseBinarySeries.simulate`."""
+    times = np.sort(np.asarray(times, np.float64))
+    dtype = jnp.result_type(float)
+    priors = jax.tree.map(np.asarray, start_priors(model, dtype))
+    num_rows, num_columns = shape
+    num_times, num_factors = times.size, model.num_factors
+    sizes = [num_rows * num_times * (num_factors + 1), num_columns * (num_factors + 1), 1]
+    normals = np.asarray(jax.random.normal(jax.random.fold_in(key, 0), (sum(sizes),), dtype))
+    of_rows, of_columns, level = np.split(normals, np.cumsum(sizes)[:-1])
+    root = _root(model, times)
+    smooth = np.einsum("ts,nsl->ntl", root, of_rows.reshape(num_rows, num_times, -1))
+    smooth = smooth.reshape(num_rows * num_times, -1)
+    columns = of_columns.reshape(num_columns, -1)
+
+    def sure(mean: Any) -> Normal:
+        mean = jnp.asarray(mean, dtype)
+        return Normal(mean, jnp.zeros_like(mean))
+
+    has_offsets = model.offsets == "rows_columns"
+    kept = slice(0, num_factors)
+    if bias is None:
+        bias = float(level[0] * np.sqrt(priors.bias)) if model.offsets != "none" else 0.0
+    noise = 1.0
+    if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_variance is not None:
+        noise = float(model.likelihood.noise_variance)
+    parameters = Parameters(
+        rows=sure(priors.rows.mean + np.sqrt(priors.rows.variance) * smooth[:, kept]),
+        columns=sure(priors.columns.mean + np.sqrt(priors.columns.variance) * columns[:, kept]),
+        row_offset=sure(np.sqrt(priors.row_offset) * smooth[:, -1]) if has_offsets else None,
+        column_offset=sure(np.sqrt(priors.column_offset) * columns[:, -1]) if has_offsets else None,
+        bias=sure(bias),
+        priors=start_priors(model, dtype),
+        noise=jnp.asarray(noise, dtype),
+    )
+    key = jax.random.fold_in(key, 1)
+    lines, places = draw_ones(key, parameters, likelihood=model.likelihood)
+    rows, steps = np.divmod(lines, num_times)
+    series_shape = (num_rows, num_times, num_columns)
+    return parameters, SparseSeries(rows, steps, places, times, series_shape)
+
+
+def _root(model: SparseBinarySeries, times: np.ndarray) -> np.ndarray:
+    """A square root of the prior's correlations, which may be singular: (T, T)."""
+    if model.lengthscale is None:
+        raise ValueError("lengthscale is None, to be learned; data are drawn at a given one")
+    gaps = np.abs(times[:, None] - times)
+    values, vectors = np.linalg.eigh(
+        np.asarray(correlation(model.kernel, jnp.asarray(gaps), jnp.asarray(model.lengthscale)))
+    )
+    return vectors * np.sqrt(np.maximum(values, 0))

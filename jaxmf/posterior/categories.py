@@ -1,0 +1,114 @@
+"""Predictions of cells whose values come from a finite set: the whole law of each."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.posterior import prediction
+from jaxmf.posterior.prediction import Mixture
+
+_DRAWS_NUMBERS = 2**24
+
+
+def has_categories(model: Any) -> bool:
+    """Whether a model gives the probability of every value of a cell."""
+    return hasattr(model, "cell_probabilities") and getattr(model, "values", None) is not None
+
+
+@jax.jit
+def _of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+    return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
+
+
+@jax.jit
+def _of_new_rows(
+    model: Any, keys: Any, draws: Any, data: Any, new: Any, rows: Any, columns: Any
+) -> Any:
+    def one(key: Any, draw: Any) -> Any:
+        return model.new_cell_probabilities(key, draw, data, new, rows, columns)
+
+    return jax.lax.map(lambda both: one(*both), (keys, draws))
+
+
+def probabilities(
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    weights: np.ndarray,
+    cells: tuple[np.ndarray, np.ndarray],
+    new_data: Any = None,
+    seed: int = 0,
+) -> np.ndarray:
+    """The probability of every value of M cells, averaged over draws: (M, V) float.
+
+    Args:
+        model: its description.
+        data: the training data.
+        draws: name -> (S, ...).
+        weights: (S,), summing to one.
+        cells: rows and columns.
+        new_data: the rows that the cells lie in, where these are not those of the training data.
+        seed: of the groups of new rows; draw s uses fold_in(key, s).
+    """
+    rows, columns = (jnp.asarray(index) for index in cells)
+    total = np.zeros((rows.size, len(model.values)))
+
+    def evaluate(block: Any, indices: np.ndarray) -> Any:
+        if new_data is None:
+            return _of_draws(model, block, data, rows, columns)
+        keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(indices)
+        return _of_new_rows(model, keys, block, data, new_data, rows, columns)
+
+    own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
+    for where, laws in prediction.over_draws(evaluate, draws, own + 64 * rows.size):
+        total += np.tensordot(weights[where], laws, axes=1)
+    return total
+
+
+def mixture(
+    probabilities: np.ndarray, values: np.ndarray, *, num_draws: int | None, seed: int
+) -> Mixture:
+    """Moments and draws of cells with these laws.
+
+    Args:
+        probabilities: (M, V) float.
+        values: (V,) float.
+        num_draws: how many draws of each cell; by default 1,000, fewer when the cells are many.
+        seed: of the draws.
+    """
+    number = probabilities.shape[0]
+    if num_draws is None:
+        num_draws = int(np.clip(_DRAWS_NUMBERS // max(1, number), 100, 1_000))
+    mean = probabilities @ values
+    variance = np.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
+    ends = np.cumsum(probabilities, axis=1)
+    generator = np.random.default_rng([seed, 1])
+    draws = np.empty((num_draws, number), np.float32)
+    for place in range(num_draws):
+        uniforms = generator.random(number) * ends[:, -1]
+        chosen = np.minimum((ends <= uniforms[:, None]).sum(axis=1), values.size - 1)
+        draws[place] = values[chosen]
+    return Mixture(mean=mean, variance=variance, draws=draws)
+
+
+def quantiles(
+    probabilities: np.ndarray, values: np.ndarray, levels: tuple[float, ...]
+) -> np.ndarray:
+    """The smallest value whose probability up to it reaches each level: (Q, M)."""
+    ends = np.cumsum(probabilities, axis=1)
+    places = [(ends < level * ends[:, -1:]).sum(axis=1) for level in levels]
+    return values[np.minimum(np.array(places), values.size - 1)]
+
+
+def log_density(probabilities: np.ndarray, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """log p of observed values (M,); -inf where one is none of the values."""
+    places = np.searchsorted(values, observed).clip(0, values.size - 1)
+    inside = np.isclose(values[places], observed)
+    with np.errstate(divide="ignore"):
+        logs = np.log(probabilities[np.arange(observed.size), places])
+    return np.where(inside, logs, -np.inf)

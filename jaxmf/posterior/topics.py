@@ -1,0 +1,162 @@
+"""Questions to models of groups of tokens: what is in a group, new documents, perplexity."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxmf import diagnostics
+from jaxmf.data import Tokens
+from jaxmf.diagnostics import HeldOutScore
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TopEntries:
+    """The heaviest entries of groups, the largest group first.
+
+    Args:
+        groups: (G,) int, the groups' labels in the reference draw.
+        shares: (G,) float, what part of the tokens they have.
+        entries: (G, n) ids of the entries, or positions where there are no ids.
+        weights: (G, n) float: the probability of a value in the group, or the part of the group's
+            tokens that a level of a column has.
+    """
+
+    groups: np.ndarray
+    shares: np.ndarray
+    entries: np.ndarray
+    weights: np.ndarray
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line an entry."""
+        shape = self.entries.shape
+        return {
+            "group": np.repeat(self.groups, shape[1]),
+            "share": np.repeat(self.shares, shape[1]),
+            "rank": np.tile(1 + np.arange(shape[1]), shape[0]),
+            "entry": self.entries.ravel(),
+            "weight": self.weights.ravel(),
+        }
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def __repr__(self) -> str:
+        lines = [
+            f"{share:6.1%}  " + ", ".join(str(entry) for entry in entries)
+            for share, entries in zip(self.shares, self.entries, strict=True)
+        ]
+        return "\n".join(lines)
+
+
+def top_entries(posterior: Posterior, column: str, n: int) -> TopEntries:
+    """See `Posterior.top_entries`."""
+    model = _model_of_groups(posterior)
+    draw = posterior.reference_draw()
+    network = model.over(posterior.data)[0]
+    if column in network.observed and f"{column}_cells" in draw:
+        cells = np.asarray(draw[f"{column}_cells"])
+        counts = cells.reshape(cells.shape[0], -1)
+        weights = np.asarray(model.category_table(draw, posterior.data, column))
+        weights = weights.reshape(-1, weights.shape[-1])
+    else:
+        over = [name for name in network.indicators if column in network.blocks[name].by]
+        if not over:
+            raise ValueError(
+                f"column: {column!r} is neither an observed block of categories nor a column that "
+                f"partitions an indicator; there are {', '.join(map(repr, network.columns))}"
+            )
+        counts = np.asarray(draw[f"{over[0]}_counts"])
+        counts = counts.reshape(counts.shape[0], -1)
+        weights = (counts / np.maximum(counts.sum(axis=0), 1)).T
+    sizes = counts.sum(axis=0)
+    groups = np.argsort(-sizes, kind="stable")
+    groups = groups[sizes[groups] > 0]
+    best = np.argsort(-weights[groups], axis=1, kind="stable")[:, :n]
+    names = model.names(posterior.data, column)
+    return TopEntries(
+        groups=groups,
+        shares=sizes[groups] / sizes.sum(),
+        entries=best if names is None else np.asarray(names)[best],
+        weights=np.take_along_axis(weights[groups], best, axis=1),
+    )
+
+
+def transform(posterior: Posterior, new: Tokens, seed: int) -> np.ndarray:
+    """The groups of new documents, in the order of `top_entries`: see `Posterior.transform`."""
+    key, draw = jax.random.key(seed), posterior.reference_draw()
+    shares = np.asarray(_transform(posterior.model, key, draw, posterior.data, new))
+    order = np.argsort(-np.asarray(posterior.model.shares(draw, posterior.data)), kind="stable")
+    return shares[:, order]
+
+
+def document_completion(
+    posterior: Posterior, new: Tokens, *, num_draws: int, seed: int
+) -> HeldOutScore:
+    """See `Posterior.document_completion`."""
+    if not hasattr(posterior.model, "word_probabilities"):
+        raise ValueError(f"{type(posterior.model).__name__} is no model of words of documents")
+    known, rest = halves(new, seed)
+    draws, weights = posterior.flat_draws()
+    number = min(num_draws, weights.size)
+    chosen = np.unique(np.linspace(0, weights.size - 1, number).round().astype(int))
+    total, mass = np.zeros(rest.num_tokens), weights[chosen].sum()
+    for place in chosen:
+        key = jax.random.fold_in(jax.random.key(seed), int(place))
+        draw = {name: values[place] for name, values in draws.items()}
+        found = _word_probabilities(posterior.model, key, draw, posterior.data, known, rest)
+        total += weights[place] / mass * np.asarray(found)
+    return diagnostics.held_out_score(np.log(total))
+
+
+def halves(tokens: Tokens, seed: int) -> tuple[Tokens, Tokens]:
+    """Every document's tokens in two random halves, the first not the smaller one.
+
+    Documents of a single token have nothing to be scored by.
+
+    Raises:
+        ValueError: no document has two tokens.
+    """
+    documents = np.asarray(tokens.columns["document"])
+    order = np.lexsort((np.random.default_rng(seed).random(documents.size), documents))
+    sizes = np.bincount(documents, minlength=tokens.sizes["document"])
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    rank = np.empty(documents.size, int)
+    rank[order] = np.arange(documents.size) - np.repeat(starts, sizes)
+    is_first = rank < (sizes[documents] + 1) // 2
+    if is_first.all():
+        raise ValueError("no document has two tokens, so there is nothing to score")
+    return _subset(tokens, is_first), _subset(tokens, ~is_first)
+
+
+def _subset(tokens: Tokens, kept: np.ndarray) -> Tokens:
+    columns = {name: np.asarray(column)[kept] for name, column in tokens.columns.items()}
+    return Tokens(columns, tokens.sizes, names=tokens.names)
+
+
+def _model_of_groups(posterior: Posterior) -> Any:
+    if not hasattr(posterior.model, "over"):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has no groups of tokens; see features()"
+        )
+    return posterior.model
+
+
+@jax.jit
+def _transform(model: Any, key: Any, draw: Any, data: Any, new: Any) -> Any:
+    return model.transform_tokens(key, draw, data, new)
+
+
+@jax.jit
+def _word_probabilities(model: Any, key: Any, draw: Any, data: Any, known: Any, rest: Any) -> Any:
+    given = model.fold(key, draw, data, known)
+    return model.word_probabilities(draw, data, rest, given)

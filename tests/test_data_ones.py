@@ -1,0 +1,193 @@
+"""Files of ones: pairs, baskets, matrices, triples, and masks of the observed cells."""
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf import cli
+from jaxmf.data import read_ones, read_series
+
+
+def test_ones_are_read_from_files(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("user,item\n1,7\n2,7\n1,9\n")
+    pairs = read_ones(path)
+    assert pairs.shape == (2, 2)
+    assert pairs.row_names.tolist() == [1, 2]
+    path.write_text("milk,bread\nmilk,,\nbread,beer,milk\n")
+    baskets = read_ones(path)
+    assert baskets.shape == (3, 3)
+    assert baskets.num_ones == 6
+    path.write_text("milk,bread\nbeer,milk\n")
+    assert read_ones(path, form="baskets").shape == (2, 3)
+    path.write_text("0,1,1\n1,0,0\n")
+    assert read_ones(path).num_ones == 3
+    path.write_text("a,b\nx\n")
+    with pytest.raises(ValueError, match="line 2 is"):
+        read_ones(path, form="pairs")
+    with pytest.raises(ValueError, match="form must be pairs"):
+        read_ones(path, form="lists")
+
+
+@pytest.mark.parametrize(
+    ("text", "shape", "columns"),
+    [
+        ("user,item\na,x\nb,y\n\n", (2, 2), ["x", "y"]),
+        ("user,item\n007,x\n7,y\n", (2, 2), ["x", "y"]),
+        ("milk,bread\n\njam\n\n\n", (3, 3), ["milk", "bread", "jam"]),
+        ("milk,bread,tea\nmilk,jam,tea\n", (2, 4), ["milk", "bread", "tea", "jam"]),
+        ("milk,bread,tea\n", (1, 3), ["milk", "bread", "tea"]),
+    ],
+)
+def test_the_form_of_a_file_is_seen(tmp_path, text, shape, columns):
+    path = tmp_path / "ones.csv"
+    path.write_text(text)
+    data = read_ones(path)
+    assert data.shape == shape
+    assert sorted(data.column_names) == sorted(columns)
+
+
+def test_an_odd_pair_is_named_by_its_line_in_the_file(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("user,item\na,x\n\nb\n")
+    with pytest.raises(ValueError, match=r"line 4 is \['b'\]"):
+        read_ones(path, form="pairs")
+
+
+def test_a_matrix_with_gaps_is_not_taken_for_baskets(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("1,0,1\n0,1\n1,1,0\n")
+    with pytest.raises(ValueError, match="form="):
+        read_ones(path)
+
+
+# --- headings ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "headings", "ones"),
+    [
+        ("user,item\nann,tea\nbo,tea\n", None, 2),
+        ("1,7\n2,7\n1,9\n", None, 3),  # whole numbers are ids
+        ("user,7\n2,7\n", None, 2),  # and so is what comes again in its column
+        ("user,item\n1,tea\n2,jam\n", None, 2),
+        ("1,tea\n2,jam\n", None, 2),
+        ("ann,tea\nbo,tea\n", None, 2),
+        ("ann,tea\nbo,jam\n", None, 1),  # nothing tells it from headings
+        ("ann,tea\nbo,jam\n", False, 2),
+        ("1,7\n2,7\n1,9\n", True, 2),
+    ],
+)
+def test_headings_of_pairs_are_seen_or_said(tmp_path, text, headings, ones):
+    path = tmp_path / "ones.csv"
+    path.write_text(text)
+    assert read_ones(path, form="pairs", headings=headings).num_ones == ones
+
+
+def test_headings_that_cannot_be(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("ann,tea\n")
+    with pytest.raises(ValueError, match="--no-headings"):
+        read_ones(path)
+    path.write_text("milk,bread,tea\njam,tea\n")
+    with pytest.raises(ValueError, match="read as baskets"):
+        read_ones(path, headings=True)
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+def test_a_mask_of_pairs_lists_what_was_observed(tmp_path):
+    ones, mask = tmp_path / "ones.csv", tmp_path / "mask.csv"
+    ones.write_text("user,item\n1,tea\n2,jam\n")
+    # user 3 and bread have no ones, and are known by the mask alone
+    mask.write_text("user,item\n1,tea\n1,jam\n2,jam\n3,tea\n3,bread\n")
+    data = read_ones(ones, mask=mask)
+    assert data.row_names.tolist() == [1, 2, 3]
+    assert data.column_names.tolist() == ["tea", "jam", "bread"]
+    assert data.num_ones == 2
+    missing = set(zip(*(part.tolist() for part in data.missing_cells()), strict=True))
+    assert missing == {(0, 2), (1, 0), (1, 2), (2, 1)}
+
+
+@pytest.mark.parametrize("text", ["1,1,0\n1,0,1\n", "tea,bread,milk\n1,0,1\n1,1,0\n"])
+def test_a_mask_may_be_a_matrix(tmp_path, text):
+    """By position, or by the ids of its columns."""
+    ones, mask = tmp_path / "ones.csv", tmp_path / "mask.csv"
+    ones.write_text("tea,milk,bread\n1,0,0\n0,0,1\n")
+    mask.write_text(text)
+    data = read_ones(ones, mask=mask)
+    missing = set(zip(*(part.tolist() for part in data.missing_cells()), strict=True))
+    assert missing == {(0, 2), (1, 1)}
+    np.save(tmp_path / "mask.npy", np.array([[1, 1, 0], [1, 0, 1]]))
+    data = read_ones(ones, mask=tmp_path / "mask.npy")
+    assert data.num_missing == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("1,0\n1,1\n", "has shape"),
+        ("0,1,1\n1,1,1\n", "not among the observed cells"),
+        ("2,1,1\n1,1,1\n", "must hold 0 and 1 only"),
+        ("tea,bread,honey\n1,1,1\n1,1,1\n", "no .* has the id 'honey'"),
+    ],
+)
+def test_masks_that_are_refused(tmp_path, text, words):
+    ones, mask = tmp_path / "ones.csv", tmp_path / "mask.csv"
+    ones.write_text("tea,milk,bread\n1,0,0\n0,0,1\n")
+    mask.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_ones(ones, mask=mask)
+
+
+@pytest.mark.slow
+def test_a_mask_from_the_command_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("JAXMF_CACHE", "off")
+    ones, mask = tmp_path / "ones.csv", tmp_path / "mask.csv"
+    ones.write_text("a,x\nb,x\nb,y\n")
+    mask.write_text("a,x\nb,x\nb,y\na,z\n")
+    out = tmp_path / "run"
+    words = ["--mask", str(mask), "--no-headings", "--epochs", "1", "--set", "num_factors=1"]
+    words += ["--set", "zeros=exact", "--set", "start=random"]
+    assert cli.run(["fit", "sparse-binary", str(ones), "--out", str(out), *words]) == 0
+    assert mf.load(out).data.num_missing == 2
+    matrix = tmp_path / "x.npy"
+    np.save(matrix, np.eye(3))
+    words = ["fit", "linear-gaussian-ibp", str(matrix), "--out", str(tmp_path / "other")]
+    capsys.readouterr()
+    assert cli.run([*words, "--mask", str(mask)]) == 2
+    assert "--mask means nothing to" in capsys.readouterr().err
+
+
+# --- triples -------------------------------------------------------------------------------------
+
+
+def test_triples_make_a_series(tmp_path):
+    path = tmp_path / "ones.csv"
+    path.write_text("1,tea,2023.5\n2,tea,2021\n1,jam,2023.5\n")
+    data = read_series(path)
+    assert data.shape == (2, 2, 2)
+    assert data.times.tolist() == [2021, 2023.5]
+    assert data.row_names.tolist() == [1, 2]
+    np.testing.assert_array_equal(data.to_scipy().toarray(), [[1, 1], [0, 0]])
+    path.write_text("time,row,column\n2023.5,1,tea\n2021,2,tea\n2023.5,1,jam\n")
+    assert read_series(path).fingerprint() == data.fingerprint()
+    path.write_text("who,what,when\n1,tea,2023.5\n2,tea,2021\n1,jam,2023.5\n")
+    assert read_series(path).fingerprint() == data.fingerprint()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,tea,May\nb,tea,June\n", "'June' of row 'b', column 'tea' is no number"),
+        ("a,tea,1\nb,tea\n", r"line 2 is \['b', 'tea'\]; triples have three"),
+        ("a,tea,1\na,tea,1\n", "duplicate cell"),
+        ("a,tea,1\nb,tea,inf\n", "no number"),
+    ],
+)
+def test_triples_that_are_refused(tmp_path, text, words):
+    path = tmp_path / "ones.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_series(path)
