@@ -281,7 +281,7 @@ def assert_exact(problem, joint, *, removes=True):
         np.testing.assert_allclose(after, posterior, rtol=0, atol=TOLERANCE)
 
 
-QUICK = ("topics", "process", "path, together", "two sides, a function", "several children")
+QUICK = ("topics", "process", "path, together", "two sides, a function")
 
 
 TIERS = {"the middle alone": [pytest.mark.exhaustive]} | {name: [] for name in QUICK}

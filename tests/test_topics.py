@@ -129,7 +129,9 @@ def test_ratings_of_unseen_cells(rated):
     assert set(np.unique(prediction.quantiles)) <= set(values)
     score = post.held_out_log_likelihood(liked[~seen], np.nonzero(~seen))
     places = (liked[~seen] - 1).astype(int)
-    np.testing.assert_allclose(score.log_likelihood, np.log(law[np.arange(places.size), places]), rtol=1e-4)
+    np.testing.assert_allclose(
+        score.log_likelihood, np.log(law[np.arange(places.size), places]), rtol=1e-4
+    )
 
 
 def test_cells_of_new_users(rated):
