@@ -101,9 +101,7 @@ def test_the_engine_grows_a_chain():
     np.testing.assert_allclose(weights, 1, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "network", [TOPICS, pytest.param(MIXED, marks=pytest.mark.slow)], ids=["topics", "mixed"]
-)
+@pytest.mark.parametrize("network", [TOPICS, MIXED], ids=["topics", "mixed"])
 def test_fused_plain_and_vectorized_chains_agree(network, monkeypatch):
     def fresh_step():
         step = network.sampler().step
