@@ -322,6 +322,7 @@ def test_many_children_do_not_underflow():
     assert_no_underflow(blocks, {"group": [0, 0, 1, 1]}, data)
 
 
+@pytest.mark.slow
 def test_far_away_values_of_several_blocks_do_not_underflow():
     """Each block alone would have the first token elsewhere, by more than a float can hold."""
     law = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
