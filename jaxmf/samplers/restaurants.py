@@ -56,4 +56,4 @@ def _count_plain(
     return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]
 
 
-_count = fused_on_cpu(_count_plain)
+_count = fused_on_cpu(_count_plain, in_turn=True)
