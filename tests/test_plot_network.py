@@ -1,10 +1,13 @@
 """Networks of mixture blocks as pictures: what is declared is what is drawn."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import jaxmf as mf
+from jaxmf.plot import Plots
 
 
 def parts(figure):
@@ -46,11 +49,10 @@ def test_nothing_lies_outside_the_picture_or_on_another_block(model):
 
 
 def test_a_posterior_draws_its_network():
-    data = mf.Tokens.from_counts(np.ones((2, 3), int))
-    run = {"num_warmup": 0, "num_samples": 1, "num_chains": 1, "progress": False}
-    texts, boxes, _ = parts(mf.sample(mf.LDA(2), data, **run).plot.network())
+    posterior = SimpleNamespace(model=mf.LDA(2))
+    texts, boxes, _ = parts(Plots(posterior).network())
     assert "topic" in texts
     assert len(boxes) == 2
-    other = mf.sample(mf.LinearGaussianIBP(), np.eye(3), **run)
+    posterior = SimpleNamespace(model=mf.LinearGaussianIBP())
     with pytest.raises(ValueError, match="no network of mixture blocks"):
-        other.plot.network()
+        Plots(posterior).network()
