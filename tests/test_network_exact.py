@@ -16,7 +16,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import elimination, sequential
-from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_values, statistics_of
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from tests import network_oracles as oracles
@@ -204,14 +204,15 @@ def conditionals(network, names, states, data, *, axes=AXES, removes=True):
     """The sweep's own weights: for each token the values of the indicators, (C, K, ...)."""
 
     def of_state(state):
-        roles = sequential._roles(network, names, state, data)
-        values, slots = all_values(state, data), slot_sizes(state, network)
+        widths = sequential._widths(network, names, state, data)
+        roles = sequential._roles(network, names, widths, data)
+        values = all_values(state, data)
         working = {}
         for role in roles:
-            before = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
-            working[role.name] = sequential._begin(role, before, state.numbers[role.name], slots)
+            before = statistics_of(role.name, role.law, role.parts, values, widths.get(role.name))
+            working[role.name] = sequential._begin(role, before, state.numbers[role.name], widths)
         look_up = {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
-        compiled = sequential._Compiled(names, (), roles, False)
+        compiled = sequential._Compiled(names, (), (), roles, False)
 
         def of_token(token):
             own = {name: column[token] for name, column in values.items()}
@@ -434,8 +435,8 @@ def test_conditionals_of_a_hierarchy_are_in_proportion_to_the_joint_density(name
 def test_a_hierarchy_that_keeps_the_weight_of_an_emptied_group_is_caught():
     class Forgetful(mf.HDP):
         def unseat(self, seating, batch, group):
-            kept = seating.numbers
-            return super().unseat(seating, batch, group)._replace(numbers=kept)
+            left = super().unseat(seating, batch, group)
+            return left._replace(numbers=seating.numbers, pseudo=seating.pseudo)
 
     blocks = HIERARCHIES["topics"] | {"topic": mf.Block(Forgetful(1.2, 0.7), by="document")}
     with pytest.raises(AssertionError, match="Not equal to tolerance"):

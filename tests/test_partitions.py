@@ -309,5 +309,7 @@ def test_defaults():
     for prior in (mf.DirichletProcess(), mf.PitmanYor(), mf.HDP()):
         assert isinstance(prior.concentration, dist.Gamma)
     assert isinstance(mf.HDP().base_concentration, dist.Gamma)
+    process = mf.DirichletProcess(1.0)
+    seating = process.begin(jnp.zeros((1, 2), jnp.int32), process.start(2), with_sizes=False)
     with pytest.raises(NotImplementedError, match="DirichletProcess has no groups that batches"):
-        mf.DirichletProcess(1.0).laws(None, None)
+        process.pseudo(seating)

@@ -157,12 +157,15 @@ def _widths(network: Network, names: tuple[str, ...], state: State, data: Tokens
     """How many values of every indicator the sweep makes room for.
 
     Of the last one drawn as many as make whole vectors, if all laws concerned can leave values
-    without weight.
+    without weight. Not where logarithms are taken: the highest must be that of a value with weight.
     """
     widths = slot_sizes(state, network)
     last = names[-1]
-    blocks = [network.blocks[name] for name in _involved(network, names)]
-    if all(block.law.pads and block.rho is None for block in blocks):
+    involved = _involved(network, names)
+    blocks = [network.blocks[name] for name in involved]
+    below = [block.law for name, block in zip(involved, blocks, strict=True) if name not in names]
+    in_logs = len(below) > _MOST_FACTORS or any(getattr(law, "is_log", False) for law in below)
+    if not in_logs and all(block.law.pads and block.rho is None for block in blocks):
         widths[last] = tables.padded(widths[last])
     return widths
 
