@@ -35,9 +35,9 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
       fn: a function of pytrees of arrays (nothing traced may be closed over, and each array must
         be used: XLA aborts otherwise) without scatters, sorts or calls into libraries such as
         LAPACK.
-      in_turn: for loops of many items. Under `vmap` one call follows the other, each a kernel of its
-        own, instead of one loop over all. And what the loop calls is fused with it; it must change
-        a table first and read it then, or the table is copied for every item.
+      in_turn: for loops of many items. Under `vmap` one call follows the other, each a kernel of
+        its own, instead of one loop over all. And what the loop calls is fused with it; it must
+        change a table first and read it then, or the table is copied for every item.
 
     Returns:
       A function of the same arguments and values. Setting the environment variable
