@@ -35,8 +35,9 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
       fn: a function of pytrees of arrays (nothing traced may be closed over, and each array must
         be used: XLA aborts otherwise) without scatters, sorts or calls into libraries such as
         LAPACK.
-      in_turn: what `vmap` does on CPU: one call after the other, each a kernel of its own, which
-        suits long loops, instead of one loop over all, which suits short ones.
+      in_turn: for loops of many items. Under `vmap` one call follows the other, each a kernel of
+        its own, instead of one loop over all. And what the loop calls is fused with it; it must
+        change a table first and read it then, or the table is copied for every item.
 
     Returns:
       A function of the same arguments and values. Setting the environment variable
@@ -46,7 +47,10 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
 
     @jax.jit
     def inner(*args):
-        # of the loop alone: a function it calls would be kept apart and dispatched by itself
+        if not in_turn:
+            return fn(*args)
+        # the request is for the loop alone: else each function of JAX that it calls, such as an
+        # indexed read, stays a function, and nothing is fused across it
         with set_xla_metadata(xla_cpu_small_call=None, inlineable=None):
             return fn(*args)
 
