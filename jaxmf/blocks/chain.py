@@ -10,12 +10,15 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sequential import first_sweep, sweep
+from jaxmf.blocks.sequential import first_sweep
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
@@ -25,13 +28,15 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
+SWEEPS = ("sequential", "parallel")
 _FIRST_SLOTS = 16
+_FEW = 256  # tokens that a parallel step updates one after the other
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["sets", "keep", "num_slots"],
+    meta_fields=["sets", "keep", "num_slots", "sweep"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -41,15 +46,22 @@ class SamplerPlan:
         sets: the indicators in the order in which they are drawn, those of a set together.
         keep: what a draw holds.
         num_slots: of growing indicators to begin with.
+        sweep: "sequential" or "parallel".
     """
 
     sets: tuple[tuple[str, ...], ...]
     keep: str
     num_slots: int
+    sweep: str
 
 
 def plan(
-    network: Network, *, joint: tuple[tuple[str, ...], ...], keep: str, capacity: int | None
+    network: Network,
+    *,
+    joint: tuple[tuple[str, ...], ...],
+    keep: str,
+    capacity: int | None,
+    sweep: str = "sequential",
 ) -> SamplerPlan:
     """The plan of checked options.
 
@@ -60,6 +72,8 @@ def plan(
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
     if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
         raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+    if sweep not in SWEEPS:
+        raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
     named = [name for chosen in joint for name in chosen]
     for name in named:
         if name not in network.indicators:
@@ -72,7 +86,7 @@ def plan(
     alone = [(name,) for name in network.indicators if name not in named]
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS)
+    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep)
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
@@ -114,14 +128,45 @@ def step(
     """Every set of indicators, then hyperparameters."""
     del progress
     network, data = model.over(data)
-    overflow: dict[str, Array] = {}
-    for place, names in enumerate(plan.sets):
-        state, info = sweep(network, names, jax.random.fold_in(key, place), state, data)
-        overflow = merge_overflow(overflow, info.overflow)
+    sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
+    state, overflow = sweep_all(plan, network, key, state, data)
     if any(is_updated(network.blocks[name].law) for name in network.order):
         own_key = jax.random.fold_in(key, len(plan.sets))
-        state, _ = update_numbers(network, own_key, state, data)
+        at_once = plan.sweep == "parallel"
+        state, _ = update_numbers(network, own_key, state, data, at_once=at_once)
     return state, Info(overflow=overflow)
+
+
+def _sequential_sweeps(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> tuple[State, dict[str, Array]]:
+    overflow: dict[str, Array] = {}
+    for place, names in enumerate(plan.sets):
+        state, info = sequential.sweep(network, names, jax.random.fold_in(key, place), state, data)
+        overflow = merge_overflow(overflow, info.overflow)
+    return state, overflow
+
+
+def _parallel_sweeps(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> tuple[State, dict[str, Array]]:
+    """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
+
+    In this order whether there was room depends on sequential updates alone, which make the same
+    choices when the step is repeated with more slots.
+    """
+    overflow: dict[str, Array] = {}
+    for place, names in enumerate(plan.sets):
+        if any(network.blocks[name].law.grows for name in names):
+            of_tokens, of_sweep = jax.random.split(jax.random.fold_in(key, place))
+            number = min(_FEW, data.num_tokens)
+            chosen = random_tokens(of_tokens, data.num_tokens, number)
+            state, info = sweep_few(network, names, of_sweep, state, data, chosen)
+            overflow = merge_overflow(overflow, info.overflow)
+    for place, names in enumerate(plan.sets):
+        own_key = jax.random.fold_in(key, len(plan.sets) + 1 + place)
+        state = parallel.sweep(network, names, own_key, state, data)
+    return state, overflow
 
 
 def record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -20,18 +21,35 @@ from jaxmf.priors.partitions import (
     log_of_settings,
 )
 from jaxmf.samplers.hyper import update_probability, update_scale
-from jaxmf.samplers.restaurants import count_tables
+from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
+from jaxmf.tables import count_pairs
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 Numbers = dict[str, Array]
+CountTables = Callable[..., Array]
 
 
-def update_numbers(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
-    """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators."""
+def update_numbers(
+    network: Network, key: Key, state: State, data: Tokens, *, at_once: bool = False
+) -> tuple[State, Info]:
+    """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
+
+    Args:
+        network: the network.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+        at_once: count tables without a loop over tokens, as accelerators like it; the law is the
+            same.
+
+    Returns:
+        The state after, and no overflow.
+    """
+    count = _count_at_once if at_once else count_tables
     values, parts = all_values(state, data), all_parts(network, state, data)
     slots = slot_sizes(state, network)
     numbers = dict(state.numbers)
@@ -46,12 +64,21 @@ def update_numbers(network: Network, key: Key, state: State, data: Tokens) -> tu
             numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
         elif isinstance(law, HDP):
             items = (batches, values[name], parts[name].number)
-            numbers[name] = _of_hdp(own_key, law, numbers[name], *items)
+            numbers[name] = _of_hdp(own_key, law, numbers[name], *items, count=count)
         else:
             items = (batches, values[name], parts[name].number)
             size = slots.get(name) or law.size
-            numbers[name] = _of_dirichlet(own_key, law, numbers[name], *items, size=size)
+            numbers[name] = _of_dirichlet(
+                own_key, law, numbers[name], *items, size=size, count=count
+            )
     return state._replace(numbers=numbers), Info(overflow={})
+
+
+def _count_at_once(
+    key: Key, batches: Array, groups: Array, pseudo: Array, *, num_batches: int
+) -> Array:
+    counts = count_pairs(batches, groups, (num_batches, pseudo.shape[0]))
+    return count_tables_at_once(key, counts, pseudo, num_items=batches.shape[0])
 
 
 def is_updated(law: Any) -> bool:
@@ -85,12 +112,13 @@ def _of_dirichlet(
     num_batches: int,
     *,
     size: int,
+    count: CountTables,
 ) -> Numbers:
     """One concentration for all groups: a^S prod_g Gamma(K a) / Gamma(K a + n_g), S tables."""
     concentration = numbers["concentration"]
     pseudo = jnp.broadcast_to(concentration, (size,))
     of_tables, of_value = jax.random.split(key)
-    num_tables = jnp.sum(count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches))
+    num_tables = jnp.sum(count(of_tables, batches, groups, pseudo, num_batches=num_batches))
     sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
 
     def log_density(value: Array) -> Array:
@@ -101,12 +129,19 @@ def _of_dirichlet(
 
 
 def _of_hdp(
-    key: Key, law: HDP, numbers: Numbers, batches: Array, groups: Array, num_batches: int
+    key: Key,
+    law: HDP,
+    numbers: Numbers,
+    batches: Array,
+    groups: Array,
+    num_batches: int,
+    *,
+    count: CountTables,
 ) -> Numbers:
     """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
     of_tables, of_batch, of_base, of_weights = jax.random.split(key, 4)
     pseudo = numbers["concentration"] * numbers["weights"]
-    by_group = count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches)
+    by_group = count(of_tables, batches, groups, pseudo, num_batches=num_batches)
     num_tables, num_groups = jnp.sum(by_group), jnp.sum(by_group > 0)
     sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
 
