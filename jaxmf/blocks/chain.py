@@ -16,6 +16,7 @@ from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.numbers import is_updated, update_numbers
 from jaxmf.blocks.sequential import first_sweep
+from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
@@ -30,13 +31,14 @@ if TYPE_CHECKING:
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "parallel")
 _FIRST_SLOTS = 16
+_SCANS = 2  # restricted Gibbs scans of a split or merge
 _FEW = 256  # tokens that a parallel step updates one after the other
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["sets", "keep", "num_slots", "sweep"],
+    meta_fields=["sets", "keep", "num_slots", "sweep", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -47,12 +49,14 @@ class SamplerPlan:
         keep: what a draw holds.
         num_slots: of growing indicators to begin with.
         sweep: "sequential" or "parallel".
+        split_merge: proposals a step for every indicator that they are for.
     """
 
     sets: tuple[tuple[str, ...], ...]
     keep: str
     num_slots: int
     sweep: str
+    split_merge: int
 
 
 def plan(
@@ -62,6 +66,7 @@ def plan(
     keep: str,
     capacity: int | None,
     sweep: str = "sequential",
+    split_merge: int = 0,
 ) -> SamplerPlan:
     """The plan of checked options.
 
@@ -74,6 +79,15 @@ def plan(
         raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
+    if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
+        raise ValueError(
+            f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
+        )
+    if split_merge and not any(can_split(network, name) for name in network.indicators):
+        raise ValueError(
+            "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
+            "groups partition observed blocks only; this network has none"
+        )
     named = [name for chosen in joint for name in chosen]
     for name in named:
         if name not in network.indicators:
@@ -86,7 +100,7 @@ def plan(
     alone = [(name,) for name in network.indicators if name not in named]
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep)
+    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
@@ -144,7 +158,7 @@ def _sequential_sweeps(
     for place, names in enumerate(plan.sets):
         state, info = sequential.sweep(network, names, jax.random.fold_in(key, place), state, data)
         overflow = merge_overflow(overflow, info.overflow)
-    return state, overflow
+    return _split_merge(plan, network, key, state, data, overflow)
 
 
 def _parallel_sweeps(
@@ -163,9 +177,27 @@ def _parallel_sweeps(
             chosen = random_tokens(of_tokens, data.num_tokens, number)
             state, info = sweep_few(network, names, of_sweep, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
+    state, overflow = _split_merge(plan, network, key, state, data, overflow)
     for place, names in enumerate(plan.sets):
         own_key = jax.random.fold_in(key, len(plan.sets) + 1 + place)
         state = parallel.sweep(network, names, own_key, state, data)
+    return state, overflow
+
+
+def _split_merge(
+    plan: SamplerPlan,
+    network: Network,
+    key: Key,
+    state: State,
+    data: Tokens,
+    overflow: dict[str, Array],
+) -> tuple[State, dict[str, Array]]:
+    for place, name in enumerate(network.indicators):
+        if plan.split_merge and can_split(network, name):
+            own_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), place)
+            settings = {"num_proposals": plan.split_merge, "num_scans": _SCANS}
+            state, info = split_merge(network, name, own_key, state, data, **settings)
+            overflow = merge_overflow(overflow, info.overflow)
     return state, overflow
 
 
