@@ -28,6 +28,7 @@ BENCHMARKS = {
     "noisy_or": "benchmarks.noisy_or",
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
+    "blocks": "benchmarks.blocks",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",

@@ -29,6 +29,7 @@ from rich.table import Table
 from jaxmf import engine
 
 METRICS = ("time", "quality", "memory", "compile")
+_SETTLED = 0.1
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,7 @@ def seconds(function: Callable[[], Any]) -> float:
 
 
 def _timed(function: Callable[[], Any]) -> Stopwatch:
+    time.sleep(_SETTLED)  # or freeing what the one before worked in would be charged to this one
     with Stopwatch() as watch:
         jax.block_until_ready(function())
     return watch

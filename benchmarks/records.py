@@ -19,7 +19,7 @@ from benchmarks.harness import Row, Stopwatch, clock, make_console
 
 PACKAGES = (
     "jaxmf", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "STA-663-IBP",
-    "implicit", "hpfrec", "poismf",
+    "implicit", "hpfrec", "poismf", "tomotopy",
 )  # fmt: skip
 
 

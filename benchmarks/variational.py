@@ -218,18 +218,29 @@ def epoch(quick: bool) -> list[Row]:
 
 def flat(quick: bool) -> list[Row]:
     """Nanoseconds a one of an epoch at ever more ones, a hundred a row."""
-    sizes = (1_000, 3_000) if quick else (1_000, 10_000, 100_000)
+    return _flat((1_000, 3_000) if quick else (1_000, 10_000, 100_000), repeats=3)
+
+
+def huge(quick: bool) -> list[Row]:
+    """The same at a hundred million ones, which takes 9 GB."""
+    return _flat((1_000, 3_000 if quick else 1_000_000), repeats=2)[1:]
+
+
+def _flat(sizes: tuple[int, ...], *, repeats: int) -> list[Row]:
     sets = [even_ones(size) for size in sizes]
-    counts = [max(1, 1_000_000 // data.num_ones) for data in sets]
-    runs = [compiled_epochs(data, number) for data, number in zip(sets, counts, strict=True)]
-    each = [number * data.num_ones for data, number in zip(sets, counts, strict=True)]
+    num_ones = [data.num_ones for data in sets]
+    counts = [max(1, 1_000_000 // number) for number in num_ones]
+    runs = []
+    while sets:  # the largest is not kept beside what is made of it
+        runs.append(compiled_epochs(sets.pop(0), counts[len(runs)]))
+    each = [number * ones for number, ones in zip(counts, num_ones, strict=True)]
     return flat_rows(
-        [f"variational/epoch/{data.num_ones}-ones" for data in sets],
+        [f"variational/epoch/{number}-ones" for number in num_ones],
         "ns a one and epoch",
-        interleaved(*runs, repeats=3).over(each),
+        interleaved(*runs, repeats=repeats).over(each),
         scale=1e9,
-        peer=f"jaxmf at {sets[0].num_ones} ones",
-        notes=[f"{data.num_rows} rows, {NUM_FACTORS} factors" for data in sets],
+        peer=f"jaxmf at {num_ones[0]} ones",
+        notes=[f"{size} rows, {NUM_FACTORS} factors" for size in sizes],
     )
 
 
@@ -319,6 +330,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "variational/kernel": kernel,
     "variational/epoch": epoch,
     "variational/flat": flat,
+    "variational/huge": huge,
     "variational/memory": memory,
     "variational/compile": compile_time,
     "variational/large": large,

@@ -141,7 +141,10 @@ def fit(
     image_shape: Shape = None,
     form: Annotated[
         str | None,
-        typer.Option(help="How a .csv of ones is read: pairs, baskets or matrix."),
+        typer.Option(
+            help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or "
+            "matrix."
+        ),
     ] = None,
     headings: Annotated[
         bool | None,
@@ -150,6 +153,9 @@ def fit(
     mask: Annotated[
         Path | None,
         typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
+    ] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="Words of a matrix of counts: a text file, one a line.")
     ] = None,
     key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
@@ -178,8 +184,8 @@ def fit(
     registry.check_method(entry, chosen)
     model_values, options = read_settings(entry, chosen, set_ or [])
     description = _build(entry, model_values)
-    reading = {"form": form, "headings": headings, "mask": mask}
-    container = _read_data(data, entry.container, reading, key)
+    reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
+    container = _read_data(data, entry.container, description, reading, key)
     _check_shape(shape, container)
     container, truth = _hide(container, hold_out, seed)
     _start_compilation_cache()
@@ -221,26 +227,34 @@ def fit(
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
 
 
-def _read_data(path: Path, container: Any, reading: dict[str, Any], key: str | None) -> Any:
-    """The data of a file; `reading` holds the options that sparse binary data alone have."""
-    from jaxmf.data import (
-        SparseBinary,
-        SparseSeries,
-        as_container,
-        read_matrix,
-        read_ones,
-        read_series,
-    )
+def _read_data(
+    path: Path, container: Any, model: Any, reading: dict[str, Any], key: str | None
+) -> Any:
+    """The data of a file; `reading` holds the options that some containers alone have."""
+    from jaxmf import data as containers
 
-    if container is SparseBinary:
-        return read_ones(path, key=key, **reading)
+    takes = {
+        containers.SparseBinary: ("form", "headings", "mask"),
+        containers.SparseSeries: ("headings",),
+        containers.Entries: ("form",),
+        containers.Tokens: ("vocab",),
+    }.get(container, ())
     for name, value in reading.items():
-        belongs = container is SparseSeries and name == "headings"
-        if value is not None and not belongs:
-            raise ValueError(f"--{name} belongs to sparse-binary data; leave it out")
-    if container is SparseSeries:
-        return read_series(path, headings=reading["headings"])
-    return as_container(read_matrix(path, key=key), container)
+        if value is not None and name not in takes:
+            raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
+    chosen = {name: reading[name] for name in takes}
+    if container is containers.SparseBinary:
+        return containers.read_ones(path, key=key, **chosen)
+    if container is containers.SparseSeries:
+        return containers.read_series(path, **chosen)
+    if container is containers.Entries:
+        return containers.read_entries(path, key=key, **chosen)
+    if container is containers.Tokens:
+        columns, real = model.token_columns()
+        return containers.read_tokens(
+            path, columns=columns, real=real, vocabulary=reading["vocab"], key=key
+        )
+    return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
 @app.command()

@@ -3,16 +3,18 @@
 XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop
 over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled
 as one function instead. The request is an internal attribute of XLA, so it is made only for the
-jaxlib releases it was tried with, never on other devices and never under `vmap`, where the loop
-turns into scatters that must not be wrapped. Without it the same numbers come out, more slowly.
+jaxlib releases it was tried with, never on other devices and never for a loop over all cases of a
+`vmap`, which turns into scatters that must not be wrapped. Without it the same numbers come out,
+more slowly.
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jaxlib
+from jax import Array
 
 _TRIED_RELEASES = ("0.10.",)
 
@@ -26,19 +28,27 @@ def _available() -> bool:
     )
 
 
-def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
+def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
       fn: a function of pytrees of arrays (nothing traced may be closed over, and each array must
         be used: XLA aborts otherwise) without scatters, sorts or calls into libraries such as
         LAPACK.
+      in_turn: what `vmap` does on CPU: one call after the other, each a kernel of its own, which
+        suits long loops, instead of one loop over all, which suits short ones.
 
     Returns:
       A function of the same arguments and values. Setting the environment variable
       `JAXMF_FUSE_LOOPS=0` before the first call turns the request off.
     """
-    inner = jax.jit(fn)
+    from jax.experimental.xla_metadata import set_xla_metadata
+
+    @jax.jit
+    def inner(*args):
+        # of the loop alone: a function it calls would be kept apart and dispatched by itself
+        with set_xla_metadata(xla_cpu_small_call=None, inlineable=None):
+            return fn(*args)
 
     def call(*args):
         leaves, structure = jax.tree.flatten(args)
@@ -48,18 +58,56 @@ def fused_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
 
         @jax.custom_batching.custom_vmap
         def fused(*leaves):
-            from jax.experimental.xla_metadata import set_xla_metadata
-
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
                 return inner(*jax.tree.unflatten(structure, leaves))
 
         @fused.def_vmap
         def batched(axis_size, in_batched, *leaves):
             del axis_size
-            axes = tuple(0 if one else None for one in in_batched)
-            out = jax.vmap(plain, in_axes=axes)(*leaves)
+            if in_turn:
+                out = _map(fused, in_batched, leaves)
+            else:
+                axes = tuple(0 if one else None for one in in_batched)
+                out = jax.vmap(plain, in_axes=axes)(*leaves)
             return out, jax.tree.map(lambda _: True, out)
 
         return fused(*leaves) if _available() else plain(*leaves)
 
     return call
+
+
+def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
+
+    Args:
+      fn: a function of arrays, such as a scatter, whose batched form is many times slower there.
+
+    Returns:
+      A function of the same arguments and values.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def call(*args):
+        return fn(*args)
+
+    @call.def_vmap
+    def batched(axis_size, in_batched, *args):
+        del axis_size
+        if jax.default_backend() == "cpu":
+            out = _map(call, in_batched, args)
+        else:
+            out = jax.vmap(fn, in_axes=tuple(0 if one else None for one in in_batched))(*args)
+        return out, jax.tree.map(lambda _: True, out)
+
+    return call
+
+
+def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> Any:
+    """`fn` of each case in turn; arguments that are not batched are the same for all."""
+    pairs = tuple(zip(args, is_batched, strict=True))
+
+    def one(own: list[Array]) -> Any:
+        left = iter(own)
+        return fn(*(next(left) if batched else arg for arg, batched in pairs))
+
+    return jax.lax.map(one, [arg for arg, batched in pairs if batched])

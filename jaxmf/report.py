@@ -18,6 +18,7 @@ from jaxmf import diagnostics, plot
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
 
+_SHOWN = 30  # groups in a table
 _NOTES = "notes.json"
 _TRUTH = "held_out.npz"
 _STYLE = """
@@ -106,6 +107,7 @@ def render(
         _tiles(posterior, error),
         _summary(posterior),
         _features(posterior, image_shape),
+        _groups(posterior),
         _reconstruction(posterior, image_shape, truth),
         _traces(posterior),
         f'<div class="pair">{_num_features(posterior)}{_held_out(posterior, truth, error)}</div>',
@@ -113,11 +115,8 @@ def render(
         _facts(posterior),
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
-    lead = (
-        f"{posterior.data.num_rows:,} rows by {posterior.data.num_columns:,} columns"
-        + (f", {posterior.data.num_missing:,} cells missing" if posterior.data.num_missing else "")
-        + f", {posterior.meta.method.replace('_', ' ')} with {_effort(posterior)}"
-    )
+    method = posterior.meta.method.replace("_", " ")
+    lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -245,8 +244,28 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     return _section("Features", words, _picture(make, "features"))
 
 
+def _groups(posterior: Posterior) -> str:
+    """The heaviest entries of every group, of a model of groups of tokens."""
+    if not hasattr(posterior.model, "shown_columns"):
+        return ""
+    sections = []
+    for column in posterior.model.shown_columns():
+        top = posterior.top_entries(column, n=8)
+        lines = "".join(
+            f"<tr><th>{share:.1%}</th><td>{html.escape(', '.join(map(str, entries)))}</td></tr>"
+            for share, entries in zip(top.shares[:_SHOWN], top.entries[:_SHOWN], strict=True)
+        )
+        words = (
+            "The groups of the draw with the highest log joint, largest first, with their share of "
+            f"the tokens and what is heaviest in each. {len(top.shares):,} in all."
+        )
+        table = f'<div class="scroll"><table class="facts"><tbody>{lines}</tbody></table></div>'
+        sections.append(_section(f"Groups by {column}", words, table))
+    return "".join(sections)
+
+
 def _reconstruction(posterior: Posterior, image_shape: tuple[int, int] | None, truth: Any) -> str:
-    if posterior.is_variational:
+    if posterior.is_variational or not hasattr(posterior.model, "features"):
         return ""
     words = "Some rows as they were observed and the posterior mean of their features added up."
     if posterior.data.num_missing:

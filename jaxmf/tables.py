@@ -7,10 +7,13 @@ the table where it is as long as nothing reads the old one afterwards: update fi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array, lax
+
+from jaxmf.fusion import in_turn_on_cpu
 
 
 class Lanes(NamedTuple):
@@ -39,19 +42,34 @@ class Lanes(NamedTuple):
         return self.stride == 1 and self.table is None
 
 
+def _starts(table: Array, first: tuple[Array | int, ...]) -> list[Array]:
+    return [jnp.asarray(one, jnp.int32) for one in (*first, *(0,) * (table.ndim - len(first)))]
+
+
+def _slice(table: Array, first: tuple[Array | int, ...], sizes: tuple[int, ...]) -> Array:
+    """A slice of the leading axes; that no index is negative is known, and need not be checked."""
+    whole = (*sizes, *table.shape[len(sizes) :])
+    return lax.dynamic_slice(table, _starts(table, first), whole, allow_negative_indices=False)
+
+
+def _update(table: Array, new: Array, first: tuple[Array | int, ...]) -> Array:
+    starts = _starts(table, first)
+    return lax.dynamic_update_slice(table, new, starts, allow_negative_indices=False)
+
+
 def row(table: Array, index: Array) -> Array:
     """Row `index` of a table (M, ...)."""
-    return lax.dynamic_index_in_dim(table, index, 0, keepdims=False)
+    return _slice(table, (index,), (1,))[0]
 
 
 def entry(table: Array, row: Array, column: Array) -> Array:
     """One cell of a table (M, L): ()."""
-    return lax.dynamic_slice(table, (row, column), (1, 1))[0, 0]
+    return _slice(table, (row, column), (1, 1))[0, 0]
 
 
 def put(table: Array, index: Array, value: Array) -> Array:
     """The table (M, ...) with `value` in place of row `index`."""
-    return lax.dynamic_update_index_in_dim(table, value, index, 0)
+    return _update(table, jnp.asarray(value, table.dtype)[None], (index,))
 
 
 def add(table: Array, index: Array, amount: Array | float) -> Array:
@@ -62,27 +80,32 @@ def add(table: Array, index: Array, amount: Array | float) -> Array:
 def add_entry(table: Array, row: Array, column: Array, amount: Array | float) -> Array:
     """The table (M, L) with `amount` added to one cell."""
     new = entry(table, row, column) + jnp.asarray(amount, table.dtype)
-    return lax.dynamic_update_slice(table, new[None, None], (row, column))
+    return _update(table, new[None, None], (row, column))
+
+
+def put_entry(table: Array, row: Array, column: Array, value: Array) -> Array:
+    """The table (M, L) with `value` in place of one cell."""
+    return _update(table, value[None, None], (row, column))
 
 
 def take(table: Array, lanes: Lanes) -> Array:
     """Entries of a table (M, ...) at some places of its first axis: (lanes.size, ...)."""
     if lanes.is_run:
-        return lax.dynamic_slice_in_dim(table, lanes.start, lanes.size, 0)
+        return _slice(table, (lanes.start,), (lanes.size,))
     return table[lanes.places()]
 
 
 def take_from_row(table: Array, index: Array, lanes: Lanes) -> Array:
     """Entries of row `index` of a table (M, L) at some places: (lanes.size,)."""
     if lanes.is_run:
-        return lax.dynamic_slice(table, (index, lanes.start), (1, lanes.size))[0]
+        return _slice(table, (index, lanes.start), (1, lanes.size))[0]
     return row(table, index)[lanes.places()]
 
 
 def take_from_column(table: Array, lanes: Lanes, index: Array) -> Array:
     """Entries of column `index` of a table (M, L) at some places: (lanes.size,)."""
     if lanes.is_run:
-        return lax.dynamic_slice(table, (lanes.start, index), (lanes.size, 1))[:, 0]
+        return _slice(table, (lanes.start, index), (lanes.size, 1))[:, 0]
     return table[lanes.places(), jnp.broadcast_to(index, (lanes.size,))]
 
 
@@ -109,64 +132,109 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
     Returns:
         (M, L) int32.
     """
-    # one flat index, known to be inside: three times as fast as two that are checked
-    flat = jnp.zeros((shape[0] * shape[1],), jnp.int32)
-    return flat.at[first * shape[1] + second].add(1, mode="promise_in_bounds").reshape(shape)
+    size = shape[0] * shape[1]
+    return _count(size)(first * shape[1] + second).reshape(shape)
 
 
-_NUM_LANES = 16
+def _count(size: int) -> Callable[[Array], Array]:
+    @in_turn_on_cpu
+    def count(places: Array) -> Array:
+        # one flat index, known to be inside: three times as fast as two that are checked
+        return jnp.zeros((size,), jnp.int32).at[places].add(1, mode="promise_in_bounds")
+
+    return count
 
 
-def choose(weights: Array, uniform: Array) -> Array:
+NUM_LANES = 16
+_FANOUT = 4
+
+
+def lanes_for(size: int) -> int:
+    """How many lanes `choose` does best with, for a number of places that does not grow."""
+    return 8 if size <= 32 else 16 if size <= 128 else 32
+
+
+def padded(size: int) -> int:
+    """The next size that makes whole vectors."""
+    multiple = 8 if size <= 32 else 32
+    return -(-size // multiple) * multiple
+
+
+def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Array:
     """Draws a place with probability proportional to its weight.
 
-    Sixteen interleaved sums first, then within the one that was hit: no cumulative sum of all, and
-    more places of weight zero at the end change nothing.
+    Every `num_lanes`-th place belongs to one lane. The sums of the lanes are added up four at a
+    time as long as there are more than eight; then the way back leads to a lane and within it to
+    the place. Each step adds up a few numbers and counts those sums that the goal has passed, so
+    there is neither a cumulative sum of all nor a branch, and more places of weight zero at the
+    end change nothing.
 
     Args:
         weights: (K,) float, not negative, at least one positive.
         uniform: () float in [0, 1).
+        num_lanes: 8, 16 or 32.
 
     Returns:
         () int32, a place of positive weight.
     """
     size = weights.shape[0]
-    num_lanes = min(_NUM_LANES, size)
     height = -(-size // num_lanes)
-    grid = jnp.pad(weights, (0, height * num_lanes - size)).reshape(height, num_lanes)
-    sums = jnp.sum(grid, axis=0)
-    goal = uniform * jnp.sum(sums)
-    lane, below = _walk(lambda place: row(sums, place), num_lanes, goal)
-    line, _ = _walk(lambda place: entry(grid, place, lane), height, goal - below)
-    return line * num_lanes + lane
+    weights = jnp.pad(weights, (0, height * num_lanes - size))
+    # a reduction is computed once; sums of slices would be once for each use
+    sums = jnp.sum(weights.reshape(height, num_lanes), axis=0) if height > 1 else weights
+    finer = [(weights, num_lanes, height)]
+    while sums.shape[0] > 8:
+        width = sums.shape[0] // _FANOUT
+        finer.append((sums, width, _FANOUT))
+        sums = jnp.sum(sums.reshape(_FANOUT, width), axis=0)
+    running = _running(sums, 1, sums.shape[0])
+    goal = uniform * running[-1]
+    place, below = _passed(running[:-1], goal, jnp.zeros_like(goal))
+    for parts, stride, number in reversed(finer):
+        running = _running(parts, stride, number - 1, place, below)
+        passed, below = _passed(running, goal, below)
+        place = place + stride * passed
+    # Rounding may have led to a place of weight zero; the one before it is meant. The loop, which
+    # seldom turns, also keeps the compiler from working the place out again for each of its uses.
+    return _downwards(weights, place)
 
 
-def _walk(weight_of, size: int, goal: Array) -> tuple[Array, Array]:
-    """The first place at which the running sum passes `goal`, and the sum before it.
+def _running(
+    table: Array,
+    stride: int,
+    number: int,
+    start: Array | int = 0,
+    total: Array | None = None,
+) -> list[Array]:
+    """Running sums, on top of `total`, of some entries of a table."""
+    sums = []
+    for index in range(number):
+        own = row(table, jnp.asarray(start + stride * index, jnp.int32))
+        total = own if total is None else total + own
+        sums.append(total)
+    return sums
 
-    Rounding may let the sum end short of it; then the last place of positive weight is meant.
-    """
-    if size == 1:
-        return jnp.zeros((), jnp.int32), jnp.zeros_like(goal)
 
-    def goes_on(carry):
-        place, _, _, _, total = carry
-        return (total <= goal) & (place < size - 1)
+def _passed(running: list[Array], goal: Array, below: Array) -> tuple[Array, Array]:
+    """How many running sums the goal has passed, and the last of them."""
+    passed = jnp.zeros((), jnp.int32)
+    for total in running:
+        is_passed = total <= goal
+        passed += is_passed.astype(jnp.int32)
+        below = jnp.where(is_passed, total, below)
+    return passed, below
 
-    def step(carry):
-        place, hit, below, _, total = carry
-        weight = weight_of(place + 1)
-        is_positive = weight > 0
-        return (
-            place + 1,
-            jnp.where(is_positive, place + 1, hit),
-            jnp.where(is_positive, total, below),
-            weight,
-            total + weight,
-        )
 
-    zero = jnp.zeros((), jnp.int32)
-    first = weight_of(zero)
-    start = (zero, zero, jnp.zeros_like(goal), first, first)
-    _, hit, below, _, _ = lax.while_loop(goes_on, step, start)
-    return hit, below
+def _downwards(weights: Array, place: Array) -> Array:
+    """The first place of positive weight from `place` on downwards, then from the end."""
+    size = weights.shape[0]
+
+    def is_empty(carry: tuple[Array, Array]) -> Array:
+        place, steps = carry
+        return ~(row(weights, place) > 0) & (steps < size)
+
+    def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        place, steps = carry
+        return jnp.where(place > 0, place - 1, size - 1), steps + 1
+
+    return lax.while_loop(is_empty, step, (place, jnp.zeros((), jnp.int32)))[0]

@@ -1,5 +1,7 @@
 """Families of values: predictions, marginals, moments and parameters against other closed forms."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -176,7 +178,7 @@ def test_probabilities_and_moments_of_values_out_of_a_finite_set():
 
 
 @pytest.mark.parametrize(
-    "name", [n if n in ("symmetric", "vectors") else pytest.param(n, marks=SLOW) for n in CASES]
+    "name", [n if n == "normal" else pytest.param(n, marks=SLOW) for n in CASES]
 )
 def test_parameters_average_to_the_predictions(name):
     """Draws of the parameters, of values given them, and of their densities."""
@@ -235,6 +237,10 @@ def test_real_values_drawn_have_the_predictive_law():
 # --- float32 --------------------------------------------------------------------------------------
 
 
+def in_float32(law):
+    return jax.tree.map(np.float32, law)
+
+
 def test_a_million_values_leave_predictions_exact():
     """Gamma functions of large counts must not be subtracted in float32."""
     number = 1_000_000
@@ -260,6 +266,7 @@ def test_a_million_values_leave_predictions_exact():
         with jax.enable_x64(True):
             exact = float(compiled(log_density)())
         with jax.enable_x64(False):
+            log_density = functools.partial(log_density, law=in_float32(law))
             assert float(compiled(log_density)()) == pytest.approx(exact, abs=2e-4)
 
 
@@ -267,8 +274,8 @@ def test_a_million_values_leave_predictions_exact():
 def test_an_emptied_group_is_as_new(name):
     """Also where the values that were there are large, and their rounding with them."""
     law, values = CASES[name]
-    far = jnp.asarray(values * 1e4, jnp.float32)
     with jax.enable_x64(False):
+        law, far = in_float32(law), jnp.asarray(values * 1e4, jnp.float32)
         empty = compiled(lambda: law.empty(NUM_GROUPS))()
         full = statistics_of(law, far)
         logs, emptied = walk(law, -1)(full, jnp.asarray(GROUPS), far)

@@ -195,7 +195,8 @@ def all_extremes(prior):
     first, second = (grid.ravel() for grid in np.meshgrid(EXTREMES, EXTREMES))
     numbers = {"concentration": jnp.asarray(first), "base_concentration": jnp.asarray(second)}
     keys = jax.random.split(jax.random.key(1), len(first))
-    run = jax.jit(jax.vmap(lambda numbers, key: walk(prior, numbers, key)))
+    one = functools.partial(walk, prior)
+    run = jax.jit(jax.vmap(one), compiler_options=FAST_COMPILE)
     return jax.tree.map(np.asarray, run(numbers, keys))
 
 
@@ -225,14 +226,14 @@ def test_a_group_that_keeps_its_weight_when_it_empties_is_caught():
 
 def test_fresh_weights_at_any_concentration():
     numbers = jnp.asarray([[0, 1, 3, 0], [1, 0, 0, 0], [10**6, 1, 1, 0]])
-    for base in EXTREMES:
-        keys = jax.random.split(jax.random.key(2), len(numbers))
-        weights, rest = jax.jit(jax.vmap(shared_weights, in_axes=(0, 0, None)))(
-            keys, numbers, jnp.asarray(base)
-        )
-        np.testing.assert_array_equal(weights > 0, numbers > 0)
-        np.testing.assert_allclose(weights.sum(1) + rest, 1, atol=1e-5)
-        assert np.all(rest > 0)
+    keys = jax.random.split(jax.random.key(2), len(numbers))
+    of_numbers = jax.vmap(shared_weights, in_axes=(0, 0, None))
+    of_all = jax.vmap(of_numbers, in_axes=(None, None, 0))
+    draw = jax.jit(of_all, compiler_options=FAST_COMPILE)
+    weights, rest = draw(keys, numbers, jnp.asarray(EXTREMES, jnp.result_type(float)))
+    np.testing.assert_array_equal(weights > 0, np.broadcast_to(numbers > 0, weights.shape))
+    np.testing.assert_allclose(weights.sum(-1) + rest, 1, atol=1e-5)
+    assert np.all(rest > 0)
 
 
 def test_weights_too_small_for_a_float_have_a_density():
@@ -263,14 +264,16 @@ def test_densities_of_hyperparameters_keep_their_digits():
                 for (fn, _, _), (first, second) in zip(ways.values(), arguments, strict=True)
             ]
 
-        return jax.jit(all_ways)(jax.tree.map(jnp.asarray, [way[1:] for way in ways.values()]))
+        compiled = jax.jit(all_ways, compiler_options=FAST_COMPILE)
+        return compiled(jax.tree.map(jnp.asarray, [way[1:] for way in ways.values()]))
 
     with jax.enable_x64(True):
         exact = np.asarray(differences())
     with jax.enable_x64(False):
         np.testing.assert_allclose(differences(), exact, rtol=1e-3, atol=1e-3)
         # not so of the whole density, whose constant terms are large
-        whole = [log_exchangeable(jnp.asarray(counts), jnp.float32(c), 0.4) for c in (1.5, 1.3)]
+        density = jax.jit(log_exchangeable, compiler_options=FAST_COMPILE)
+        whole = [float(density(counts, np.float32(c), 0.4)) for c in (1.5, 1.3)]
         assert abs(whole[0] - whole[1] - exact[1]) > 1e-2
 
 

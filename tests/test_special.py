@@ -78,7 +78,7 @@ def test_gamma_draws_all_at_once_have_the_gamma_law():
 
 def test_gamma_draws_do_not_depend_on_what_follows():
     shapes = np.append(np.random.default_rng(22).gamma(0.5, size=40), [1e-30, 0.3])
-    together = jax.jit(loggammas)
+    together = jax.jit(loggammas, compiler_options={"xla_backend_optimization_level": 0})
     longer = together(jax.random.key(22), jnp.asarray([*shapes, np.nan, -1.0, np.inf]))
     assert np.all(np.isfinite(longer[:42]))
     assert np.all(np.isnan(longer[42:]))

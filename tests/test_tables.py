@@ -130,7 +130,7 @@ def test_cells_are_read_and_written():
     np.testing.assert_array_equal(tables.row(changed, jnp.asarray(2)), wanted[2])
     wanted[0] += 2
     np.testing.assert_array_equal(tables.add(changed, jnp.asarray(0), 2), wanted)
-    whole = tables.add(jnp.arange(3), jnp.asarray(1), True)
+    whole = tables.add(jnp.arange(3, dtype=jnp.int32), jnp.asarray(1), True)
     assert (whole.tolist(), whole.dtype) == ([0, 2, 2], jnp.int32)
     assert tables.lowest(jnp.asarray([False, True, True])) == 1
     assert tables.lowest(jnp.asarray([False, False])) == 2

@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "parallel")
-_FIRST_SLOTS = 16
 _SCANS = 2  # restricted Gibbs scans of a split or merge
 _FEW = 256  # tokens that a parallel step updates one after the other
+_FIRST_SLOTS = 32
 
 
 @partial(

@@ -23,7 +23,12 @@ class Factor(NamedTuple):
     values: Array
 
 
-def draw(names: Sequence[str], factors: Sequence[Factor], uniforms: Sequence[Array]) -> list[Array]:
+def draw(
+    names: Sequence[str],
+    factors: Sequence[Factor],
+    uniforms: Sequence[Array],
+    num_lanes: Sequence[int],
+) -> list[Array]:
     """A joint draw with probability proportional to the product of the factors.
 
     Variables are summed out from the last to the first, each from the product of the factors that
@@ -34,6 +39,7 @@ def draw(names: Sequence[str], factors: Sequence[Factor], uniforms: Sequence[Arr
         names: the variables; each stands in some factor.
         factors: tables whose names follow the order of `names`.
         uniforms: one for each variable, () in [0, 1).
+        num_lanes: one for each variable, see `choose`.
 
     Returns:
         The values, () int32 each.
@@ -49,11 +55,12 @@ def draw(names: Sequence[str], factors: Sequence[Factor], uniforms: Sequence[Arr
         if len(product.names) > 1:
             waiting.append(Factor(product.names[:-1], jnp.sum(product.values, axis=-1)))
     chosen: dict[str, Array] = {}
-    for name, table, uniform in zip(names, reversed(tables), uniforms, strict=True):
+    steps = zip(names, reversed(tables), uniforms, num_lanes, strict=True)
+    for name, table, uniform, number in steps:
         weights = table.values
         for before in table.names[:-1]:
             weights = lax.dynamic_index_in_dim(weights, chosen[before], 0, keepdims=False)
-        chosen[name] = choose(weights, uniform)
+        chosen[name] = choose(weights, uniform, num_lanes=number)
     return [chosen[name] for name in names]
 
 

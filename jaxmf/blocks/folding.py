@@ -38,6 +38,8 @@ class _KnownFamily(Family):
     known: PyTree
     numbers: dict[str, Array]
 
+    pads = False
+
     @property
     def is_log(self) -> bool:  # type: ignore[override]
         return self.law.is_log
@@ -92,8 +94,8 @@ class _KnownPartition(PartitionPrior):
     def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
         return tables.row(seating, batch), jnp.ones((), bool)
 
-    def laws(self, seating: Any, batches: Array) -> tuple[Array, Array]:
-        return seating[batches], jnp.ones((), bool)
+    def laws(self, seating: Any, lanes: Lanes) -> tuple[Array, Array]:
+        return tables.take(seating, lanes), jnp.ones((), bool)
 
     def predictive(self, seating: Any, lanes: Lanes, group: Array) -> Array:
         return tables.take_from_column(seating, lanes, group)

@@ -68,6 +68,12 @@ class NetworkModel:
         """The ids of the levels of a column, or None."""
         return data.names.get(column)
 
+    def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The columns that tokens need: those of ids, and those of real values."""
+        network = self.network()
+        real = tuple(name for name in network.observed if network.blocks[name].law.is_log)
+        return tuple(name for name in network.columns if name not in real), real
+
     def category_table(self, draw: Draw, data: Any, name: str) -> Array:
         """E[phi] of an observed block of categories in every part: (*parts, V) float."""
         network, _ = self.over(data)

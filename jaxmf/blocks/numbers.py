@@ -173,10 +173,12 @@ def shared_weights(key: Key, num_tables: Array, base_concentration: Array) -> tu
     In logarithms, and never below the smallest float where there are tables: a group that items
     have must keep a weight.
     """
-    shapes = jnp.append(num_tables.astype(base_concentration.dtype), base_concentration)
+    # the rest first: more slots leave the draws of the first ones as they are
+    first, of_groups = base_concentration[None], num_tables.astype(base_concentration.dtype)
+    shapes = jnp.concatenate([first, of_groups])
     logs = loggammas(key, jnp.where(shapes > 0, shapes, 1))
     logs = jnp.where(shapes > 0, logs, -jnp.inf)
     weights = jax.nn.softmax(logs)
     tiny = jnp.finfo(weights.dtype).tiny
     weights = jnp.where(shapes > 0, jnp.maximum(weights, tiny), 0)
-    return weights[:-1], weights[-1]
+    return weights[1:], weights[0]

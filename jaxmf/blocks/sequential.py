@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import tables
-from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of
 from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
@@ -27,6 +27,9 @@ from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
+
+
+_MOST_FACTORS = 4  # a product of more probabilities may be too small for a float
 
 
 class _Role(NamedTuple):
@@ -62,8 +65,9 @@ def sweep(
     Returns:
         The state after, and overflow of the growing ones among them.
     """
-    roles = _roles(network, names, state, data)
-    return _run(network, names, roles, key, state, data, is_first=False)
+    widths = _widths(network, names, state, data)
+    roles = _roles(network, names, widths, data)
+    return _run(network, names, roles, widths, key, state, data, is_first=False)
 
 
 def first_sweep(
@@ -80,35 +84,37 @@ def first_sweep(
     for a new group, there is none.
     """
     ready = {*data.columns, *data.values, *known, *names}
+    widths = _widths(network, names, state, data)
     roles = tuple(
         role
-        for role in _roles(network, names, state, data)
+        for role in _roles(network, names, widths, data)
         if role.name in ready and ready.issuperset(role.parts.by)
     )
-    return _run(network, names, roles, key, state, data, is_first=True)[0]
+    return _run(network, names, roles, widths, key, state, data, is_first=True)[0]
 
 
 def _run(
     network: Network,
     names: tuple[str, ...],
     roles: tuple[_Role, ...],
+    widths: Mapping[str, int],
     key: Key,
     state: State,
     data: Tokens,
     *,
     is_first: bool,
 ) -> tuple[State, Info]:
-    values, slots = all_values(state, data), slot_sizes(state, network)
+    values = all_values(state, data)
     working = {}
     for role in roles:
-        own, width = role.law, slots.get(role.name)
+        own, width = role.law, widths.get(role.name)
         if not is_first:
             before = statistics_of(role.name, own, role.parts, values, width)
         elif width is None:
             before = own.empty(role.parts.number)
         else:
             before = jnp.zeros((role.parts.number, width), jnp.int32)
-        working[role.name] = _begin(role, before, state.numbers[role.name], slots)
+        working[role.name] = _begin(role, before, state.numbers[role.name], widths)
     needed = {parent for role in roles for parent in role.parts.by}
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
@@ -116,8 +122,9 @@ def _run(
     births = tuple(name for name in names if _has_births(network.blocks[name].law))
     shape = (data.num_tokens, len(names) + len(births))
     uniforms = jax.random.uniform(key, shape, jnp.result_type(float))
-    compiled = _Compiled(names, births, roles, is_first)
-    loop = fused_on_cpu(compiled.loop)
+    lanes = tuple(_num_lanes(network.blocks[name].law, widths[name]) for name in names)
+    compiled = _Compiled(names, births, lanes, roles, is_first)
+    loop = fused_on_cpu(compiled.loop, in_turn=True)
     drawn, working, no_room = loop(columns, working, look_up, uniforms)
     numbers, occupied = dict(state.numbers), dict(state.slots)
     for name in names:
@@ -135,13 +142,37 @@ def _has_births(law: Any) -> bool:
     return law.grows and law.labels_shared
 
 
-def _roles(
-    network: Network, names: tuple[str, ...], state: State, data: Tokens
-) -> tuple[_Role, ...]:
+def _involved(network: Network, names: tuple[str, ...]) -> tuple[str, ...]:
     """The blocks that have to do with some indicators: themselves and what they partition."""
-    parts = all_parts(network, state, data)
     below = [child for name in names for child in network.children(name)]
-    involved = dict.fromkeys((*names, *below))
+    return tuple(name for name in network.order if name in {*names, *below})
+
+
+def _num_lanes(law: Any, width: int) -> int:
+    """Of `choose`; the same at every capacity, so that more slots do not change what is drawn."""
+    return tables.lanes_for(width) if not law.grows else tables.NUM_LANES
+
+
+def _widths(network: Network, names: tuple[str, ...], state: State, data: Tokens) -> dict[str, int]:
+    """How many values of every indicator the sweep makes room for.
+
+    Of the last one drawn as many as make whole vectors, if all laws concerned can leave values
+    without weight.
+    """
+    widths = slot_sizes(state, network)
+    last = names[-1]
+    blocks = [network.blocks[name] for name in _involved(network, names)]
+    if all(block.law.pads and block.rho is None for block in blocks):
+        widths[last] = tables.padded(widths[last])
+    return widths
+
+
+def _roles(
+    network: Network, names: tuple[str, ...], widths: Mapping[str, int], data: Tokens
+) -> tuple[_Role, ...]:
+    involved = _involved(network, names)
+    sizes = network.sizes(data, widths)
+    parts = {name: network.parts(name, sizes) for name in involved}
     return tuple(
         _Role(
             name,
@@ -150,13 +181,12 @@ def _roles(
             tuple(chosen for chosen in names if chosen in parts[name].by),
             name in names,
         )
-        for name in network.order
-        if name in involved
+        for name in involved
     )
 
 
-def _begin(role: _Role, statistics: PyTree, numbers: Mapping[str, Array], slots: Any) -> PyTree:
-    if role.name in slots:
+def _begin(role: _Role, statistics: PyTree, numbers: Mapping[str, Array], widths: Any) -> PyTree:
+    if role.name in widths:
         return role.law.begin(statistics, dict(numbers), with_sizes=bool(role.over))
     return role.law.begin(statistics, dict(numbers))
 
@@ -166,6 +196,7 @@ class _Compiled(NamedTuple):
 
     names: tuple[str, ...]
     births: tuple[str, ...]
+    lanes: tuple[int, ...]
     roles: tuple[_Role, ...]
     is_first: bool
 
@@ -202,7 +233,8 @@ class _Compiled(NamedTuple):
         if not self.is_first:
             working = self.moved(working, values, look_up, None)
         factors, room = _factors(self.roles, working, values, look_up)
-        new = draw(names, factors, [chance[place] for place in range(len(names))])
+        own = [chance[place] for place in range(len(names))]
+        new = draw(names, factors, own, self.lanes)
         values = values | dict(zip(names, new, strict=True))
         births = {name: chance[len(names) + i] for i, name in enumerate(self.births)}
         working = self.moved(working, values, look_up, births)
@@ -239,6 +271,7 @@ def _factors(
     """The factors of the law of the drawn indicators of a token, and whether there was room."""
     factors: list[Factor] = []
     logs: dict[tuple[str, ...], Array] = {}
+    num_plain = sum(not (role.is_drawn or getattr(role.law, "is_log", False)) for role in roles)
     room = jnp.ones((), bool)
     for role in roles:
         own, table = working[role.name], look_up.get(role.name)
@@ -249,18 +282,33 @@ def _factors(
             continue
         lanes, shape = _lanes(role, values, table)
         if role.is_drawn:
-            laws, has_room = role.law.laws(own, lanes.places())
+            laws, has_room = role.law.laws(own, lanes)
             factors.append(Factor((*role.over, role.name), laws.reshape(*shape, -1)))
             room &= has_room
             continue
         result = role.law.predictive(own, lanes, values[role.name]).reshape(shape)
         if getattr(role.law, "is_log", False):
             logs[role.over] = logs.get(role.over, 0) + result
+        elif num_plain > _MOST_FACTORS:
+            logs[role.over] = logs.get(role.over, 0) + jnp.log(result)
         else:
             factors.append(Factor(role.over, result))
-    for over, log_values in logs.items():
+    for over, log_values in _together(logs).items():
         factors.append(Factor(over, jnp.exp(log_values - jnp.max(log_values))))
     return factors, room
+
+
+def _together(logs: Mapping[tuple[str, ...], Array]) -> dict[tuple[str, ...], Array]:
+    """Logarithms over some of the variables of another table are added to it.
+
+    Exponentials of each alone could all be zero where their highest places lie far apart.
+    """
+    sums: dict[tuple[str, ...], Array] = {}
+    for over in sorted(logs, key=len, reverse=True):
+        wider = next((names for names in sums if set(over) < set(names)), over)
+        axes = [place for place, name in enumerate(wider) if name not in over]
+        sums[wider] = sums.get(wider, 0) + jnp.expand_dims(logs[over], axes)
+    return sums
 
 
 def _lanes(

@@ -81,7 +81,7 @@ def seat_all(
         start = (jnp.zeros_like(batches), seating)
         return jax.lax.fori_loop(0, batches.shape[0], one_token, start)
 
-    drawn, seating = fused_on_cpu(loop)(seating, batches, uniforms)
+    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, uniforms)
     counts, numbers = law.end(seating)
     return drawn, numbers, counts
 

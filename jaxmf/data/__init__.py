@@ -8,6 +8,8 @@ Open ``dense.py`` first: the other containers have the same shape. ``checks.py``
 from jaxmf.data.container import Table as Table
 from jaxmf.data.convert import Container as Container
 from jaxmf.data.convert import as_container as as_container
+from jaxmf.data.corpora import read_entries as read_entries
+from jaxmf.data.corpora import read_tokens as read_tokens
 from jaxmf.data.dense import Dense as Dense
 from jaxmf.data.entries import Entries as Entries
 from jaxmf.data.ones import read_ones as read_ones

@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxmf.data import checks, names
 from jaxmf.data.container import Table, is_sparse
-from jaxmf.data.readers import existing, ids, numbered_lines, read_matrix
+from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 
@@ -94,10 +94,10 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         places, headings = [lines[0].index(name) for name in _TRIPLE], True
     lines = [[line[place] for place in places] if len(line) == 3 else line for line in lines]
     if headings is None:
-        headings = len(lines[0]) == 3 and not _is_number(lines[0][2])
+        headings = len(lines[0]) == 3 and not is_number(lines[0][2])
     texts = _texts_of(path, lines, headings, _TRIPLE)
     for row, column, time in texts:
-        if not _is_number(time) or not np.isfinite(float(time)):
+        if not is_number(time) or not np.isfinite(float(time)):
             raise ValueError(
                 f"{path}: the time {time!r} of row {row!r}, column {column!r} is no number; write "
                 "dates as numbers, such as days since the first."
@@ -250,7 +250,7 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     if all(map(_is_pair, full)):
         return "pairs"
     # the first of several lines may hold headings
-    are_numbers = all(_is_number(cell) for line in full[1:] or full for cell in line)
+    are_numbers = all(is_number(cell) for line in full[1:] or full for cell in line)
     if len({len(line) for line in full}) == 1 and are_numbers:
         return "matrix"
     if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
@@ -263,14 +263,6 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
 
 def _is_pair(line: list[str]) -> bool:
     return len(line) == 2 and all(line)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text or "nan")
-    except ValueError:
-        return False
-    return True
 
 
 def _cells_of(path: Path) -> list[list[str]]:

@@ -228,6 +228,15 @@ def _cell_error(
     )
 
 
+def is_number(text: str) -> bool:
+    """Whether a cell of a text file is a number, or empty."""
+    try:
+        float(text or "nan")
+    except ValueError:
+        return False
+    return True
+
+
 def ids(texts: Sequence[str]) -> np.ndarray:
     """Whole numbers where all are written as such, without leading zeros; else texts."""
     try:

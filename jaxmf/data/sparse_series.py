@@ -1,28 +1,27 @@
 """SparseSeries: matrices of zeros and ones of the same rows and columns, one a time."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
+from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
 from jaxmf.data.names import as_names
+from jaxmf.data.series_checks import (
+    Cells,
+    as_part,
+    as_times,
+    check_once,
+    checked_cells,
+    checked_shape,
+    checked_times,
+    common_ids,
+)
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.types import Array, Names
-
-_DATES = "Dates become numbers by (dates - dates[0]) / numpy.timedelta64(1, 'D')."
-
-
-class _Cells(NamedTuple):
-    """Cells by row, step and column, each (M,) int32, sorted in that order."""
-
-    rows: np.ndarray
-    steps: np.ndarray
-    columns: np.ndarray
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -83,8 +82,8 @@ class SparseSeries:
         missing_steps: Any = None,
         missing_columns: Any = None,
     ) -> None:
-        shape = _checked_shape(shape)
-        times, rank = _checked_times(times, shape[1])
+        shape = checked_shape(shape)
+        times, rank = checked_times(times, shape[1])
         ids = (
             as_names("row_names", row_names, size=shape[0]),
             as_names("column_names", column_names, size=shape[2]),
@@ -92,15 +91,15 @@ class SparseSeries:
         given = (missing_rows, missing_steps, missing_columns)
         if any(part is None for part in given) and not all(part is None for part in given):
             raise ValueError("missing_rows, missing_steps and missing_columns belong together.")
-        ones = _checked_cells((rows, steps, columns), shape, rank, "")
+        ones = checked_cells((rows, steps, columns), shape, rank, "")
         gaps = None
         if missing_rows is not None and len(missing_rows):
-            gaps = _checked_cells(given, shape, rank, "missing_")
-        _check_once(ones, gaps, shape, ids, times)
+            gaps = checked_cells(given, shape, rank, "missing_")
+        check_once(ones, gaps, shape, ids, times)
         assign(self, times=times, shape=shape, row_names=ids[0], column_names=ids[1])
         assign(self, **{name: jnp.asarray(part) for name, part in ones._asdict().items()})
         found = {} if gaps is None else gaps._asdict()
-        for name in _Cells._fields:
+        for name in Cells._fields:
             part = None if gaps is None else jnp.asarray(found[name])
             assign(self, **{f"missing_{name}": part})
 
@@ -130,10 +129,10 @@ class SparseSeries:
                 f"matrices: is one {type(matrices).__name__}; a list with one for each time is "
                 "needed."
             )
-        parts = [_as_part(f"matrices[{place}]", each) for place, each in enumerate(matrices)]
+        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(matrices)]
         if not parts:
             raise ValueError("matrices: is empty. At least one is needed.")
-        times = _as_times(times)
+        times = as_times(times)
         if len(times) != len(parts):
             raise ValueError(
                 f"times: has {len(times)} values but there are {len(parts)} matrices. Give one "
@@ -147,8 +146,8 @@ class SparseSeries:
                     "their ids."
                 )
         ids = {
-            "row_names": _common_ids(parts, "row_names", row_names),
-            "column_names": _common_ids(parts, "column_names", column_names),
+            "row_names": common_ids(parts, "row_names", row_names),
+            "column_names": common_ids(parts, "column_names", column_names),
         }
 
         def joined(places: list[Any]) -> np.ndarray:
@@ -205,9 +204,9 @@ class SparseSeries:
         columns, column_ids = lookup(
             "triples", names.object_array([p[1] for p in lines]), column_names
         )
-        own = _as_times([line[2] for line in lines])
+        own = as_times([line[2] for line in lines])
         checks.check_finite("times", own)
-        known = np.unique(own) if times is None else np.unique(_as_times(times))
+        known = np.unique(own) if times is None else np.unique(as_times(times))
         steps = np.minimum(np.searchsorted(known, own), len(known) - 1)
         unknown = np.flatnonzero(known[steps] != own)
         if len(unknown):
@@ -338,136 +337,7 @@ class SparseSeries:
 
 
 _LEAVES = (
-    *_Cells._fields,
+    *Cells._fields,
     "times",
-    *(f"missing_{name}" for name in _Cells._fields),
+    *(f"missing_{name}" for name in Cells._fields),
 )
-
-
-class _Part(NamedTuple):
-    """One matrix of a series, before it is put among the others."""
-
-    ones: tuple[Any, Any]
-    missing: tuple[Any, Any]
-    shape: tuple[int, int]
-    row_names: Any
-    column_names: Any
-
-
-def _as_part(name: str, matrix: Any) -> _Part:
-    if isinstance(matrix, SparseBinary):
-        ones = matrix.rows, matrix.columns
-        ids = matrix.row_names, matrix.column_names
-        return _Part(ones, matrix.missing_cells(), matrix.shape, *ids)
-    table = peel(name, matrix)
-    if is_sparse(table.values):
-        cells = table.values.tocoo()
-        kept = checks.check_binary(name, checks.as_numeric(name, cells.data))
-        rows, columns, shape = cells.row[kept], cells.col[kept], cells.shape
-    else:
-        array = checks.as_numeric(name, table.values)
-        checks.check_matrix_shape(name, array.shape)
-        rows, columns = np.nonzero(checks.check_binary(name, array))
-        shape = array.shape
-    nothing = np.zeros(0, np.int32)
-    return _Part((rows, columns), (nothing, nothing), shape, table.row_names, table.column_names)
-
-
-def _common_ids(parts: list[_Part], name: str, given: Any) -> Any:
-    """The ids of all matrices, which must be the same; those given come first."""
-    if given is not None:
-        return given
-    known = [None if getattr(part, name) is None else list(getattr(part, name)) for part in parts]
-    for place, ids in enumerate(known):
-        if ids != known[0]:
-            raise ValueError(
-                f"matrices[{place}]: its {name} are not those of the first. All need the same, in "
-                "one order; SparseSeries.from_triples aligns them by their ids."
-            )
-    return known[0]
-
-
-def _as_times(times: Any) -> np.ndarray:
-    if isinstance(times, (str, bytes)) or not isinstance(times, Iterable):
-        raise TypeError(f"times: is {times!r}; a list of numbers is needed.")
-    times = times if isinstance(times, np.ndarray) else list(times)
-    array = np.asarray(times)
-    if array.dtype.kind not in "iufb":
-        raise TypeError(f"times: are given as {array.dtype}, numbers are needed. {_DATES}")
-    array = array.astype(np.float64)
-    checks.check_vector("times", array)
-    return array
-
-
-def _checked_times(times: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times in order, (T,) float64, and the place that each given one has there."""
-    array = _as_times(times)
-    checks.check_finite("times", array)
-    if len(array) != number:
-        raise ValueError(f"times: has {len(array)} values but shape says {number} times.")
-    order = np.argsort(array, kind="stable")
-    again = np.flatnonzero(np.diff(array[order]) == 0)
-    if len(again):
-        first, second = sorted(order[again[0] : again[0] + 2].tolist())
-        raise ValueError(
-            f"times: {array[first]:g} stands twice, at positions {first} and {second}. Give each "
-            "matrix a time of its own, or put those of one time together."
-        )
-    rank = np.empty(number, np.int64)
-    rank[order] = np.arange(number)
-    return array[order], rank
-
-
-def _checked_shape(shape: Any) -> tuple[int, int, int]:
-    if not hasattr(shape, "__len__") or len(shape) != 3:
-        raise TypeError(f"shape: must be (rows, times, columns), is {shape!r}.")
-    num_rows, num_columns = checks.check_shape_pair("shape", (shape[0], shape[2]))
-    num_times, _ = checks.check_shape_pair("shape", (shape[1], 1))
-    if num_rows * num_times > checks.INT32_MAX:
-        raise ValueError(
-            f"shape: {num_rows} rows at {num_times} times are more lines than int32 can index "
-            f"({checks.INT32_MAX}). Split the rows."
-        )
-    return num_rows, num_times, num_columns
-
-
-def _checked_cells(
-    given: tuple[Any, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
-) -> _Cells:
-    parts: list[np.ndarray] = []
-    for name, part, size in zip(_Cells._fields, given, shape, strict=True):
-        index = checks.as_index(f"{prefix}{name}", part, size=size)
-        if parts:
-            checks.check_vector(
-                f"{prefix}{name}", index, length=len(parts[0]), like=f"{prefix}rows"
-            )
-        parts.append(rank[index].astype(np.int32) if name == "steps" else index)
-    order = np.lexsort((parts[2], parts[1], parts[0]))
-    return _Cells(*(part[order] for part in parts))
-
-
-def _check_once(
-    ones: _Cells,
-    gaps: _Cells | None,
-    shape: tuple[int, int, int],
-    ids: tuple[Any, Any],
-    times: np.ndarray,
-) -> None:
-    """No cell twice, be it a one or missing."""
-    both = [ones] if gaps is None else [ones, gaps]
-    rows, steps, columns = (np.concatenate(part) for part in zip(*both, strict=True))
-    line = rows.astype(np.int64) * shape[1] + steps
-    order = np.lexsort((columns, line))
-    same = np.diff(line[order]) == 0
-    same &= np.diff(columns[order]) == 0
-    if same.any():
-        place = int(order[int(np.argmax(same))])
-        row, column = (
-            int(index[place]) if known is None else known.tolist()[index[place]]
-            for index, known in zip((rows, columns), ids, strict=True)
-        )
-        raise ValueError(
-            f"rows, steps, columns: duplicate cell (row {row!r}, column {column!r}, time "
-            f"{times[steps[place]]:g}); {int(same.sum())} repeats in all. A cell is a one or "
-            "missing, and is given once; numpy.unique(triples, axis=0) drops repeats."
-        )

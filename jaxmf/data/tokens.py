@@ -145,6 +145,8 @@ class Tokens:
     ) -> Self:
         """Data from a matrix of counts, each count opened up into so many equal tokens.
 
+        The tokens of a column stand together, in the order of the rows.
+
         Args:
             counts: (N, D) whole numbers, an array, DataFrame, AnnData or scipy.sparse matrix.
             vocabulary: D ids of the columns, instead of those of ``counts``.
@@ -175,6 +177,9 @@ class Tokens:
             array = checks.check_counts("counts", array)
             rows, columns = np.nonzero(array)
             numbers = array[rows, columns]
+        # a sweep then finds what it knows of a word in the cache
+        order = np.lexsort((rows, columns))
+        rows, columns, numbers = rows[order], columns[order], numbers[order]
         total = int(numbers.sum(dtype=object))
         if total > checks.INT32_MAX:
             raise ValueError(

@@ -100,7 +100,8 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
             "container": type(posterior.data).__name__,
             "fingerprint": posterior.data.fingerprint(),
             # of data given by some of its cells, which do not say how large the matrix is
-            **({"shape": list(posterior.data.shape)} if _has_shape(posterior.data) else {}),
+            **({"shape": list(posterior.data.shape)} if _has(posterior.data, "shape") else {}),
+            **({"sizes": dict(posterior.data.sizes)} if _has(posterior.data, "sizes") else {}),
         },
         "evidence": settings.encode(list(evidence)) if evidence else None,
         "run": None if run is None else settings.encode(_numbers_of(run)),
@@ -135,29 +136,48 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
 
 def _data_arrays(data: Any) -> dict[str, Any]:
     flat, _ = jax.tree_util.tree_flatten_with_path(data)
-    return {path[-1].name: leaf for path, leaf in flat}
+    return {"/".join(str(getattr(k, "name", getattr(k, "key", ""))) for k in p): x for p, x in flat}
 
 
-def _has_shape(data: Any) -> bool:
-    return any(field.name == "shape" for field in dataclasses.fields(data))
+def _has(data: Any, name: str) -> bool:
+    return any(field.name == name for field in dataclasses.fields(data))
 
 
 def _ids(data: Any) -> dict[str, Any]:
-    found = {}
+    found: dict[str, Any] = {}
     for field in dataclasses.fields(data):
         names = getattr(data, field.name)
         if not field.name.endswith("names") or names is None:
             continue
-        array = np.asarray(names)
-        values = array.tolist()
-        for value in values:
-            if not isinstance(value, (str, int, float, bool)):
-                raise TypeError(
-                    f"{field.name}: the id {value!r} is a {type(value).__name__}, which cannot be "
-                    "written as JSON; use strings or numbers, or save(folder, data=False)"
-                )
-        found[field.name] = {"values": values, "dtype": array.dtype.str}
+        if isinstance(names, dict):  # one for every column of tokens
+            found |= {f"{field.name}/{label}": _written_ids(label, n) for label, n in names.items()}
+        else:
+            found[field.name] = _written_ids(field.name, names)
     return found
+
+
+def _written_ids(name: str, names: Any) -> dict[str, Any]:
+    array = np.asarray(names)
+    values = array.tolist()
+    for value in values:
+        if not isinstance(value, (str, int, float, bool)):
+            raise TypeError(
+                f"{name}: the id {value!r} is a {type(value).__name__}, which cannot be "
+                "written as JSON; use strings or numbers, or save(folder, data=False)"
+            )
+    return {"values": values, "dtype": array.dtype.str}
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Names with a stroke as names in mappings: what `_data_arrays` and `_ids` took apart."""
+    result: dict[str, Any] = {}
+    for name, value in flat.items():
+        first, stroke, second = name.partition("/")
+        if stroke:
+            result.setdefault(first, {})[second] = value
+        else:
+            result[first] = value
+    return result
 
 
 def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
@@ -249,8 +269,10 @@ def _read_data(
             name: np.array(held["values"], dtype=held["dtype"])
             for name, held in written.get("ids", {}).items()
         }
-        shape = {"shape": tuple(written["shape"])} if "shape" in written else {}
-        data = container(**arrays, **shape, **ids)
+        known: dict[str, Any] = {n: written[n] for n in ("shape", "sizes") if n in written}
+        if "shape" in known:
+            known["shape"] = tuple(known["shape"])
+        data = container(**_nested(arrays), **known, **_nested(ids))
     if data.fingerprint() != written["fingerprint"]:
         raise ValueError(
             "the data is not what the run was made with: its fingerprint differs"

@@ -16,6 +16,7 @@ processes, for the last.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -45,12 +46,20 @@ class Seating(NamedTuple):
         totals: (K,) int32, items of a group, of a prior whose groups are shared by batches and
             come and go; otherwise None.
         numbers: the hyperparameters.
+        pseudo: (K,) float, what is added to the counts of a batch; of priors whose groups are
+            shared by batches, otherwise None.
+        whole: () float, the sum of it and of what other groups have; likewise.
+        free: () int32, the lowest group that no item has, K where there is none; of priors with
+            `totals`, otherwise None.
     """
 
     counts: Array
     sizes: Array | None
     totals: Array | None
     numbers: Numbers
+    pseudo: Array | None = None
+    whole: Array | None = None
+    free: Array | None = None
 
 
 class PartitionPrior:
@@ -59,11 +68,14 @@ class PartitionPrior:
     Attributes:
         grows: whether there is always room for a group that no item has yet.
         labels_shared: whether label k means the same group in every batch.
+        pads: whether a sweep may have more groups than there are, which have no weight, and more
+            batches.
         hyperparameters: names of the fields that may have priors.
     """
 
     grows = True
     labels_shared = False
+    pads = False
     hyperparameters: tuple[str, ...] = ("concentration",)
 
     def num_groups(self, capacity: int) -> int:
@@ -115,14 +127,14 @@ class PartitionPrior:
         """Weights (K,) of the next item of a batch, and whether there was room for a new group."""
         raise NotImplementedError
 
-    def laws(self, seating: Seating, batches: Array) -> tuple[Array, Array]:
-        """Probabilities of the next item of several batches: (n, K), and whether there was room.
+    def laws(self, seating: Seating, lanes: Lanes) -> tuple[Array, Array]:
+        """Probabilities of the next item of several batches, and whether there was room.
 
-        Of priors with shared labels only; needs sizes.
+        (lanes.size, K) and (). Of priors with shared labels only; needs sizes.
         """
         pseudo, room = self.pseudo(seating)
-        weights = seating.counts[batches] + pseudo
-        return weights / self._normalisers(seating, batches)[:, None], room
+        weights = tables.take(seating.counts, lanes) + pseudo
+        return weights * (1 / _normalisers(seating, lanes))[:, None], room
 
     def predictive(self, seating: Seating, lanes: Lanes, group: Array) -> Array:
         """Probability that the next item of several batches is in a group in use: (lanes.size,).
@@ -130,17 +142,15 @@ class PartitionPrior:
         Of priors with shared labels only; needs sizes.
         """
         pseudo, _ = self.pseudo(seating)
-        of_group = tables.row(pseudo, group) if pseudo.ndim else pseudo
         counts = tables.take_from_column(seating.counts, lanes, group)
-        return (counts + of_group) / self._normalisers(seating, lanes.places())
+        return (counts + tables.row(pseudo, group)) / _normalisers(seating, lanes)
 
     def pseudo(self, seating: Seating) -> tuple[Array, Array]:
-        """What is added to counts, () or (K,), and whether there was room."""
-        raise NotImplementedError(f"{type(self).__name__} has no groups that batches share")
-
-    def _normalisers(self, seating: Seating, batches: Array) -> Array:
-        assert seating.sizes is not None
-        return seating.sizes[batches] + seating.numbers["concentration"]
+        """What is added to counts, (K,), and whether there was room for a new group."""
+        if seating.pseudo is None:
+            raise NotImplementedError(f"{type(self).__name__} has no groups that batches share")
+        room = jnp.ones((), bool) if seating.free is None else seating.free < seating.pseudo.size
+        return seating.pseudo, room
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         """Log probability of all items in some order: () float."""
@@ -158,6 +168,12 @@ def _moved(seating: Seating, batch: Array, group: Array, amount: int) -> Seating
         sizes=None if sizes is None else tables.add(sizes, batch, amount),
         totals=None if totals is None else tables.add(totals, group, amount),
     )
+
+
+def _normalisers(seating: Seating, lanes: Lanes) -> Array:
+    assert seating.sizes is not None
+    assert seating.whole is not None
+    return tables.take(seating.sizes, lanes) + seating.whole
 
 
 def _at(place: Array, size: int) -> Array:
@@ -189,6 +205,7 @@ class Dirichlet(PartitionPrior):
 
     grows = False
     labels_shared = True
+    pads = True
 
     def __post_init__(self) -> None:
         check_size("num_components", self.num_components)
@@ -199,16 +216,15 @@ class Dirichlet(PartitionPrior):
         del capacity
         return self.num_components
 
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
+        pseudo = self._all(numbers)
+        wider = jnp.pad(pseudo, (0, counts.shape[1] - self.num_components))
+        seating = super().begin(counts, numbers, with_sizes=with_sizes)
+        return seating._replace(pseudo=wider, whole=jnp.sum(pseudo))
+
     def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
         pseudo, room = self.pseudo(seating)
         return tables.row(seating.counts, batch) + pseudo, room
-
-    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
-        return seating.numbers["concentration"], jnp.ones((), bool)
-
-    def _normalisers(self, seating: Seating, batches: Array) -> Array:
-        assert seating.sizes is not None
-        return seating.sizes[batches] + jnp.sum(self._all(seating.numbers))
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         concentration = self._all(numbers)
@@ -328,47 +344,45 @@ class HDP(PartitionPrior):
     def simulate_numbers(self, key: Array, num_slots: int) -> Numbers:
         return super().simulate_numbers(key, num_slots) | _no_groups(num_slots)
 
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
+        seating = super().begin(counts, numbers, with_sizes=with_sizes)
+        assert seating.totals is not None
+        shares = _shares(seating.totals, numbers["weights"], numbers["rest"])
+        pseudo, free = numbers["concentration"] * shares[0], shares[1]
+        return seating._replace(pseudo=pseudo, whole=numbers["concentration"], free=free)
+
     def unseat(self, seating: Seating, batch: Array, group: Array) -> Seating:
         seating = _moved(seating, batch, group, -1)
-        numbers = seating.numbers
         assert seating.totals is not None
-        # a group that no item has is one of the others: its weight goes back to them
-        emptied = tables.row(seating.totals, group) == 0
-        weight = jnp.where(emptied, tables.row(numbers["weights"], group), 0)
-        changed = {
-            "weights": tables.add(numbers["weights"], group, -weight),
-            "rest": numbers["rest"] + weight,
-        }
-        return seating._replace(numbers=numbers | changed)
+        is_empty = tables.row(seating.totals, group) == 0
+
+        def give_back(weights: Array, rest: Array) -> tuple[Array, Array]:
+            # a group that no item has is one of the others: its weight goes back to them
+            weight = tables.row(weights, group)
+            return tables.put(weights, group, jnp.zeros_like(weight)), rest + weight
+
+        return _settled(seating, is_empty, give_back)
 
     def seat(self, seating: Seating, batch: Array, group: Array, uniform: Array) -> Seating:
-        numbers = seating.numbers
+        seating = _moved(seating, batch, group, 1)
         assert seating.totals is not None
-        is_new = tables.row(seating.totals, group) == 0
-        # its share of the rest is Beta(1, gamma)
-        log_kept = jnp.log1p(-uniform) / numbers["base_concentration"]
-        rest = numbers["rest"]
-        # where gamma is small all but nothing is left, where it is large all but nothing is taken
-        tiny = jnp.finfo(rest.dtype).tiny
-        taken = jnp.maximum(-jnp.expm1(log_kept) * rest, tiny)
-        left = jnp.maximum(jnp.exp(log_kept) * rest, tiny)
-        changed = {
-            "weights": tables.add(numbers["weights"], group, jnp.where(is_new, taken, 0)),
-            "rest": jnp.where(is_new, left, rest),
-        }
-        return _moved(seating._replace(numbers=numbers | changed), batch, group, 1)
+        is_new = tables.row(seating.totals, group) == 1
+        base = seating.numbers["base_concentration"]
+
+        def take(weights: Array, rest: Array) -> tuple[Array, Array]:
+            # its share of the rest is Beta(1, gamma)
+            log_kept = jnp.log1p(-uniform) / base
+            # where gamma is small all but nothing is left, where it is large nothing is taken
+            tiny = jnp.finfo(rest.dtype).tiny
+            taken = jnp.maximum(-jnp.expm1(log_kept) * rest, tiny)
+            left = jnp.maximum(jnp.exp(log_kept) * rest, tiny)
+            return tables.put(weights, group, taken), left
+
+        return _settled(seating, is_new, take)
 
     def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
         pseudo, room = self.pseudo(seating)
         return tables.row(seating.counts, batch) + pseudo, room
-
-    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
-        numbers = seating.numbers
-        assert seating.totals is not None
-        size = seating.totals.shape[0]
-        new = tables.lowest(seating.totals == 0)
-        of_new = jnp.where(_at(new, size), numbers["rest"], 0)
-        return numbers["concentration"] * (numbers["weights"] + of_new), new < size
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         in_use = jnp.sum(counts, axis=0) > 0
@@ -385,6 +399,41 @@ class HDP(PartitionPrior):
         sizes = jnp.sum(counts, axis=1)
         of_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
         return of_weights + of_items
+
+
+def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:
+    """Weights (K,) of all groups, the rest at the lowest free one; and that, K where none is."""
+    free = tables.lowest(totals == 0)
+    return weights + jnp.where(_at(free, totals.shape[0]), rest, 0), free
+
+
+def _settled(
+    seating: Seating,
+    has_changed: Array,
+    change_fn: Callable[[Array, Array], tuple[Array, Array]],
+) -> Seating:
+    """The weights after a group has come or gone.
+
+    That is seldom, so it is a loop that turns once or not at all: the arrays are not touched where
+    nothing has changed.
+    """
+    numbers, totals = seating.numbers, seating.totals
+    assert totals is not None
+    assert seating.pseudo is not None
+    assert seating.free is not None
+    concentration = numbers["concentration"]
+
+    def change(carry: Any) -> Any:
+        _, weights, rest, _, _ = carry
+        weights, rest = change_fn(weights, rest)
+        shares, free = _shares(totals, weights, rest)
+        return jnp.zeros((), bool), weights, rest, concentration * shares, free
+
+    start = (has_changed, numbers["weights"], numbers["rest"], seating.pseudo, seating.free)
+    done = jax.lax.while_loop(lambda carry: carry[0], change, start)
+    _, weights, rest, pseudo, free = done
+    numbers = numbers | {"weights": weights, "rest": rest}
+    return seating._replace(numbers=numbers, pseudo=pseudo, free=free)
 
 
 def _no_groups(num_slots: int) -> Numbers:

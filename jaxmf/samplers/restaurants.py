@@ -44,17 +44,19 @@ def _count_plain(
     def one_item(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         seen, number = carry
         batch, group = batches[index], groups[index]
-        before = tables.entry(seen, batch, group).astype(pseudo.dtype)
+        # update, then read: a table that is read before it changes is copied for every item
+        seen = tables.add_entry(seen, batch, group, 1)
+        before = (tables.entry(seen, batch, group) - 1).astype(pseudo.dtype)
         weight = pseudo[group]
         # the first one does, however small the weight
         opens = (before == 0) | (uniforms[index] * (weight + before) < weight)
-        return tables.add_entry(seen, batch, group, 1), tables.add(number, group, opens)
+        return seen, tables.add(number, group, opens)
 
     start: Any = (seen, jnp.zeros(pseudo.shape, jnp.int32))
     return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]
 
 
-_count = fused_on_cpu(_count_plain)
+_count = fused_on_cpu(_count_plain, in_turn=True)
 
 
 def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: int) -> Array:

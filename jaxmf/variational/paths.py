@@ -97,7 +97,7 @@ def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
     """
     h = jnp.maximum(jnp.moveaxis(precision, -1, -2), jnp.finfo(precision.dtype).tiny)
     prior = variance[:, None, None] * correlations
-    lower = decompose(h, prior)
+    h, lower = _decompose(h, prior)
     one = jnp.broadcast_to(jnp.eye(h.shape[-1], dtype=h.dtype), lower.shape)
     inverse = jax.scipy.linalg.solve_triangular(lower, one, lower=True)
     share = jnp.sum(inverse**2, axis=-2)  # the diagonal of B^-1
@@ -112,12 +112,23 @@ def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
     )
 
 
-def decompose(h: Array, prior: Array) -> Array:
-    """The lower Cholesky factor of B: (..., T, T), for h (..., T) and C (..., T, T)."""
+def _decompose(h: Array, prior: Array) -> tuple[Array, Array]:
+    """The precision (..., T), and the lower Cholesky factor of B (..., T, T).
+
+    A precision beyond what the dtype can tell from an endless one beside B's eigenvalues of one is
+    taken for less.
+
+    Args:
+      h: (..., T).
+      prior: C, (..., T, T).
+    """
+    size = h.shape[-1]
+    own = jnp.diagonal(prior, axis1=-2, axis2=-1)
+    largest = size * jnp.max(h * own, axis=-1, keepdims=True)
+    h = h / (1 + 8 * jnp.finfo(h.dtype).eps * largest)
     root = jnp.sqrt(h)
-    return jnp.linalg.cholesky(
-        jnp.eye(h.shape[-1], dtype=h.dtype) + root[..., :, None] * prior * root[..., None, :]
-    )
+    matrix = root[..., :, None] * prior * root[..., None, :]
+    return h, jnp.linalg.cholesky(matrix + jnp.eye(size, dtype=h.dtype))
 
 
 def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal, Array]:
@@ -155,7 +166,7 @@ def moments_between(paths: Paths, *, correlations: Array, across: Array, prior: 
 
     def one_block(precision: Array) -> Array:
         h = jnp.moveaxis(precision, -1, -2)
-        lower = decompose(h, prior.variance[:, None, None] * correlations)
+        h, lower = _decompose(h, prior.variance[:, None, None] * correlations)
         right = (jnp.sqrt(h) * prior.variance[:, None] * across)[..., None]
         solved = jax.scipy.linalg.solve_triangular(lower, right, lower=True)[..., 0]
         return jnp.sum(solved**2, axis=-1)
@@ -204,8 +215,7 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
     right = jax.scipy.linalg.solve_triangular(root, target[..., None], lower=True)
     inner = jnp.einsum("btma,mts,bsmc->btasc", root, prior, root)
     size = num_times * width
-    matrix = inner.reshape(number, size, size) + jnp.eye(size, dtype=inner.dtype)
-    lower = jnp.linalg.cholesky(matrix)
+    lower = _one_plus(inner.reshape(number, size, size))
     solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(number, size, 1))
     return jnp.einsum("btlm,btm->btl", root, solved.reshape(weight.shape))
 
@@ -229,7 +239,8 @@ def factor_weights(
         w, covariance = weight[:, :, place], prior[place]
         h = quadratic.curvature[:, :, place, place]
         target = h * (w @ covariance) - slope[:, :, place]
-        lower, root = decompose(h, covariance), jnp.sqrt(h)
+        root = jnp.sqrt(h)
+        lower = _one_plus(root[..., :, None] * covariance * root[..., None, :])
         solved = jax.scipy.linalg.cho_solve((lower, True), (target / root)[..., None])[..., 0]
         change = relaxation * (root * solved - w)
         step = change @ covariance
@@ -238,6 +249,18 @@ def factor_weights(
 
     _, found = jax.lax.scan(one_factor, quadratic.slope, jnp.arange(weight.shape[2]))
     return jnp.moveaxis(found, 0, -1)
+
+
+def _one_plus(matrix: Array) -> Array:
+    """The lower Cholesky factor of the identity and a matrix (..., n, n) that may be singular.
+
+    One is raised by what rounding can take away from it: a step with a prior that is stronger by so
+    little, which still descends.
+    """
+    size = matrix.shape[-1]
+    largest = jnp.max(jnp.diagonal(matrix, axis1=-2, axis2=-1), axis=-1)
+    one = 1 + size * jnp.finfo(matrix.dtype).eps * largest
+    return jnp.linalg.cholesky(matrix + one[..., None, None] * jnp.eye(size, dtype=matrix.dtype))
 
 
 class Updated(NamedTuple):

@@ -41,11 +41,13 @@ class Counts(NamedTuple):
 
 
 class _Working(NamedTuple):
-    """Counts in a sweep: cells (V, G) float, totals (G,) int32, inverse (G,) 1 / (n_g + V b)."""
+    """Counts in a sweep: cells (V + 1, G) float, the last line 1 / (n_g + V b); totals (G,) int32.
+
+    In one table, as the compiler would copy a short array that is both changed and read.
+    """
 
     cells: Array
     totals: Array
-    inverse: Array
     concentration: Array
     whole: Array
 
@@ -86,33 +88,33 @@ class _Categories(Family):
     def begin(self, statistics: Counts, numbers: Numbers) -> _Working:
         concentration = numbers["concentration"]
         whole = jnp.sum(jnp.broadcast_to(concentration, (self.size,)))
-        cells = statistics.cells.astype(whole.dtype)
+        inverse = 1 / (statistics.totals + whole)
         return _Working(
-            cells=cells,
+            cells=jnp.concatenate([statistics.cells.astype(whole.dtype), inverse[None]]),
             totals=statistics.totals,
-            inverse=1 / (statistics.totals + whole),
             concentration=concentration,
             whole=whole,
         )
 
     def end(self, working: _Working) -> Counts:
-        return Counts(working.cells.astype(jnp.int32), working.totals)
+        return Counts(working.cells[:-1].astype(jnp.int32), working.totals)
 
     def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
-        total = tables.row(working.totals, group) + amount
-        inverse = 1 / (total.astype(working.whole.dtype) + working.whole)
-        return working._replace(
-            cells=tables.add_entry(working.cells, value, group, amount),
-            totals=tables.put(working.totals, group, total),
-            inverse=tables.put(working.inverse, group, inverse),
-        )
+        # changed first, then read: else the old totals must be kept, which is a copy
+        totals = tables.add(working.totals, group, amount)
+        total = tables.row(totals, group).astype(working.whole.dtype)
+        cells = tables.add_entry(working.cells, value, group, amount)
+        last = jnp.asarray(self.size, jnp.int32)
+        cells = tables.put_entry(cells, last, group, 1 / (total + working.whole))
+        return working._replace(cells=cells, totals=totals)
 
     def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
         concentration = working.concentration
         if concentration.ndim:
             concentration = tables.row(concentration, value)
         counts = tables.take_from_row(working.cells, value, lanes)
-        return (counts + concentration) * tables.take(working.inverse, lanes)
+        last = jnp.asarray(self.size, jnp.int32)
+        return (counts + concentration) * tables.take_from_row(working.cells, last, lanes)
 
     def log_marginal(self, statistics: Counts, numbers: Numbers) -> Array:
         concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))

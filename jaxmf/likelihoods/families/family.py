@@ -27,10 +27,12 @@ class Family:
 
     Attributes:
         is_log: whether `predictive` gives logarithms.
+        pads: whether a sweep may have more groups than there are, which stay empty.
         hyperparameters: names of the fields that may have priors.
     """
 
     is_log = True
+    pads = True
     hyperparameters: tuple[str, ...] = ()
 
     def check(self, values: Any, name: str) -> Any:

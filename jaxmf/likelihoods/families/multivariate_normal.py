@@ -135,7 +135,7 @@ class NormalInverseWishart(Family):
         return values
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
-        shifted = values - self.location
+        shifted = values.astype(jnp.result_type(float)) - self.location
         number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         total = jnp.zeros((num_groups, self.size), shifted.dtype).at[groups].add(shifted)
         mean = total / jnp.maximum(number, 1)[:, None]

@@ -44,6 +44,10 @@ class _Multiway(NetworkModel):
         """The data themselves."""
         return data
 
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        return tuple(self._priors())
+
     def entries(self, draw: Draw, data: Tokens) -> Array:
         """E[phi] of a family of categories: (K_1, ..., K_M, V) float."""
         network, _ = self.over(data)

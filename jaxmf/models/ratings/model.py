@@ -110,6 +110,12 @@ class _Ratings(NetworkModel):
             return None if self.values is None else np.asarray(self.values)
         return data.row_names if column == "user" else data.column_names
 
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        network = self.network()
+        parents = [network.blocks[name].by[0] for name in network.indicators]
+        return tuple(parents)
+
     def predict_cells(
         self, draw: Draw, data: Entries, rows: Array, columns: Array
     ) -> tuple[Array, Array]:

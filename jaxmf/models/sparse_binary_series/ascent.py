@@ -25,7 +25,7 @@ from jaxmf.variational.sums import Sums, side_sums
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
 
-_MOST_JOINT_VALUES = 128
+_MOST_JOINT_VALUES = 256
 _FIRST_SEARCH_STEP, _SMALL_SEARCH_STEP = 0.5, 0.1
 
 

@@ -174,7 +174,7 @@ class SparseBinarySeries:
             "random", which needs many more epochs.
           update: of the paths' means: "joint" (all factors at all times of a row at once: a system
             of T K equations a row), or "factors" (one factor after the other: K systems of T). By
-            default joint up to 128 equations.
+            default joint up to 256 equations.
           relaxation: steps are so many times as long as to the minimiser, as in `SparseBinaryMF`.
           hold_priors: epochs before priors and the length scale are learned, and before the ascent
             may stop.

@@ -53,6 +53,10 @@ class _TopicModel(NetworkModel):
         network, _ = self.over(data)
         return category_probabilities(network, draw, "word")
 
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        return ("word",)
+
     def shares(self, draw: Draw, data: Tokens) -> Array:
         """How many tokens every topic has: (K,) float."""
         return draw["word_totals"].astype(float)

@@ -1,0 +1,168 @@
+"""Corpora and ratings from files, for the command line: counts, tokens, triples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxmf.data.container import Table
+from jaxmf.data.entries import Entries
+from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_columns, read_matrix
+from jaxmf.data.tokens import Tokens
+
+_CSR = {"indptr", "indices", "shape"}
+_WORDS = ("document", "word")
+
+
+def read_tokens(
+    path: str | Path,
+    *,
+    columns: Sequence[str] = _WORDS,
+    real: Sequence[str] = (),
+    vocabulary: str | Path | None = None,
+    key: str | None = None,
+) -> Tokens:
+    """Tokens from a file.
+
+    - ``.csv``, ``.tsv`` with the names of the columns in its first line: a token a line, in columns
+      of ids of any kind.
+    - Otherwise, for documents and words only, a matrix of counts as `read_matrix` reads it, or an
+      ``.npz`` with the arrays ``indptr``, ``indices``, ``shape`` and maybe ``data`` of one in
+      compressed rows.
+
+    Args:
+        path: the file.
+        columns: the columns of ids that are wanted.
+        real: columns of real values that are wanted.
+        vocabulary: a text file with the words of a matrix of counts, one a line.
+        key: which array of an ``.npz``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a column is not there, counts that are none, a vocabulary of another length.
+    """
+    path = existing(path)
+    headings = _headings(path)
+    if headings is not None and {*columns, *real} <= set(headings):
+        if vocabulary is not None:
+            raise ValueError(f"{path}: holds the words themselves; leave the vocabulary out")
+        found = read_columns(path, [*columns, *real])
+        values = {name: _numbers(path, name, found[name]) for name in real}
+        return Tokens.from_columns({name: found[name] for name in columns}, values=values)
+    if tuple(columns) != _WORDS or real:
+        wanted = ", ".join((*columns, *real))
+        raise ValueError(f"{path}: needs a first line with the columns {wanted}, one token a line")
+    table = _counts(path, key)
+    words = None if vocabulary is None else _lines(existing(vocabulary))
+    if words is not None and len(words) != table.values.shape[1]:
+        raise ValueError(
+            f"{vocabulary}: has {len(words)} words, the counts have {table.values.shape[1]} columns"
+        )
+    names = table.column_names if words is None else words
+    return Tokens.from_counts(table.values, vocabulary=names, row_names=table.row_names)
+
+
+def read_entries(path: str | Path, *, form: str | None = None, key: str | None = None) -> Entries:
+    """Observed cells from a file.
+
+    - "triples": one line a cell: the ids of its row and column, and its value, below a line of
+      headings or without. Of lines with more than three cells the others do not count.
+    - "matrix": as `read_matrix`; empty cells and NA were not seen.
+
+    Args:
+        path: the file.
+        form: one of these; None for triples where a .csv or .tsv has three or four cells a line.
+        key: which array of an ``.npz``.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: a value that is no number, lines that are no triples, no cells.
+    """
+    path = existing(path)
+    if form not in (None, "triples", "matrix"):
+        raise ValueError(f"form must be triples or matrix, got {form!r}")
+    is_text = path.suffix.lower() in (".csv", ".tsv")
+    lines = _cells(path) if is_text and form != "matrix" else []
+    if form is None:
+        form = "triples" if is_text and len(lines[0]) in (3, 4) else "matrix"
+    if form == "matrix":
+        table = read_matrix(path, key=key)
+        make = Entries.from_scipy if hasattr(table.values, "tocoo") else Entries.from_array
+        return make(table.values, row_names=table.row_names, column_names=table.column_names)
+    if not is_text:
+        raise ValueError(f"{path}: triples are read from .csv and .tsv files.")
+    short = next((place for place, line in enumerate(lines) if len(line) < 3), None)
+    if short is not None:
+        raise ValueError(
+            f"{path}: line {short + 1} is {lines[short]}; triples have the id of a row, that of a "
+            "column, and a number."
+        )
+    if not is_number(lines[0][2]):
+        lines = lines[1:]
+    values = _numbers(path, "value", np.array([line[2] for line in lines], dtype=object))
+    rows, row_names = _coded([line[0] for line in lines])
+    columns, column_names = _coded([line[1] for line in lines])
+    shape = (len(row_names), len(column_names))
+    return Entries(rows, columns, values, shape, row_names, column_names)
+
+
+def _coded(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Places in a list of ids, in order of appearance, and the list."""
+    names = ids(texts)
+    known, first, codes = np.unique(names, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    return place[codes], known[order]
+
+
+def _counts(path: Path, key: str | None) -> Table:
+    if path.suffix.lower() == ".npz" and key is None:
+        with np.load(path, allow_pickle=False) as arrays:
+            if set(arrays.files) >= _CSR and "format" not in arrays.files:
+                from scipy.sparse import csr_array
+
+                indices = arrays["indices"]
+                counts = arrays["data"] if "data" in arrays.files else np.ones(indices.size, int)
+                matrix = (counts.astype(np.int64), indices, arrays["indptr"])
+                return Table(csr_array(matrix, shape=tuple(arrays["shape"])))
+    return read_matrix(path, key=key)
+
+
+def _headings(path: Path) -> list[str] | None:
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return None
+    return _cells(path, first=True)[0]
+
+
+def _cells(path: Path, *, first: bool = False) -> list[list[str]]:
+    delimiter = "," if path.suffix.lower() == ".csv" else "\t"
+    lines = []
+    for _, line in numbered_lines(path, delimiter):
+        cells = [cell.strip() for cell in line]
+        if any(cells):
+            lines.append(cells)
+        if lines and first:
+            break
+    if not lines:
+        raise ValueError(f"{path}: the file has no lines.")
+    return lines
+
+
+def _lines(path: Path) -> np.ndarray:
+    words = path.read_text(encoding="utf-8").split("\n")
+    while words and not words[-1].strip():
+        words.pop()
+    return np.array([word.strip() for word in words], dtype=object)
+
+
+def _numbers(path: Path, name: str, texts: np.ndarray) -> np.ndarray:
+    try:
+        return texts.astype(float)
+    except ValueError:
+        bad = next(place for place, text in enumerate(texts) if not is_number(str(text)))
+        raise ValueError(
+            f"{path}: {name} {texts[bad]!r} of line {bad + 1} below the headings is no number"
+        ) from None

@@ -1,0 +1,155 @@
+"""Posteriors of models of groups of tokens, end to end."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import jaxmf as mf
+from jaxmf.posterior.topics import halves
+
+GENERATOR = np.random.default_rng(7)
+WORDS = np.array([f"word{i}" for i in range(12)], dtype=object)
+
+
+def corpus(num_documents, length=40):
+    """Two topics with words of their own; every document is mostly about one of them."""
+    about = GENERATOR.random(num_documents) < 0.5
+    law = np.zeros((2, 12))
+    law[0, :6], law[1, 6:] = 1 / 6, 1 / 6
+    shares = np.where(about[:, None], [0.95, 0.05], [0.05, 0.95])
+    return np.array([GENERATOR.multinomial(length, p) for p in shares @ law]), about
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    counts, about = corpus(40)
+    data = mf.Tokens.from_counts(sparse.csr_array(counts), vocabulary=WORDS)
+    model = mf.LDA(2, topic_concentration=0.2, word_concentration=0.1)
+    run = {"num_warmup": 20, "num_samples": 4, "num_chains": 2, "progress": False}
+    return mf.sample(model, data, **run), about
+
+
+def test_top_entries_are_the_words_of_the_topics(fitted):
+    post, _ = fitted
+    top = post.top_entries("word", n=6)
+    found = {frozenset(entries) for entries in top.entries}
+    assert found == {frozenset(WORDS[:6]), frozenset(WORDS[6:])}
+    assert top.shares[0] >= top.shares[1]
+    assert top.shares.sum() == pytest.approx(1)
+    np.testing.assert_allclose(top.weights.sum(1), 1, atol=0.05)
+    assert list(top.table()) == ["group", "share", "rank", "entry", "weight"]
+    assert "word" in repr(top)
+
+
+def test_top_entries_of_documents_are_shares_of_tokens(fitted):
+    post, _ = fitted
+    top = post.top_entries("document", n=40)
+    np.testing.assert_allclose(top.weights.sum(1), 1, rtol=1e-5)
+
+
+def test_new_documents_find_their_topic_and_perplexity_is_that_of_six_words(fitted):
+    post, _ = fitted
+    counts, new_about = corpus(20)
+    shares = post.transform(counts)
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    first = post.top_entries("word", n=1).entries[0, 0] in WORDS[:6]
+    assert np.mean((shares[:, 0] > 0.5) == (new_about == first)) == 1
+    score = post.document_completion(counts, num_draws=2)
+    # six words, and another topic for one word in twenty: exp(entropy) is 7.3
+    assert np.exp(-score.mean) == pytest.approx(7.3, abs=0.6)
+    assert score.log_likelihood.size == 20 * 20
+
+
+def test_halves_split_every_document(fitted):
+    data = mf.Tokens.from_counts(np.array([[3, 2], [1, 0], [2, 2]]))
+    known, rest = halves(data, seed=0)
+    sizes = [
+        np.bincount(np.asarray(part.columns["document"]), minlength=3) for part in (known, rest)
+    ]
+    np.testing.assert_array_equal(sizes[0], [3, 1, 2])
+    np.testing.assert_array_equal(sizes[1], [2, 0, 2])
+    with pytest.raises(ValueError, match="no document has two tokens"):
+        halves(mf.Tokens.from_counts(np.eye(2, dtype=int)), seed=0)
+
+
+def test_saved_and_loaded(fitted, tmp_path):
+    post, _ = fitted
+    again = mf.load(post.save(tmp_path / "run"))
+    for name, values in post.draws.items():
+        np.testing.assert_array_equal(again.draws[name], values)
+    assert again.data.names["word"].tolist() == WORDS.tolist()
+    assert (
+        again.top_entries("word", 3).entries.tolist()
+        == post.top_entries("word", 3).entries.tolist()
+    )
+    assert again.facts()["data"].startswith("1,600 tokens, 40 of document")
+    assert "Groups by word" in again.report(tmp_path / "r.html").read_text()
+
+
+def test_wrong_questions_are_answered_in_words(fitted):
+    post, _ = fitted
+    with pytest.raises(ValueError, match="neither an observed block"):
+        post.top_entries("author")
+    with pytest.raises(ValueError, match="12"):
+        post.transform(np.ones((2, 5), int))
+    with pytest.raises(ValueError, match="no finite set of values"):
+        post.probabilities(([0], [0]))
+
+
+@pytest.fixture(scope="module")
+def rated():
+    """Two kinds of users, two kinds of items, and what each thinks of each."""
+    users, items = GENERATOR.random(30) < 0.5, GENERATOR.random(20) < 0.5
+    liked = np.where(users[:, None] == items, 5.0, 1.0)
+    seen = GENERATOR.random((30, 20)) < 0.6
+    x = np.where(seen, liked, np.nan)
+    names = {
+        "row_names": [f"u{i}" for i in range(30)],
+        "column_names": [f"i{j}" for j in range(20)],
+    }
+    data = mf.Entries.from_array(x, **names)
+    model = mf.BiLDA(2, 2, user_concentration=0.1, item_concentration=0.1)
+    run = {"num_warmup": 150, "num_samples": 4, "num_chains": 1, "progress": False}
+    return mf.sample(model, data, **run), liked, seen
+
+
+def test_ratings_of_unseen_cells(rated):
+    post, liked, seen = rated
+    prediction = post.predict()
+    assert len(prediction) == (~seen).sum()
+    error = prediction.mean - liked[~seen]
+    assert np.sqrt(np.mean(error**2)) < 1
+    law = post.probabilities((prediction.rows, prediction.columns))
+    np.testing.assert_allclose(law.sum(1), 1, rtol=1e-4)
+    values = np.arange(1, 6)
+    np.testing.assert_allclose(law @ values, prediction.mean, rtol=1e-4)
+    spread = np.sqrt(np.sum(law * (values - prediction.mean[:, None]) ** 2, axis=1))
+    np.testing.assert_allclose(spread, prediction.sd, rtol=1e-3)
+    assert set(np.unique(prediction.draws)) <= set(values)
+    assert set(np.unique(prediction.quantiles)) <= set(values)
+    score = post.held_out_log_likelihood(liked[~seen], np.nonzero(~seen))
+    places = (liked[~seen] - 1).astype(int)
+    np.testing.assert_allclose(
+        score.log_likelihood, np.log(law[np.arange(places.size), places]), rtol=1e-4
+    )
+
+
+def test_cells_of_new_users(rated):
+    post, liked, _ = rated
+    half = np.full((2, 20), np.nan)
+    half[:, :10] = liked[:2, :10]
+    new = mf.Entries.from_array(half)
+    prediction = post.predict(new_rows=new)
+    expected = liked[prediction.rows, prediction.columns]
+    assert np.sqrt(np.mean((prediction.mean - expected) ** 2)) < 1.2
+    assert post.transform(new).shape == (2, 2)
+
+
+def test_ratings_outside_the_declared_values():
+    data = mf.Entries([0, 1], [0, 1], [3.0, 3.5], (2, 2))
+    with pytest.raises(ValueError, match=r"3.5 in row 1, column 1 is none of the values"):
+        mf.sample(mf.BiLDA(2, 2), data, num_samples=1)
+    with pytest.raises(ValueError, match="values must rise"):
+        mf.BiLDA(2, 2, values=(2, 1))
+    with pytest.raises(TypeError, match="NormalInverseGamma"):
+        mf.URP(2, family=mf.GammaPoisson())

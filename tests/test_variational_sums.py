@@ -1,0 +1,100 @@
+"""Sums over pieces of lines and blocks of lines, against dense ones."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxmf.variational import Normal, Sigmoid
+from jaxmf.variational.parameters import Half
+from jaxmf.variational.pieces import CHUNK_PIECES, PIECE_LENGTH, lay_out, sum_over_ones
+from jaxmf.variational.sums import map_lines, side_sums
+from jaxmf.variational.zeros import Shared
+
+
+@pytest.fixture(autouse=True)
+def x64():
+    with jax.enable_x64(True):
+        yield
+
+
+def uneven_ones(num_rows, num_columns):
+    """Rows without ones, with less than a piece, with whole pieces, with pieces and a bit."""
+    generator = np.random.default_rng(0)
+    dense = np.zeros((num_rows, num_columns))
+    for row in range(num_rows):
+        number = [0, 3, PIECE_LENGTH, 2 * PIECE_LENGTH, 2 * PIECE_LENGTH + 1][row % 5]
+        dense[row, generator.choice(num_columns, number, replace=False)] = 1
+    return dense
+
+
+def test_sums_over_ones_and_their_derivatives():
+    """Values, forward and reverse derivatives, and those of several at once."""
+    dense = uneven_ones(40 * CHUNK_PIECES // 10, 80)
+    layout = lay_out(*np.nonzero(dense), shape=dense.shape)
+    generator = np.random.default_rng(1)
+    others, change = generator.normal(size=(2, 80, 3))
+
+    def total(others):
+        return sum_over_ones(layout.rows.ones, others, num_lines=dense.shape[0])
+
+    assert layout.rows.ones.line.shape[0] > 1  # several chunks
+    value, moved = jax.jit(lambda a, b: jax.jvp(total, (a,), (b,)))(others, change)
+    np.testing.assert_allclose(value, dense @ others, atol=1e-12)
+    np.testing.assert_allclose(moved, dense @ change, atol=1e-12)
+    gradient = jax.jit(jax.grad(lambda others: jnp.sum(total(others) ** 2)))(others)
+    np.testing.assert_allclose(gradient, 2 * dense.T @ (dense @ others), atol=1e-11)
+    both = jax.jit(jax.vmap(total))(np.stack([others, change]))
+    np.testing.assert_allclose(both[1], dense @ change, atol=1e-12)
+    # Broken twin: what stands behind the end of a piece is counted.
+    ones = layout.rows.ones._replace(number=jnp.full_like(layout.rows.ones.number, PIECE_LENGTH))
+    wrong = sum_over_ones(ones, others, num_lines=dense.shape[0])
+    assert float(jnp.abs(wrong - dense @ others).max()) > 0.1
+
+
+def test_sums_of_many_pieces_are_the_dense_ones():
+    """All sums of the block form over the ones alone, of several chunks."""
+    dense = uneven_ones(40 * CHUNK_PIECES // 10, 80)
+    layout = lay_out(*np.nonzero(dense), shape=dense.shape)
+    generator = np.random.default_rng(2)
+    mine, others = (
+        Normal(generator.normal(size=(size, 3)), generator.uniform(0.1, 1, (size, 3)))
+        for size in dense.shape
+    )
+    bias, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
+    view = Half(mine, others, bias, Normal(0 * unit, unit), np.ones(3, bool))
+    no_zeros = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
+    found = jax.jit(side_sums, static_argnames=("block",))(
+        jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
+        likelihood=Sigmoid(), noise=jnp.ones(()), block=True,
+    )  # fmt: skip
+    (a, a_var), (s, s_var) = mine, others
+    mean = a @ s.T + bias.mean
+    zeta = np.sqrt(mean**2 + (a**2 + a_var) @ s_var.T + a_var @ (s**2).T + bias.variance)
+    q = dense * np.tanh(zeta / 2) / (2 * zeta)
+    r = q * mean - dense / 2
+    upper = np.triu_indices(3)
+    expected = (
+        r @ s, r.sum(axis=1, keepdims=True), q.sum(axis=1, keepdims=True), q @ s, q @ s_var,
+        q @ (s[:, upper[0]] * s[:, upper[1]]),
+    )  # fmt: skip
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-12)
+    # Broken twin: one variance for the other.
+    assert np.abs(np.asarray(found.spread) - q @ s**2).max() > 0.1
+
+
+@pytest.mark.parametrize("number", [3, 10, 12])
+def test_blocks_of_lines_are_the_whole(number):
+    """One block, blocks of which the last is filled up, blocks of one size."""
+    sizes = []
+
+    def double(lines):
+        sizes.append(lines[0].shape[0])
+        return 2 * lines[0], lines[1].sum(axis=1)
+
+    first, second = np.arange(number), np.random.default_rng(0).normal(size=(number, 4))
+    doubled, sums = map_lines(double, (first, second), num_cells=2**18)
+    np.testing.assert_array_equal(doubled, 2 * first)
+    np.testing.assert_allclose(sums, second.sum(axis=1))
+    assert set(sizes) == {min(number, 4)}
