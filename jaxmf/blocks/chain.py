@@ -16,6 +16,7 @@ from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.numbers import is_updated, update_numbers
 from jaxmf.blocks.sequential import first_sweep
+from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
@@ -83,6 +84,9 @@ def plan(
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
         )
+    over_sets = [name for name in network.indicators if network.blocks[name].per]
+    if over_sets and sweep == "parallel":
+        raise ValueError(f"sweep: 'parallel' is not for {over_sets[0]!r}, which has values of sets")
     if split_merge and not any(can_split(network, name) for name in network.indicators):
         raise ValueError(
             "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
@@ -95,6 +99,9 @@ def plan(
                 f"joint: {name!r} is no latent indicator; there are "
                 f"{', '.join(map(repr, network.indicators))}"
             )
+    for name in named:
+        if name in over_sets or name in network.tables:
+            raise ValueError(f"joint: {name!r} has to do with sets of tokens, and is drawn alone")
     if len(set(named)) != len(named):
         raise ValueError(f"joint: an indicator stands in two sets of {joint}")
     alone = [(name,) for name in network.indicators if name not in named]
@@ -124,13 +131,17 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
     for place, name in enumerate(network.indicators):
         if name in known:
             continue
+        own_key = jax.random.fold_in(key, place)
+        if network.blocks[name].per:
+            state = first_dishes(network, name, own_key, state, data)
+            known = (*known, name)
+            continue
         chosen = next(names for names in plan.sets if name in names)
         above = {parent for member in chosen for parent in network.blocks[member].by}
         # an indicator between those of a set must come before the last of them
         waiting = {*network.indicators} - {*known}
         is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
         names = chosen if is_open else (name,)
-        own_key = jax.random.fold_in(key, place)
         state = first_sweep(network, names, known, own_key, state, data)
         known = (*known, *names)
     return state
@@ -156,7 +167,13 @@ def _sequential_sweeps(
 ) -> tuple[State, dict[str, Array]]:
     overflow: dict[str, Array] = {}
     for place, names in enumerate(plan.sets):
-        state, info = sequential.sweep(network, names, jax.random.fold_in(key, place), state, data)
+        own_key, dish = jax.random.fold_in(key, place), network.tables.get(names[0])
+        if dish is not None:
+            state, info = sweep_tokens(network, names[0], dish, own_key, state, data)
+        elif network.blocks[names[0]].per:
+            state, info = sweep_sets(network, names[0], own_key, state, data)
+        else:
+            state, info = sequential.sweep(network, names, own_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
     return _split_merge(plan, network, key, state, data, overflow)
 

@@ -75,6 +75,7 @@ def can_split(network: Network, name: str) -> bool:
     """Whether the move is for this indicator: a process whose groups partition observed blocks."""
     below = network.children(name)
     is_process = isinstance(network.blocks[name].law, DirichletProcess | PitmanYor)
+    is_process &= not network.blocks[name].per and name not in network.tables
     return is_process and all(child in network.observed for child in below)
 
 
@@ -193,7 +194,8 @@ def _shared_out(
     passes = _Passes(name, below)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
-    first_pass, scan_again = fused_on_cpu(passes.first), fused_on_cpu(passes.again)
+    first_pass = fused_on_cpu(passes.first, in_turn=True)
+    scan_again = fused_on_cpu(passes.again, in_turn=True)
     is_last = forced if num_passes == 1 else jnp.zeros((), bool)
     scan = first_pass(columns, empty, discount, now, number, is_last, uniforms[:, 0])
     for index in range(1, num_passes):

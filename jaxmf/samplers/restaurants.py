@@ -69,7 +69,7 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
         key: typed PRNG key.
         counts: (G, K) int32.
         pseudo: (K,) float, as there.
-        num_items: T, the sum of the counts.
+        num_items: T, the sum of the counts, or more.
 
     Returns:
         (K,) int32.
@@ -82,4 +82,5 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
     weight = pseudo[group]
     opens = (before == 0) | (uniforms * (weight + before) < weight)
+    opens &= before < flat[cell]
     return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
