@@ -99,7 +99,7 @@ def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Proble
 
 
 def _moved(
-    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array], amount: int
+    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array], amount: Any
 ) -> dict[str, PyTree]:
     """A token into the parts of its dish, or out of them."""
     after = dict(working)
@@ -266,7 +266,8 @@ def sweep_sets(
     starts = jnp.sort(jnp.where(is_start, jnp.arange(num_tokens), num_tokens))
     ends = jnp.append(starts[1:], num_tokens)
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
-    loop = fused_on_cpu(_SetLoop(dish, problem.law, problem.below).loop, in_turn=True)
+    # not as one kernel: XLA aborts on constants in its loops within loops
+    loop = _SetLoop(dish, problem.law, problem.below).loop
     own = (state.values[dish][order], problem.batches[order], starts, ends)
     number = jnp.sum(is_start)
     begin = (problem.seating, problem.working)
@@ -285,55 +286,75 @@ class _SetLoop(NamedTuple):
 
     def loop(self, columns: Any, own: Any, begin: Any, number: Array, uniforms: Array) -> Any:
         dishes, batches, starts, ends = own
-        num_dishes = begin[0].counts.shape[1]
 
         def one_set(index: Array, carry: Any) -> Any:
             drawn, seating, working, no_room = carry
             start, end = tables.row(starts, index), tables.row(ends, index)
             batch, dish = tables.row(batches, start), tables.row(dishes, start)
             chance = tables.row(uniforms, index)
-            working, _ = self._all(columns, seating, working, dish, (start, end), -1)
+            working = self._all(columns, seating, working, dish, (start, end), -1)
             seating = self.law.unseat(seating, batch, dish)
             weights, room = self.law.weights(seating, batch)
 
-            def one_dish(dish: Array, carry: Any) -> Any:
-                logs, working = carry
-                last = jnp.where(weights[dish] > 0, end, start)
-                working, log_set = self._all(columns, seating, working, dish, (start, last), 1)
-                working, _ = self._all(columns, seating, working, dish, (start, last), -1)
-                return tables.put(logs, dish, log_set), working
-
-            logs = jnp.zeros((num_dishes,), weights.dtype)
-            logs, working = jax.lax.fori_loop(0, num_dishes, one_dish, (logs, working))
+            logs, working = self._weighed(columns, seating, working, weights, (start, end))
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
             seating = self.law.seat(seating, batch, dish, chance[1])
-            working, _ = self._all(columns, seating, working, dish, (start, end), 1)
+            working = self._all(columns, seating, working, dish, (start, end), 1)
             return tables.put(drawn, index, dish), seating, working, no_room | ~room
 
         empty = (jnp.zeros_like(dishes), *begin, jnp.zeros((), bool))
         drawn, seating, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
         return drawn, seating, no_room
 
-    def _all(
-        self, columns: Any, seating: Any, working: Any, dish: Array, where: Any, amount: int
-    ) -> tuple[Any, Array]:
-        """All tokens of a set to a dish or from it; the log marginal of those that come."""
-        nothing = dish
-        problem = _Problem(
-            self.dish, self.law, self.below, columns, nothing, nothing, seating, working
-        )
+    def _weighed(
+        self, columns: Any, seating: Any, working: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any]:
+        """The log marginal of a set's tokens with every dish that may be chosen: (K,).
+
+        They come to a dish, each predicted from those before it, and leave again; dish after dish,
+        in one loop.
+        """
+        start, number = where[0], where[1] - where[0]
+        places = jnp.arange(weights.shape[0])
+        problem = self._problem(columns, seating, working)
 
         def one(index: Array, carry: Any) -> Any:
-            working, total = carry
-            token = {name: tables.row(column, index) for name, column in columns.items()}
+            logs, working, dish = carry
+            step = index % (2 * number)
+            following = tables.lowest((weights > 0) & (places > dish))
+            dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
+            amount = jnp.where(step < number, 1, -1)
+            token = {
+                name: tables.row(column, start + step % number) for name, column in columns.items()
+            }
             token |= {self.dish: dish}
-            if amount > 0:
-                total += tables.row(_log_predicted(problem, working, token), dish)
-            return _moved(problem, working, token, amount), total
+            predicted = tables.row(_log_predicted(problem, working, token), dish)
+            logs = tables.add(logs, dish, jnp.where(step < number, predicted, 0))
+            return logs, _moved(problem, working, token, amount), dish
 
-        total = jnp.zeros((), seating.counts.dtype)
-        return jax.lax.fori_loop(where[0], where[1], one, (working, total))
+        begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
+        num_steps = 2 * number * jnp.sum(weights > 0)
+        logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
+        return logs, working
+
+    def _problem(self, columns: Any, seating: Any, working: Any) -> _Problem:
+        nowhere = jnp.zeros((), jnp.int32)
+        return _Problem(
+            self.dish, self.law, self.below, columns, nowhere, nowhere, seating, working
+        )
+
+    def _all(
+        self, columns: Any, seating: Any, working: Any, dish: Array, where: Any, amount: int
+    ) -> Any:
+        """All tokens of a set to a dish (amount 1) or from it (-1)."""
+        problem = self._problem(columns, seating, working)
+
+        def one(index: Array, working: Any) -> Any:
+            token = {name: tables.row(column, index) for name, column in columns.items()}
+            return _moved(problem, working, token | {self.dish: dish}, amount)
+
+        return jax.lax.fori_loop(where[0], where[1], one, working)
 
 
 # --- where they start -----------------------------------------------------------------------------
