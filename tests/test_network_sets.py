@@ -98,10 +98,54 @@ TIERS = {"franchise": []}
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.slow])) for n in CASES]
+    "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.exhaustive])) for n in CASES]
 )
 def test_a_step_leaves_the_joint_distribution_as_it_is(name):
     check(name, CASES[name])
+
+
+OWN = Tokens(
+    {"document": [0, 0, 1, 1, 1, 2, 3, 3], "word": [0, 0, 0, 1, 0, 2, 1, 1]},
+    {"document": 4, "word": 3},
+)
+
+
+def check_documents():
+    """All partitions of four documents, by chains that start from the prior."""
+    law = mf.PitmanYor(1.2, 0.3)
+    network = mf.Network(dish=mf.Block(law, per="document"), word=words("dish"))
+    documents, word = (np.asarray(OWN.columns[name]) for name in ("document", "word"))
+    partitions = enumerate_partitions(4)
+    log_posterior = np.array(
+        [
+            oracles.log_of_restaurant(own.tolist(), 1.2, 0.3)
+            + sum(
+                oracles.log_of_sequence(word[own[documents] == group].tolist(), [0.5] * 3)
+                for group in set(own.tolist())
+            )
+            for own in partitions
+        ]
+    )
+    posterior = np.exp(log_posterior - log_posterior.max())
+    posterior /= posterior.sum()
+    same = partitions[:, :, None] == partitions[:, None]
+    sampler, firsts = network.sampler(capacity=6), np.array([0, 2, 5, 6])
+
+    def run(key):
+        def step(index, state):
+            return sampler.step(jax.random.fold_in(key, index), state, OWN, jnp.ones(()))[0]
+
+        own = jax.lax.fori_loop(0, 15, step, sampler.init(key, OWN)).values["dish"][firsts]
+        return jnp.all((own[:, None] == own) == same, axis=(1, 2)).astype(float)
+
+    keys = jax.random.split(jax.random.key(5), 20_000)
+    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
+    check_means({"partition": found}, {"partition": posterior}, title="documents")
+
+
+@pytest.mark.slow
+def test_documents_in_groups_against_enumeration():
+    check_documents()
 
 
 @pytest.mark.slow
@@ -117,7 +161,7 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
 
     monkeypatch.setattr(sets._SetLoop, "_weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):
-        check("each alone", CASES["documents in groups"])
+        check_documents()
 
 
 @pytest.mark.slow

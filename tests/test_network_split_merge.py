@@ -85,7 +85,7 @@ def test_a_proposal_that_forgets_its_probability_is_caught(monkeypatch):
         check_partitions(PITMAN_YOR, num_scans=0)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("sweep", ["sequential", "parallel"])
 def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
     gamma = dist.Gamma(2.0, 1.0)

@@ -13,9 +13,8 @@ from jaxmf import slots
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint
-from jaxmf.blocks.few import random_tokens, sweep_few
+from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sequential import first_sweep
 from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "parallel")
 _SCANS = 2  # restricted Gibbs scans of a split or merge
+_FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
 _FEW = 256  # tokens that a parallel step updates one after the other
 _FIRST_SLOTS = 32
 
@@ -111,8 +111,41 @@ def plan(
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
-    """Each token given those before it; hyperparameters at the means of their priors."""
+    """Each token given those before it; hyperparameters at the means of their priors.
+
+    Before parallel sweeps only the first few thousand of the tokens, and all given these.
+    """
     network, data = model.over(data)
+    if plan.sweep == "parallel" and data.num_tokens > _FIRST:
+        return _init_given_few(plan, network, key, data)
+    return _init_in_turn(plan, network, key, data)
+
+
+def _init_given_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    of_choice, of_few, of_all = jax.random.split(key, 3)
+    chosen = tokens_at(data, random_tokens(of_choice, data.num_tokens, _FIRST))
+    few = _init_in_turn(plan, network, of_few, chosen)
+    values = {name: jnp.zeros((data.num_tokens,), jnp.int32) for name in network.indicators}
+    state = few._replace(values=values)
+    known: tuple[str, ...] = ()
+    for place, names in enumerate(_starting_sets(plan, network)):
+        own_key = jax.random.fold_in(of_all, place)
+        own_few = (few, chosen)
+        state = parallel.first_sweep(network, names, known, own_key, own_few, state, data)
+        known = (*known, *names)
+    numbers, occupied = dict(state.numbers), dict(state.slots)
+    for name in occupied:
+        in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
+        occupied[name] = in_use
+        if "weights" in numbers[name]:
+            weights = jnp.where(in_use, numbers[name]["weights"], 0)
+            left = jnp.sum(numbers[name]["weights"]) - jnp.sum(weights)
+            rest = numbers[name]["rest"] + left
+            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
+    return State(state.values, numbers, occupied)
+
+
+def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
     numbers: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
@@ -128,13 +161,22 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
             occupied[name] = jnp.zeros((size,), bool)
     state = State(values, numbers, occupied)
     known: tuple[str, ...] = ()
-    for place, name in enumerate(network.indicators):
+    for names in _starting_sets(plan, network):
+        own_key = jax.random.fold_in(key, network.indicators.index(names[0]))
+        if network.blocks[names[0]].per:
+            state = first_dishes(network, names[0], own_key, state, data)
+        else:
+            state = sequential.first_sweep(network, names, known, own_key, state, data)
+        known = (*known, *names)
+    return state
+
+
+def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
+    """The sets of indicators in an order in which each can be drawn given those before it."""
+    known: tuple[str, ...] = ()
+    found: list[tuple[str, ...]] = []
+    for name in network.indicators:
         if name in known:
-            continue
-        own_key = jax.random.fold_in(key, place)
-        if network.blocks[name].per:
-            state = first_dishes(network, name, own_key, state, data)
-            known = (*known, name)
             continue
         chosen = next(names for names in plan.sets if name in names)
         above = {parent for member in chosen for parent in network.blocks[member].by}
@@ -142,9 +184,9 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
         waiting = {*network.indicators} - {*known}
         is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
         names = chosen if is_open else (name,)
-        state = first_sweep(network, names, known, own_key, state, data)
+        found.append(names)
         known = (*known, *names)
-    return state
+    return found
 
 
 def step(

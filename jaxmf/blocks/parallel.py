@@ -116,6 +116,47 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     return state._replace(values=state.values | drawn)
 
 
+def first_sweep(
+    network: Network,
+    names: tuple[str, ...],
+    known: tuple[str, ...],
+    key: Key,
+    few: tuple[State, Tokens],
+    state: State,
+    data: Tokens,
+) -> State:
+    """The named indicators of all tokens given those of a few: where a chain starts.
+
+    Args:
+        network: the network.
+        names: the indicators that are drawn together.
+        known: those that all tokens have by now; blocks that hang on others are left out.
+        key: typed PRNG key.
+        few: a state of some of the tokens, and these.
+        state: of all tokens, with the slots of the few.
+        data: all tokens.
+    """
+    of_parameters, of_tokens = jax.random.split(key)
+    ready = {*data.columns, *data.values, *known, *names}
+    involved = _roles(network, names, state, data)
+    roles = tuple(r for r in involved if r.name in ready and ready.issuperset(r.parts.by))
+    values, slots = all_values(*few), slot_sizes(state, network)
+    parameters = {}
+    for place, role in enumerate(roles):
+        statistics = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
+        own_key, numbers = jax.random.fold_in(of_parameters, place), few[0].numbers[role.name]
+        if not role.is_indicator:
+            own = role.law.sample_parameters(own_key, statistics, numbers)
+        else:
+            own = sample_log_weights(own_key, role.law, statistics, numbers)
+            # of a batch without any of the few: the first group
+            is_first = jnp.where(jnp.arange(own.shape[1]) == 0, 0.0, -jnp.inf)
+            own = jnp.where(jnp.any(jnp.isfinite(own), axis=1, keepdims=True), own, is_first)
+        parameters[role.name] = own
+    drawn = draw_tokens(of_tokens, names, roles, all_values(state, data), parameters, {})
+    return state._replace(values=state.values | drawn)
+
+
 def _sample_parameters(key: Key, law: Any, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
     return law.sample_parameters(key, statistics, numbers)
 
