@@ -56,6 +56,16 @@ class Ours:
             raise RuntimeError("a benchmark ran out of slots; give it more")
         return self.state
 
+    def at_random(self) -> Ours:
+        """The chain with every indicator drawn afresh and evenly, as the peer starts."""
+        number = self.tokens.num_tokens
+        for place, name in enumerate(self.network.indicators):
+            key = jax.random.fold_in(self.key, 1_000 + place)
+            size = self.network.blocks[name].law.num_groups(1)
+            own = {name: jax.random.randint(key, (number,), 0, size)}
+            self.state = self.state._replace(values=self.state.values | own)
+        return self
+
     def topics(self) -> Topics:
         """What the evaluator asks for; of an indicator `topic` over a column `word`."""
         own = np.asarray(self.state.values["topic"])
@@ -229,10 +239,10 @@ def lda_quality(num_topics: int, quick: bool) -> list[Row]:
     """Perplexity after equal sweeps."""
     return _perplexities(
         f"blocks/lda/kos/k{num_topics}",
-        lambda tokens, seed: Ours(lda(tokens, num_topics), tokens, seed=seed),
+        lambda tokens, seed: Ours(lda(tokens, num_topics), tokens, seed=seed).at_random(),
         lambda tokens, seed: peer("LDAModel", tokens, k=num_topics, alpha=ALPHA, seed=seed),
         quick,
-        f"{num_topics} topics",
+        f"{num_topics} topics, started evenly at random",
         "tomotopy LDA",
     )
 

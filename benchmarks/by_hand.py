@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxmf import tables
+from jaxmf import special, tables
 from jaxmf.data import Tokens
 from jaxmf.fusion import fused_on_cpu
 
@@ -55,7 +55,7 @@ def _sweep(key: Any, columns: Any, topics: Array, numbers: Array, *, shape: Any)
     inverse = 1 / (totals + whole)
     table = jnp.concatenate([of_words.astype(beta.dtype), inverse[None]])
     pads = jnp.where(jnp.arange(width) < num_topics, alpha, 0)
-    uniforms = jax.random.uniform(key, topics.shape)
+    uniforms = special.uniforms(key, topics.shape)
     working = of_documents.astype(beta.dtype), table, totals
     return _loop(columns, topics, working, (pads, beta, whole), uniforms)
 

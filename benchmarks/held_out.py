@@ -64,7 +64,7 @@ def documents_split(counts: Any, *, seed: int = 0) -> tuple[Any, Halves]:
     return train, Halves(*halves)
 
 
-def perplexity(topics: Topics, test: Halves, *, alpha: float, num_rounds: int = 50) -> float:
+def perplexity(topics: Topics, test: Halves, *, alpha: float, num_rounds: int = 20) -> float:
     """Perplexity of the scored halves.
 
     Args:

@@ -250,12 +250,13 @@ ENTRIES: tuple[Entry, ...] = (
         example=lambda: (DPMixture(concentration=1.0), _rows()),
     ),
     Entry(
-        name="dirichlet-compound-multinomial",
+        name="dcm",
         model=DirichletCompoundMultinomial,
         methods={"sample": "sampler"},
         default="sample",
         container=Tokens,
-        one_line="words of documents, each with probabilities of its own",
+        one_line="words of documents, each with probabilities of its own (Dirichlet compound "
+        "multinomial)",
         example=_compound_example,
     ),
     Entry(

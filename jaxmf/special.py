@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 
 from jaxmf.fusion import fused_on_cpu
@@ -171,3 +174,27 @@ def as_normals(uniforms: Array) -> Array:
     smallest = jnp.nextafter(jnp.asarray(-1, uniforms.dtype), jnp.asarray(0, uniforms.dtype))
     centred = jnp.maximum(smallest, smallest + uniforms * (1 - smallest))
     return jnp.sqrt(jnp.asarray(2, uniforms.dtype)) * erfinv(centred)
+
+
+def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform numbers in [0, 1), in half the time of `jax.random.uniform` where there are many.
+
+    A threefry block gives two words; that one throws the second away. Other generators, and other
+    floats than those of 32 bits, are left to it.
+
+    Args:
+        key: typed PRNG key, used for nothing else.
+        shape: of the result.
+
+    Returns:
+        Array of the default float.
+    """
+    dtype = jnp.result_type(float)
+    if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":
+        return jax.random.uniform(key, shape, dtype)
+    number = math.prod(shape)
+    counters = jnp.arange(number, dtype=jnp.uint32)
+    words = threefry_2x32(jax.random.key_data(key), counters).reshape(shape)
+    # 23 bits as the fraction of a number in [1, 2)
+    fraction = (words >> 9) | jnp.uint32(0x3F800000)
+    return jax.lax.bitcast_convert_type(fraction, jnp.float32) - 1

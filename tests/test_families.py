@@ -15,7 +15,6 @@ from jaxmf.testing import check_means
 from tests import network_oracles as oracles
 
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
-SLOW = pytest.mark.slow
 NUM_GROUPS = 3
 GROUPS = np.array([0, 1, 0, 0, 1, 0, 1, 0])  # group 2 has no values
 WORDS = np.array([0, 3, 3, 1, 0, 3, 3, 3])
@@ -177,9 +176,7 @@ def test_probabilities_and_moments_of_values_out_of_a_finite_set():
     assert binary.moments(statistics, binary.start())[0][0] == pytest.approx(share, rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    "name", [n if n == "normal" else pytest.param(n, marks=SLOW) for n in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_parameters_average_to_the_predictions(name):
     """Draws of the parameters, of values given them, and of their densities."""
     law, values = CASES[name]

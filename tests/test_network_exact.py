@@ -281,15 +281,7 @@ def assert_exact(problem, joint, *, removes=True):
         np.testing.assert_allclose(after, posterior, rtol=0, atol=TOLERANCE)
 
 
-QUICK = ("topics", "process", "path, together", "two sides, a function", "several children")
-
-
-TIERS = {"the middle alone": [pytest.mark.exhaustive]} | {name: [] for name in QUICK}
-
-
-@pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.slow])) for n in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_every_conditional_is_the_posteriors(name):
     own = problem(name)
     assert_exact(own, CASES[name][1])
@@ -330,6 +322,7 @@ def test_many_children_do_not_underflow():
     assert_no_underflow(blocks, {"group": [0, 0, 1, 1]}, data)
 
 
+@pytest.mark.slow
 def test_far_away_values_of_several_blocks_do_not_underflow():
     """Each block alone would have the first token elsewhere, by more than a float can hold."""
     law = mf.NormalInverseGamma(0.0, 0.01, 40.0, 0.4)
@@ -431,9 +424,7 @@ def assert_in_proportion(network, names):
         assert np.count_nonzero(own) == len(of_state)
 
 
-@pytest.mark.parametrize(
-    "name", ["topics", *(pytest.param(n, marks=pytest.mark.slow) for n in ("two sides", "nested"))]
-)
+@pytest.mark.parametrize("name", HIERARCHIES)
 def test_conditionals_of_a_hierarchy_are_in_proportion_to_the_joint_density(name):
     network = mf.Network(**HIERARCHIES[name])
     for names in DRAWN[name]:

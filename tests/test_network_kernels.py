@@ -135,11 +135,7 @@ def check(title, blocks, joint):
     )
 
 
-EXHAUSTIVE = ("a process a document", "path", "path, together", "nested")
-TIERS = {True: pytest.mark.exhaustive, False: pytest.mark.slow}
-
-
-@pytest.mark.parametrize("name", [pytest.param(n, marks=TIERS[n in EXHAUSTIVE]) for n in CASES])
+@pytest.mark.parametrize("name", CASES)
 def test_a_step_leaves_the_joint_distribution_as_it_is(name):
     check(name, *CASES[name])
 

@@ -68,7 +68,7 @@ def test_ways_to_name_parents():
         (
             {"topic": TOPIC, "length": LENGTH, "word": mf.Block(WORDS, by="length", observed=True)},
             ValueError,
-            "word: is partitioned by 'length', whose values are real numbers",
+            "word: is partitioned by 'length', whose values have no end",
         ),
         (
             {"topic": mf.Block(mf.DirichletProcess(1.0), by="document"), "word": WORD},

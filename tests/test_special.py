@@ -8,7 +8,7 @@ from jax.scipy.special import gammaln
 from scipy import stats
 from scipy.special import poch
 
-from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson
+from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson, uniforms
 from jaxmf.testing import LEVEL
 
 
@@ -98,3 +98,22 @@ def test_ratios_of_gamma_functions_keep_their_digits():
     with jax.enable_x64(True):
         ratio = jax.jit(log_rising)(jnp.asarray(starts, float), jnp.asarray(amount, float))
     np.testing.assert_allclose(ratio, exact, rtol=1e-12, atol=1e-13)
+
+
+def test_uniform_numbers_are_uniform_and_independent():
+    draw = jax.jit(uniforms, static_argnums=1)
+    numbers = np.asarray(draw(jax.random.key(21), (20_000, 2)), np.float64)
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    other = np.asarray(draw(jax.random.key(22), (20_000, 2)), np.float64)
+    pairs = [numbers.T, (numbers[:-1, 0], numbers[1:, 0]), (numbers[:, 0], other[:, 0])]
+    pairs.append((numbers[:10_000, 0], numbers[10_000:, 0]))  # the two words of a block
+    for first, second in pairs:
+        assert stats.kstest(first, "uniform").pvalue > LEVEL
+        assert stats.pearsonr(first, second).pvalue > LEVEL
+    with pytest.raises(AssertionError):
+        assert stats.kstest(numbers[:, 0] ** 1.1, "uniform").pvalue > LEVEL
+    halves = np.asarray(uniforms(jax.random.key(23, impl="rbg"), (1_000,)))
+    assert stats.kstest(halves, "uniform").pvalue > LEVEL
+    with jax.enable_x64(True):
+        assert uniforms(jax.random.key(24), (3,)).dtype == jnp.float64

@@ -48,7 +48,7 @@ def test_a_place_is_chosen_in_proportion_to_its_weight():
         assert_law([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_every_size_up_to_seventy():
     with jax.enable_x64(True):
         assert_law([some_weights(size, seed=1) for size in range(1, 71)])

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf import tables
+from jaxmf import special, tables
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of
 from jaxmf.blocks.elimination import Factor, draw
 from jaxmf.blocks.state import State
@@ -121,7 +121,7 @@ def _run(
     look_up = {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
     births = tuple(name for name in names if _has_births(network.blocks[name].law))
     shape = (data.num_tokens, len(names) + len(births))
-    uniforms = jax.random.uniform(key, shape, jnp.result_type(float))
+    uniforms = special.uniforms(key, shape)
     lanes = tuple(_num_lanes(network.blocks[name].law, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
     loop = fused_on_cpu(compiled.loop, in_turn=True)

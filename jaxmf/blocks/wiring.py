@@ -51,9 +51,9 @@ def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
 
 def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
     """A block and one of its parents, if that is a block too."""
-    if above.observed and not getattr(above.law, "size", None):
+    if above.observed and above.law.is_log:
         raise ValueError(
-            f"{name}: is partitioned by {parent!r}, whose values are real numbers; a parent has "
+            f"{name}: is partitioned by {parent!r}, whose values have no end; a parent has "
             "values out of a finite set"
         )
     if above.observed:

@@ -280,6 +280,7 @@ class Posterior:
         Raises:
             ValueError: nothing is missing and no cells are named, or cells lie outside the data.
         """
+        self._check_cells()
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
         target = self.data if new_rows is None else self.container(new_rows, "new_rows")
@@ -322,6 +323,13 @@ class Posterior:
             row_names=None if row_names is None else row_names[where[0]],
             column_names=None if column_names is None else column_names[where[1]],
         )
+
+    def _check_cells(self) -> None:
+        if not hasattr(self.model, "predict_cells"):
+            raise ValueError(
+                f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
+                "and document_completion"
+            )
 
     def probabilities(self, cells: Any) -> np.ndarray:
         """The probability of every value that a cell may have, of a model of ratings.
@@ -471,6 +479,7 @@ class Posterior:
         Returns:
             (R, D) float.
         """
+        self._check_cells()
         places = np.arange(self.data.num_rows) if rows is None else np.asarray(rows)
         num_columns = self.data.num_columns
         where = np.repeat(places, num_columns), np.tile(np.arange(num_columns), places.size)

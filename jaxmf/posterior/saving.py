@@ -294,6 +294,17 @@ def _read_run(posterior: Posterior, numbers: Any, state: dict[str, np.ndarray]) 
     )
 
 
+def _coordinates(data: Any) -> dict[str, Any]:
+    """Ids of rows and columns, of data that have such."""
+    if not hasattr(data, "num_rows"):
+        return {}
+    rows, columns = data.row_names, data.column_names
+    return {
+        "row": np.arange(data.num_rows) if rows is None else rows,
+        "column": np.arange(data.num_columns) if columns is None else columns,
+    }
+
+
 def to_arviz(posterior: Posterior) -> Any:
     """See `Posterior.to_arviz`."""
     try:
@@ -316,12 +327,7 @@ def to_arviz(posterior: Posterior) -> Any:
         posterior=draws,
         sample_stats=statistics,
         observed_data={"x": data.to_array()} if hasattr(data, "to_array") else None,
-        coords={
-            "row": np.arange(data.num_rows) if data.row_names is None else data.row_names,
-            "column": np.arange(data.num_columns)
-            if data.column_names is None
-            else data.column_names,
-        },
+        coords=_coordinates(data),
         dims={**{k: v for k, v in axes.items() if k in draws}, "x": ["row", "column"]},
         attrs=posterior.facts(),
     )

@@ -527,7 +527,8 @@ def check_concentrations(value: Any, size: int | None) -> Hyperparameter:
     array = np.asarray(value, float)
     if array.ndim != 1 or size not in (None, array.size):
         raise ValueError(
-            f"concentration must be one number or {size or 'one for each'}, got shape {array.shape}"
+            "concentration must be one number or "
+            f"{f'{size} of them' if size else 'one for each'}, got shape {array.shape}"
         )
     if not np.all(np.isfinite(array) & (array > 0)):
         first = int(np.argmin(np.isfinite(array) & (array > 0)))

@@ -59,7 +59,8 @@ class NormalInverseGamma(Family):
     Args:
         location: prior mean of the means.
         weight: how many values the prior mean counts as; positive.
-        shape, rate: of the inverse-Gamma law of the variances; positive numbers.
+        shape, rate: of the inverse-Gamma law of the variances; positive numbers. With a shape of at
+            most 1 a group without values predicts with infinite variance.
 
     Raises:
         TypeError, ValueError: settings that are no such thing.
@@ -71,7 +72,7 @@ class NormalInverseGamma(Family):
 
     location: float = 0.0
     weight: float = 1.0
-    shape: float = 1.0
+    shape: float = 2.0
     rate: float = 1.0
 
     def __post_init__(self) -> None:
