@@ -310,6 +310,7 @@ def test_a_sweep_that_is_none_is_refused():
         network.sampler(sweep="x")
 
 
+@pytest.mark.slow
 def test_a_chain_starts_from_a_few(monkeypatch):
     monkeypatch.setattr(chain, "_FIRST", 3)
     network = mf.Network(**CASES["nested, together"][0])
