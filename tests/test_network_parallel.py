@@ -335,7 +335,7 @@ def test_slots_grow():
     assert np.max(post.draws["num_topic"]) > 1
 
 
-PROGRAM = """
+SETUP = """
 import jax, numpy as np
 import jaxmf as mf
 from jax.sharding import Mesh
@@ -348,9 +348,33 @@ generator = np.random.default_rng(0)
 columns = {"document": generator.integers(7, size=1_001), "word": generator.integers(9, size=1_001)}
 data = Tokens(columns, {"document": 7, "word": 9})
 network = mf.Network(
-    topic=mf.Block(mf.HDP(), by="document"),
+    topic=mf.Block(mf.HDP(1.0, 1.0), by="document"),
     word=mf.Block(mf.DirichletMultinomial(9, 0.1), by="topic", observed=True),
 )
+"""
+SWEEP = """
+parallel._CELLS = 20_000
+state, data = network.simulate(jax.random.key(0), data, capacity=16)
+sized = network.at(data)
+arguments = (jax.random.key(1), state, data)
+
+def compiled():
+    sweep = jax.jit(lambda *own: parallel.sweep(sized, ("topic",), *own).values["topic"])
+    return sweep.lower(*arguments).compile()
+
+single = compiled()
+whole, work = np.asarray(single(*arguments)), single.cost_analysis()["flops"]
+mesh = Mesh(np.array(jax.devices()), ("data",))
+with jax.set_mesh(mesh):
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arguments = jax.device_put(arguments, everywhere)
+    spread = compiled()
+    np.testing.assert_array_equal(np.asarray(spread(*arguments)), whole)
+share = spread.cost_analysis()["flops"] / work
+assert share < 0.4, share
+print("agrees")
+"""
+RUN = """
 settings = dict(num_warmup=1, num_samples=2, sweep="parallel", keep="assignments", seed=1)
 single = mf.sample(network, data, num_chains=2, chain_method="vectorized", **settings)
 mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("chain", "data"))
@@ -361,11 +385,17 @@ print("agrees")
 """
 
 
-@pytest.mark.slow
-def test_tokens_spread_over_eight_devices_give_the_draws_of_one():
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(SWEEP, id="sweep", marks=pytest.mark.slow),
+        pytest.param(RUN, id="run", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_tokens_spread_over_eight_devices_give_the_draws_of_one(program):
     flags = "--xla_force_host_platform_device_count=8"
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", SETUP + program],
         capture_output=True,
         text=True,
         cwd=ROOT,

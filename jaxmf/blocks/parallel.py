@@ -25,6 +25,7 @@ stick-breaking priors, for sampling given weights.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 TOKEN_AXIS = "data"
+_PIECE = 16  # places that a draw looks at together
 _CELLS = 2**22  # entries of the largest table of a block of tokens
 
 
@@ -350,11 +352,29 @@ def choose_all(log_weights: Array, uniforms: Array) -> Array:
     Returns:
         (B,) int32, places of positive weight.
     """
-    largest = jnp.max(log_weights, axis=1, keepdims=True)
-    weights = jnp.exp(log_weights - largest)
-    sums = jnp.cumsum(weights, axis=1)
-    place = jnp.sum(sums <= uniforms[:, None] * sums[:, -1:], axis=1, dtype=jnp.int32)
-    # rounding may let the sum end short of it; then the last place of positive weight is meant
+    num_rows, size = log_weights.shape
+    height = -(-size // _PIECE)
+    weights = jnp.exp(log_weights - jnp.max(log_weights, axis=1, keepdims=True))
+    weights = jnp.pad(weights, ((0, 0), (0, height * _PIECE - size)))
+    weights = weights.reshape(num_rows, height, _PIECE)
+    # a piece of the row first, then a place in it: a third of the time of one long running sum
+    sums = jnp.sum(weights, axis=2)
+    running = jnp.cumsum(sums, axis=1)
+    goal = uniforms * running[:, -1]
+    piece = _passed(sums, running, goal)
+    before = jnp.take_along_axis(running, jnp.maximum(piece - 1, 0)[:, None], axis=1)[:, 0]
+    inside = weights[jnp.arange(num_rows), piece]
+    running = jnp.stack(list(itertools.accumulate(inside.T)), axis=1)
+    place = _passed(inside, running, goal - jnp.where(piece > 0, before, 0))
+    return piece * _PIECE + place
+
+
+def _passed(weights: Array, running: Array, goal: Array) -> Array:
+    """The first place in each row at which the running sum passes the goal: (B,) int32.
+
+    Rounding may let the sum end short of it; then the last place of positive weight is meant.
+    """
+    place = jnp.sum(running <= goal[:, None], axis=1, dtype=jnp.int32)
     last = weights.shape[1] - 1 - jnp.argmax((weights > 0)[:, ::-1], axis=1)
     return jnp.minimum(place, last.astype(jnp.int32))
 
