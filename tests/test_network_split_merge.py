@@ -142,7 +142,7 @@ def test_a_merged_mode_is_left():
         group=mf.Block(mf.DirichletProcess(1.0)),
         place=observed(mf.NormalInverseWishart(10, 0.0, 0.01, 12.0, 1.0), "group"),
     )
-    found = {}
+    found, keys = {}, jax.random.split(jax.random.key(1), 8)
     for number in (0, 2):
         sampler = network.sampler(split_merge=number, capacity=16)
         start = sampler.init(jax.random.key(0), data)
@@ -150,7 +150,7 @@ def test_a_merged_mode_is_left():
             values={"group": jnp.zeros(400, jnp.int32)}, slots={"group": jnp.arange(16) < 1}
         )
 
-        def run(key, sampler=sampler, start=start):
+        def run(key, start, data, sampler=sampler):
             def step(state, index):
                 own_key = jax.random.fold_in(key, index)
                 return sampler.step(own_key, state, data, jnp.ones(()))[0], None
@@ -158,7 +158,7 @@ def test_a_merged_mode_is_left():
             state, _ = jax.lax.scan(step, start, jnp.arange(30))
             return state.values["group"]
 
-        labels = jax.jit(jax.vmap(run))(jax.random.split(jax.random.key(1), 8))
+        labels = jax.jit(jax.vmap(run, (0, None, None)))(keys, start, data)
         found[number] = [
             np.mean((own[:, None] == own) == (truth[:, None] == truth))
             for own in np.asarray(labels)

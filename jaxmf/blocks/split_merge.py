@@ -41,7 +41,6 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.special import accepts
 from jaxmf.tables import Lanes
@@ -194,8 +193,8 @@ def _shared_out(
     passes = _Passes(name, below)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
-    first_pass = fused_on_cpu(passes.first, in_turn=True)
-    scan_again = fused_on_cpu(passes.again, in_turn=True)
+    # not as one kernel each: XLA aborts on constants in loops within loops
+    first_pass, scan_again = passes.first, passes.again
     is_last = forced if num_passes == 1 else jnp.zeros((), bool)
     scan = first_pass(columns, empty, discount, now, number, is_last, uniforms[:, 0])
     for index in range(1, num_passes):
