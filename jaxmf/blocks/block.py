@@ -17,7 +17,9 @@ Law = Any  # a Family or a PartitionPrior
 
 
 @partial(
-    jax.tree_util.register_dataclass, data_fields=["law"], meta_fields=["by", "observed", "rho"]
+    jax.tree_util.register_dataclass,
+    data_fields=["law"],
+    meta_fields=["by", "observed", "rho", "per"],
 )
 @dataclass(frozen=True, init=False)
 class Block:
@@ -33,6 +35,10 @@ class Block:
             one part with all tokens. Or the function rho of the thesis: of the parents' values,
             which are named by its arguments, to the number of a part, as arrays of integers.
         observed: whether the tokens have a column with its values.
+        per: of a latent indicator: names of columns and of at most one other indicator. There is
+            one value for every combination of theirs, not one for every token: with
+            per="document" all tokens of a document are in one group, with per=("document", "table")
+            all at a table. `by` is of columns among them.
 
     Raises:
         TypeError, ValueError: settings that are no such thing, or do not go together.
@@ -47,6 +53,7 @@ class Block:
     by: tuple[str, ...]
     observed: bool
     rho: Callable[..., Any] | None
+    per: tuple[str, ...]
 
     def __init__(
         self,
@@ -54,6 +61,7 @@ class Block:
         by: Any = None,
         observed: bool = False,
         rho: Callable[..., Any] | None = None,
+        per: Any = None,
     ) -> None:
         if callable(by):
             rho, by = by, _arguments(by)
@@ -61,14 +69,23 @@ class Block:
         object.__setattr__(self, "by", _names(by))
         object.__setattr__(self, "observed", bool(observed))
         object.__setattr__(self, "rho", rho)
+        object.__setattr__(self, "per", _names(per, "per"))
         if type(law) is not object:  # jax puts one there when it looks at the structure
             self._check()
 
     def with_law(self, law: Law) -> Block:
         """The block with another law."""
-        return Block(law, self.by, self.observed, self.rho)
+        return Block(law, self.by, self.observed, self.rho, self.per)
 
     def _check(self) -> None:
+        if self.per and (self.observed or self.rho is not None):
+            raise ValueError("per: is for latent indicators, and not together with a function `by`")
+        missing = [name for name in self.by if self.per and name not in self.per]
+        if missing:
+            raise ValueError(
+                f"per: {missing[0]!r} is in `by` but not in `per`; what partitions the sets must "
+                "be the same for all tokens of a set"
+            )
         if self.observed and isinstance(self.law, PartitionPrior):
             raise TypeError(
                 f"law: {type(self.law).__name__} is a prior of partitions, for latent indicators; "
@@ -104,12 +121,15 @@ def _arguments(rho: Callable[..., Any]) -> tuple[str, ...]:
     return names
 
 
-def _names(by: Any) -> tuple[str, ...]:
+def _names(by: Any, argument: str = "by") -> tuple[str, ...]:
     is_list = isinstance(by, tuple | list)
     names = () if by is None else tuple(by) if is_list else (by,)
     for name in names:
         if not isinstance(name, str):
-            raise TypeError(f"by: {name!r} is no name; write by='document' or by=('user', 'item')")
+            raise TypeError(
+                f"{argument}: {name!r} is no name; write {argument}='document' or "
+                f"{argument}=('user', 'item')"
+            )
     if len(set(names)) != len(names):
-        raise ValueError(f"by: {names} names a parent twice")
+        raise ValueError(f"{argument}: {names} names a parent twice")
     return names

@@ -10,12 +10,16 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sequential import first_sweep, sweep
+from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
+from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.types import Array, Key
@@ -25,13 +29,17 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
+SWEEPS = ("sequential", "parallel")
+_SCANS = 2  # restricted Gibbs scans of a split or merge
+_FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
+_FEW = 256  # tokens that a parallel step updates one after the other
 _FIRST_SLOTS = 32
 
 
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["sets", "keep", "num_slots"],
+    meta_fields=["sets", "keep", "num_slots", "sweep", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -41,15 +49,25 @@ class SamplerPlan:
         sets: the indicators in the order in which they are drawn, those of a set together.
         keep: what a draw holds.
         num_slots: of growing indicators to begin with.
+        sweep: "sequential" or "parallel".
+        split_merge: proposals a step for every indicator that they are for.
     """
 
     sets: tuple[tuple[str, ...], ...]
     keep: str
     num_slots: int
+    sweep: str
+    split_merge: int
 
 
 def plan(
-    network: Network, *, joint: tuple[tuple[str, ...], ...], keep: str, capacity: int | None
+    network: Network,
+    *,
+    joint: tuple[tuple[str, ...], ...],
+    keep: str,
+    capacity: int | None,
+    sweep: str = "sequential",
+    split_merge: int = 0,
 ) -> SamplerPlan:
     """The plan of checked options.
 
@@ -60,6 +78,20 @@ def plan(
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
     if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
         raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+    if sweep not in SWEEPS:
+        raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
+    if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
+        raise ValueError(
+            f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
+        )
+    over_sets = [name for name in network.indicators if network.blocks[name].per]
+    if over_sets and sweep == "parallel":
+        raise ValueError(f"sweep: 'parallel' is not for {over_sets[0]!r}, which has values of sets")
+    if split_merge and not any(can_split(network, name) for name in network.indicators):
+        raise ValueError(
+            "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
+            "groups partition observed blocks only; this network has none"
+        )
     named = [name for chosen in joint for name in chosen]
     for name in named:
         if name not in network.indicators:
@@ -67,12 +99,15 @@ def plan(
                 f"joint: {name!r} is no latent indicator; there are "
                 f"{', '.join(map(repr, network.indicators))}"
             )
+    for name in named:
+        if name in over_sets or name in network.tables:
+            raise ValueError(f"joint: {name!r} has to do with sets of tokens, and is drawn alone")
     if len(set(named)) != len(named):
         raise ValueError(f"joint: an indicator stands in two sets of {joint}")
     alone = [(name,) for name in network.indicators if name not in named]
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS)
+    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
@@ -82,8 +117,50 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
     topics of LDA then predict held-out words better for the first hundred sweeps (20 topics on KOS,
     60 sweeps: perplexity 1953 beside 2036), while several indicators would hold each other where
     they are.
+
+    Before parallel sweeps only the first few thousand of the tokens are drawn so, and all given these.
     """
     network, data = model.over(data)
+    is_long = data.num_tokens > _FIRST
+    if plan.sweep == "parallel" and is_long and not _starts_evenly(network):
+        return _init_given_few(plan, network, key, data)
+    return _init_in_turn(plan, network, key, data)
+
+
+def _starts_evenly(network: Network) -> bool:
+    """Whether there is one indicator alone, of a given number of groups of categories."""
+    if len(network.indicators) != 1:
+        return False
+    block = network.blocks[network.indicators[0]]
+    is_real = any(network.blocks[name].law.is_log for name in network.observed)
+    return not (block.law.grows or block.per or is_real)
+
+
+def _init_given_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    of_choice, of_few, of_all = jax.random.split(key, 3)
+    chosen = tokens_at(data, random_tokens(of_choice, data.num_tokens, _FIRST))
+    few = _init_in_turn(plan, network, of_few, chosen)
+    values = {name: jnp.zeros((data.num_tokens,), jnp.int32) for name in network.indicators}
+    state = few._replace(values=values)
+    known: tuple[str, ...] = ()
+    for place, names in enumerate(_starting_sets(plan, network)):
+        own_key = jax.random.fold_in(of_all, place)
+        own_few = (few, chosen)
+        state = parallel.first_sweep(network, names, known, own_key, own_few, state, data)
+        known = (*known, *names)
+    numbers, occupied = dict(state.numbers), dict(state.slots)
+    for name in occupied:
+        in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
+        occupied[name] = in_use
+        if "weights" in numbers[name]:
+            weights = jnp.where(in_use, numbers[name]["weights"], 0)
+            left = jnp.sum(numbers[name]["weights"]) - jnp.sum(weights)
+            rest = numbers[name]["rest"] + left
+            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
+    return State(state.values, numbers, occupied)
+
+
+def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
     numbers: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
@@ -99,13 +176,26 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
         if law.grows:
             occupied[name] = jnp.zeros((size,), bool)
     state = State(values, numbers, occupied)
-    is_real = any(network.blocks[name].law.is_log for name in network.observed)
-    if len(sizes) == 1 and not occupied and not is_real:
-        (name, size), shape = next(iter(sizes.items())), (data.num_tokens,)
-        even = jax.random.uniform(key, shape, jnp.result_type(float)) * size
+    if _starts_evenly(network):
+        ((name, size),) = sizes.items()
+        even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * size
         return state._replace(values={name: jnp.minimum(even.astype(jnp.int32), size - 1)})
     known: tuple[str, ...] = ()
-    for place, name in enumerate(network.indicators):
+    for names in _starting_sets(plan, network):
+        own_key = jax.random.fold_in(key, network.indicators.index(names[0]))
+        if network.blocks[names[0]].per:
+            state = first_dishes(network, names[0], own_key, state, data)
+        else:
+            state = sequential.first_sweep(network, names, known, own_key, state, data)
+        known = (*known, *names)
+    return state
+
+
+def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
+    """The sets of indicators in an order in which each can be drawn given those before it."""
+    known: tuple[str, ...] = ()
+    found: list[tuple[str, ...]] = []
+    for name in network.indicators:
         if name in known:
             continue
         chosen = next(names for names in plan.sets if name in names)
@@ -114,10 +204,9 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
         waiting = {*network.indicators} - {*known}
         is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
         names = chosen if is_open else (name,)
-        own_key = jax.random.fold_in(key, place)
-        state = first_sweep(network, names, known, own_key, state, data)
+        found.append(names)
         known = (*known, *names)
-    return state
+    return found
 
 
 def step(
@@ -126,14 +215,69 @@ def step(
     """Every set of indicators, then hyperparameters."""
     del progress
     network, data = model.over(data)
-    overflow: dict[str, Array] = {}
-    for place, names in enumerate(plan.sets):
-        state, info = sweep(network, names, jax.random.fold_in(key, place), state, data)
-        overflow = merge_overflow(overflow, info.overflow)
+    sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
+    state, overflow = sweep_all(plan, network, key, state, data)
     if any(is_updated(network.blocks[name].law) for name in network.order):
         own_key = jax.random.fold_in(key, len(plan.sets))
-        state, _ = update_numbers(network, own_key, state, data)
+        at_once = plan.sweep == "parallel"
+        state, _ = update_numbers(network, own_key, state, data, at_once=at_once)
     return state, Info(overflow=overflow)
+
+
+def _sequential_sweeps(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> tuple[State, dict[str, Array]]:
+    overflow: dict[str, Array] = {}
+    for place, names in enumerate(plan.sets):
+        own_key, dish = jax.random.fold_in(key, place), network.tables.get(names[0])
+        if dish is not None:
+            state, info = sweep_tokens(network, names[0], dish, own_key, state, data)
+        elif network.blocks[names[0]].per:
+            state, info = sweep_sets(network, names[0], own_key, state, data)
+        else:
+            state, info = sequential.sweep(network, names, own_key, state, data)
+        overflow = merge_overflow(overflow, info.overflow)
+    return _split_merge(plan, network, key, state, data, overflow)
+
+
+def _parallel_sweeps(
+    plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
+) -> tuple[State, dict[str, Array]]:
+    """Groups made and removed by a few tokens, of all sets first; then all tokens of every set.
+
+    In this order whether there was room depends on sequential updates alone, which make the same
+    choices when the step is repeated with more slots.
+    """
+    overflow: dict[str, Array] = {}
+    for place, names in enumerate(plan.sets):
+        if any(network.blocks[name].law.grows for name in names):
+            of_tokens, of_sweep = jax.random.split(jax.random.fold_in(key, place))
+            number = min(_FEW, data.num_tokens)
+            chosen = random_tokens(of_tokens, data.num_tokens, number)
+            state, info = sweep_few(network, names, of_sweep, state, data, chosen)
+            overflow = merge_overflow(overflow, info.overflow)
+    state, overflow = _split_merge(plan, network, key, state, data, overflow)
+    for place, names in enumerate(plan.sets):
+        own_key = jax.random.fold_in(key, len(plan.sets) + 1 + place)
+        state = parallel.sweep(network, names, own_key, state, data)
+    return state, overflow
+
+
+def _split_merge(
+    plan: SamplerPlan,
+    network: Network,
+    key: Key,
+    state: State,
+    data: Tokens,
+    overflow: dict[str, Array],
+) -> tuple[State, dict[str, Array]]:
+    for place, name in enumerate(network.indicators):
+        if plan.split_merge and can_split(network, name):
+            own_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), place)
+            settings = {"num_proposals": plan.split_merge, "num_scans": _SCANS}
+            state, info = split_merge(network, name, own_key, state, data, **settings)
+            overflow = merge_overflow(overflow, info.overflow)
+    return state, overflow
 
 
 def record(

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
+from jaxmf.blocks.block import Block
 from jaxmf.blocks.state import State
-from jaxmf.blocks.wiring import Parts
+from jaxmf.blocks.wiring import Parts, parts
 from jaxmf.data import Tokens
 from jaxmf.tables import count_pairs
 from jaxmf.types import Array, PyTree
@@ -63,11 +64,48 @@ def statistics_of(
     return law.statistics(groups, own, parts.number)
 
 
+def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> Parts:
+    """The sets that a block with `per` has a value for each of."""
+    block = network.blocks[name]
+    return parts(name, Block(block.law, by=block.per), sizes)
+
+
+def first_of_sets(sets: Array, num_sets: int) -> Array:
+    """(T,) int32: the first token of the set that a token is in."""
+    place = jnp.arange(sets.shape[0], dtype=jnp.int32)
+    return jnp.full((num_sets,), sets.shape[0], jnp.int32).at[sets].min(place)[sets]
+
+
+def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) -> Array:
+    """How often each pair occurs, a set counting once.
+
+    Args:
+        pair: two of (T,) int32, within `shape`, alike for all tokens of a set.
+        first: (T,) int32, see `first_of_sets`.
+        shape: M and L.
+
+    Returns:
+        (M, L) int32.
+    """
+    is_first = first == jnp.arange(first.shape[0])
+    return jnp.zeros(shape, jnp.int32).at[pair].add(is_first)
+
+
 def block_statistics(network: Network, state: State, data: Tokens) -> dict[str, PyTree]:
     """The statistics of all blocks."""
-    values, parts = all_values(state, data), all_parts(network, state, data)
-    slots = slot_sizes(state, network)
+    own_parts = all_parts(network, state, data)
     return {
-        name: statistics_of(name, network.blocks[name].law, parts[name], values, slots.get(name))
-        for name in network.order
+        name: own_statistics(network, name, own_parts[name], state, data) for name in network.order
     }
+
+
+def own_statistics(network: Network, name: str, parts: Parts, state: State, data: Tokens) -> PyTree:
+    """The statistics of one block; of one with `per` counts of sets."""
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    block = network.blocks[name]
+    if not block.per:
+        return statistics_of(name, block.law, parts, values, slots.get(name))
+    groups = part_of(parts, values, data.num_tokens)
+    of_sets = set_parts(network, name, network.sizes(data, slots))
+    first = first_of_sets(part_of(of_sets, values, data.num_tokens), of_sets.number)
+    return count_sets((groups, values[name]), first, (parts.number, slots[name]))

@@ -90,13 +90,23 @@ class NetworkModel:
     def sampler(
         self,
         *,
+        sweep: str = "sequential",
+        split_merge: int = 0,
         joint: tuple[tuple[str, ...], ...] | None = None,
         keep: str = "statistics",
         capacity: int | None = None,
     ) -> Algorithm:
-        """Collapsed Gibbs sampling: every indicator of every token in turn, then hyperparameters.
+        """Gibbs sampling: every indicator of every token, then hyperparameters.
 
         Args:
+            sweep: "sequential", one token after the other with all parameters summed out, or
+                "parallel": all tokens at once given parameters drawn for the purpose, for
+                accelerators, and over the devices of a mesh axis "data". Both are exact; the
+                second mixes more slowly a sweep. Where groups come and go it starts with
+                sequential updates of 256 tokens, which make and remove groups.
+            split_merge: proposals a sweep to split a group or merge two, for every indicator with a
+                DirichletProcess or PitmanYor prior whose groups partition observed blocks only; a
+                few are worth their time where a chain stays in a wrong mode.
             joint: sets of indicators that are drawn together, such as (("super", "sub"),): exact,
                 by sums over one after the other; mixes better where they depend on each other.
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
@@ -113,7 +123,14 @@ class NetworkModel:
         """
         network = self.network()
         chosen = self.joint if joint is None else joint
-        plan = chain.plan(network, joint=chosen, keep=keep, capacity=capacity)
+        plan = chain.plan(
+            network,
+            joint=chosen,
+            keep=keep,
+            capacity=capacity,
+            sweep=sweep,
+            split_merge=split_merge,
+        )
         grows = any(network.blocks[name].law.grows for name in network.indicators)
         return algorithm(
             init=Partial(chain.init, plan, self),

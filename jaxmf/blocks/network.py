@@ -80,8 +80,19 @@ class Network(NetworkModel):
     @property
     def columns(self) -> tuple[str, ...]:
         """Columns that the tokens must have: parents that are no blocks, and observed blocks."""
-        given = [p for name in self.order for p in self.blocks[name].by if p not in self.blocks]
+        named = [p for name in self.order for p in (*self.blocks[name].by, *self.blocks[name].per)]
+        given = [parent for parent in named if parent not in self.blocks]
         return tuple(dict.fromkeys((*given, *self.observed)))
+
+    @property
+    def tables(self) -> dict[str, str]:
+        """Indicators that sets of tokens are made of -> the variable over these sets."""
+        return {
+            table: name
+            for name in self.order
+            for table in self.blocks[name].per
+            if table in self.blocks
+        }
 
     def children(self, name: str) -> tuple[str, ...]:
         """The blocks that a variable partitions."""

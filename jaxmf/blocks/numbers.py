@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_parts, all_values, own_statistics, part_of, slot_sizes
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
@@ -20,8 +22,9 @@ from jaxmf.priors.partitions import (
     log_of_settings,
 )
 from jaxmf.samplers.hyper import update_probability, update_scale
-from jaxmf.samplers.restaurants import count_tables
+from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
+from jaxmf.tables import count_pairs
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -30,8 +33,22 @@ if TYPE_CHECKING:
 Numbers = dict[str, Array]
 
 
-def update_numbers(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
-    """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators."""
+def update_numbers(
+    network: Network, key: Key, state: State, data: Tokens, *, at_once: bool = False
+) -> tuple[State, Info]:
+    """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
+
+    Args:
+        network: the network.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+        at_once: count tables without a loop over tokens, as accelerators like it; the law is the
+            same.
+
+    Returns:
+        The state after, and no overflow.
+    """
     values, parts = all_values(state, data), all_parts(network, state, data)
     slots = slot_sizes(state, network)
     numbers = dict(state.numbers)
@@ -40,18 +57,43 @@ def update_numbers(network: Network, key: Key, state: State, data: Tokens) -> tu
         if not is_updated(law):
             continue
         own_key = jax.random.fold_in(key, place)
-        batches = part_of(parts[name], values, data.num_tokens)
         if isinstance(law, DirichletProcess | PitmanYor):
-            counts = statistics_of(name, law, parts[name], values, slots[name])
+            counts = own_statistics(network, name, parts[name], state, data)
             numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
-        elif isinstance(law, HDP):
-            items = (batches, values[name], parts[name].number)
-            numbers[name] = _of_hdp(own_key, law, numbers[name], *items)
+            continue
+        size = slots.get(name) or law.size
+        batches = part_of(parts[name], values, data.num_tokens)
+        pair, shape = (batches, values[name]), (parts[name].number, size)
+        if at_once or network.blocks[name].per:
+            counts = count_pairs(*pair, shape)
+            if network.blocks[name].per:
+                counts = own_statistics(network, name, parts[name], state, data)
+            items = _Items(
+                partial(_count_at_once, counts, data.num_tokens), jnp.sum(counts, axis=1)
+            )
         else:
-            items = (batches, values[name], parts[name].number)
-            size = slots.get(name) or law.size
-            numbers[name] = _of_dirichlet(own_key, law, numbers[name], *items, size=size)
+            sizes = jnp.zeros((parts[name].number,), jnp.int32).at[batches].add(1)
+            items = _Items(partial(_count_in_turn, pair, parts[name].number), sizes)
+        if isinstance(law, HDP):
+            numbers[name] = _of_hdp(own_key, law, numbers[name], items)
+        else:
+            numbers[name] = _of_dirichlet(own_key, law, numbers[name], items, size)
     return state._replace(numbers=numbers), Info(overflow={})
+
+
+class _Items(NamedTuple):
+    """The items of a law: how to draw their numbers of tables, and sizes of batches (G,) int32."""
+
+    tables: Callable[[Key, Array], Array]
+    sizes: Array
+
+
+def _count_at_once(counts: Array, num_items: int, key: Key, pseudo: Array) -> Array:
+    return count_tables_at_once(key, counts, pseudo, num_items=num_items)
+
+
+def _count_in_turn(pair: tuple[Array, Array], num_batches: int, key: Key, pseudo: Array) -> Array:
+    return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
 def is_updated(law: Any) -> bool:
@@ -76,42 +118,29 @@ def _of_exchangeable(
     return numbers
 
 
-def _of_dirichlet(
-    key: Key,
-    law: Any,
-    numbers: Numbers,
-    batches: Array,
-    groups: Array,
-    num_batches: int,
-    *,
-    size: int,
-) -> Numbers:
+def _of_dirichlet(key: Key, law: Any, numbers: Numbers, items: _Items, size: int) -> Numbers:
     """One concentration for all groups: a^S prod_g Gamma(K a) / Gamma(K a + n_g), S tables."""
     concentration = numbers["concentration"]
     pseudo = jnp.broadcast_to(concentration, (size,))
     of_tables, of_value = jax.random.split(key)
-    num_tables = jnp.sum(count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches))
-    sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
+    num_tables = jnp.sum(items.tables(of_tables, pseudo))
 
     def log_density(value: Array) -> Array:
-        return num_tables * jnp.log(value) + log_falling(size * value, sizes)
+        return num_tables * jnp.log(value) + log_falling(size * value, items.sizes)
 
     value = update_scale(of_value, law.concentration, concentration, log_density)
     return {"concentration": value}
 
 
-def _of_hdp(
-    key: Key, law: HDP, numbers: Numbers, batches: Array, groups: Array, num_batches: int
-) -> Numbers:
+def _of_hdp(key: Key, law: HDP, numbers: Numbers, items: _Items) -> Numbers:
     """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
     of_tables, of_batch, of_base, of_weights = jax.random.split(key, 4)
     pseudo = numbers["concentration"] * numbers["weights"]
-    by_group = count_tables(of_tables, batches, groups, pseudo, num_batches=num_batches)
+    by_group = items.tables(of_tables, pseudo)
     num_tables, num_groups = jnp.sum(by_group), jnp.sum(by_group > 0)
-    sizes = jnp.zeros((num_batches,), jnp.int32).at[batches].add(1)
 
     def of_concentration(value: Array) -> Array:
-        return num_tables * jnp.log(value) + log_falling(value, sizes)
+        return num_tables * jnp.log(value) + log_falling(value, items.sizes)
 
     def of_base_concentration(value: Array) -> Array:
         return num_groups * jnp.log(value) + log_falling(value, num_tables)

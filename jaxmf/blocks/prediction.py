@@ -50,6 +50,11 @@ def probabilities(network: Network, draw: Draw, name: str) -> Array:
 
     Of a growing prior the lowest free slot stands for all groups that no token has yet.
     """
+    if network.blocks[name].per or name in network.tables:
+        raise ValueError(
+            f"{name}: has to do with sets of tokens (`per`), of which there are no predictions; "
+            "the HDP by direct assignment has the same law and predicts"
+        )
     law, counts = network.blocks[name].law, draw[f"{name}_counts"]
     flat = counts.reshape(-1, counts.shape[-1])
     seating = law.begin(flat, numbers_of(network, draw, name), with_sizes=False)

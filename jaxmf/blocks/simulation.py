@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxmf import tables
 from jaxmf.blocks.counts import part_of
+from jaxmf.blocks.sets import items_of_sets, seat_sets
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
@@ -41,7 +42,11 @@ def simulate(
         groups = part_of(parts, values, num_tokens)
         if name in slots:
             numbers[name] = law.simulate_numbers(of_numbers, slots[name])
-            own = seat_all(of_values, law, numbers[name], groups, (parts.number, slots[name]))
+            if network.blocks[name].per:
+                items = items_of_sets(network, name, values, sizes, num_tokens)
+                own = seat_sets(of_values, law, numbers[name], items, slots[name])
+            else:
+                own = seat_all(of_values, law, numbers[name], groups, (parts.number, slots[name]))
             values[name], numbers[name], counts = own
             if law.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)

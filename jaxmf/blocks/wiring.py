@@ -32,10 +32,14 @@ def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
         for parent in block.by:
             if parent in blocks:
                 _check_pair(name, block, parent, blocks[parent])
+        if block.per:
+            _check_sets(name, blocks)
     order: list[str] = []
     waiting = dict(blocks)
     while waiting:
-        ready = [n for n, block in waiting.items() if not any(p in waiting for p in block.by)]
+        ready = [
+            n for n, block in waiting.items() if waiting.keys().isdisjoint((*block.by, *block.per))
+        ]
         if not ready:
             circle = " -> ".join(_circle(waiting))
             raise ValueError(f"the blocks partition each other in a circle: {circle}")
@@ -76,10 +80,40 @@ def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
         )
 
 
+def _check_sets(name: str, blocks: Mapping[str, Block]) -> None:
+    """A block with a value for every set of tokens."""
+    block = blocks[name]
+    if any(parent in blocks for parent in block.by):
+        raise ValueError(f"{name}: has `per`, so `by` can name columns of the tokens only")
+    if any(not blocks[child].observed for child in children(blocks, name)):
+        raise ValueError(f"{name}: has `per`, and can partition observed blocks only")
+    above = [parent for parent in block.per if parent in blocks]
+    for parent in above:
+        if blocks[parent].observed or blocks[parent].per:
+            raise ValueError(f"{name}: `per` names {parent!r}, which is no indicator of tokens")
+        if any(own in blocks for own in blocks[parent].by) or children(blocks, parent):
+            raise ValueError(
+                f"{name}: {parent!r} in `per` can be partitioned by columns only, and partition "
+                "nothing itself"
+            )
+        missing = [own for own in blocks[parent].by if own not in block.per]
+        if missing and not blocks[parent].law.labels_shared:
+            raise ValueError(
+                f"{name}: labels of {parent!r} mean nothing outside their own part: write "
+                f"per=({', '.join(map(repr, (*missing, *block.per)))})"
+            )
+    others = {own for other, its in blocks.items() if other != name for own in its.per}
+    if len(above) > 1 or others.intersection(above):
+        raise ValueError(
+            f"{name}: `per` can name one indicator, which is for one block alone; got {block.per}"
+        )
+
+
 def _circle(waiting: Mapping[str, Block]) -> list[str]:
     path = [next(iter(waiting))]
     while True:
-        following = next(parent for parent in waiting[path[-1]].by if parent in waiting)
+        last = waiting[path[-1]]
+        following = next(parent for parent in (*last.by, *last.per) if parent in waiting)
         if following in path:
             return [*path[path.index(following) :], following][::-1]
         path.append(following)

@@ -57,3 +57,30 @@ def _count_plain(
 
 
 _count = fused_on_cpu(_count_plain, in_turn=True)
+
+
+def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: int) -> Array:
+    """As `count_tables`, from counts and without a loop over items: for accelerators.
+
+    In which order the customers of a cell came does not matter: those of one cell after those of
+    another are numbered 0, 1, ... within theirs.
+
+    Args:
+        key: typed PRNG key.
+        counts: (G, K) int32.
+        pseudo: (K,) float, as there.
+        num_items: T, the sum of the counts, or more.
+
+    Returns:
+        (K,) int32.
+    """
+    flat = counts.reshape(-1)
+    cells = jnp.arange(flat.shape[0], dtype=jnp.int32)
+    cell = jnp.repeat(cells, flat, total_repeat_length=num_items)
+    before = jnp.arange(num_items, dtype=jnp.int32) - (jnp.cumsum(flat) - flat)[cell]
+    group = cell % pseudo.shape[0]
+    uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
+    weight = pseudo[group]
+    opens = (before == 0) | (uniforms * (weight + before) < weight)
+    opens &= before < flat[cell]
+    return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)

@@ -135,6 +135,9 @@ class _Categories(Family):
     def log_prob(self, parameters: Array, value: Array) -> Array:
         return parameters[:, value]
 
+    def log_prob_at(self, parameters: Array, groups: Array, values: Array) -> Array:
+        return parameters[groups, values[:, None]]
+
     def sample(self, key: Key, parameters: Array, groups: Array) -> Array:
         return jax.random.categorical(key, parameters[groups]).astype(jnp.int32)
 

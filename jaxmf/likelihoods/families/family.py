@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 from jax import Array
 
@@ -104,6 +105,23 @@ class Family:
     def log_prob(self, parameters: PyTree, value: Array) -> Array:
         """log p(value | parameters) of every group: (G,) for one value."""
         raise NotImplementedError
+
+    def log_prob_at(self, parameters: PyTree, groups: Array, values: Array) -> Array:
+        """log p(value | parameters) of each value in some groups.
+
+        Args:
+            parameters: of all groups.
+            groups: (B, n) int32.
+            values: (B,) or (B, D).
+
+        Returns:
+            (B, n) float.
+        """
+
+        def of_value(groups: Array, value: Array) -> Array:
+            return self.log_prob(jax.tree.map(lambda leaf: leaf[groups], parameters), value)
+
+        return jax.vmap(of_value)(groups, values)
 
     def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
         """Values of groups (T,) given the parameters of all: (T,) or (T, D)."""

@@ -1,0 +1,389 @@
+"""The exact parallel sweep of a network: all tokens at once, given parameters.
+
+With the parameters of every part drawn from their conditional, the tokens are independent: their
+indicators are drawn at the same time, by array programs without a loop over tokens. Afterwards the
+parameters are forgotten: a state is that of the sequential sweep, and the two may alternate.
+
+**Groups that come and go.** Parameters are drawn of the groups in use alone, and a token cannot
+join a group that is not. Were it free to leave every group, groups would be emptied and never made:
+that does not leave the posterior invariant. So every group in use stays in use, in this way. Every
+token has a fresh uniform number, drawn without looking at the state. The token of a group with the
+smallest number holds the group: it stays where it is, and tokens with smaller numbers than that of
+a group's holder cannot join the group. Given the numbers, and who holds which group, the states
+that remain are those in which every token that holds nothing is in some group whose holder has a
+smaller number, and within these the tokens are independent:
+
+    p(z | parameters, numbers, holders) ~ prod_i pi_{z_i} f(x_i | theta_{z_i}) 1[number of the
+    holder of z_i < number of i].
+
+All of it is a Gibbs step, with nothing to reject. Groups are made and removed by sequential,
+collapsed updates of a few tokens (`few.py`) before each parallel sweep.
+
+Source: Porteous (2010), section 5.1; Ishwaran & James (2001), Gibbs sampling methods for
+stick-breaking priors, for sampling given weights.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import logsumexp
+from jax.sharding import PartitionSpec
+
+from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of
+from jaxmf.blocks.elimination import Factor
+from jaxmf.blocks.state import State
+from jaxmf.blocks.weights import sample_log_weights
+from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+TOKEN_AXIS = "data"
+_PIECE = 16  # places that a draw looks at together
+_CELLS = 2**22  # entries of the largest table of a block of tokens
+
+
+class _Role(NamedTuple):
+    """One block in the sweep over some indicators.
+
+    Attributes:
+        name: of the block.
+        law: of the block.
+        parts: of the block.
+        over: its parents among the indicators that are drawn.
+        is_drawn: whether it is one of them itself.
+        is_indicator: whether it is latent.
+    """
+
+    name: str
+    law: Any
+    parts: Parts
+    over: tuple[str, ...]
+    is_drawn: bool
+    is_indicator: bool
+
+
+class _Holders(NamedTuple):
+    """Who holds the groups of a growing indicator.
+
+    Attributes:
+        uniforms: (T,) float, the tokens' numbers.
+        batches: (T,) int32, the batch of a token; zeros where all batches share their groups.
+        smallest: (G, K) float, the number of a group's holder; infinite where it is not in use.
+    """
+
+    uniforms: Array
+    batches: Array
+    smallest: Array
+
+
+def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data: Tokens) -> State:
+    """Kernel: the named indicators of all tokens at once, jointly, given all else.
+
+    Leaves the posterior invariant. The groups in use stay in use.
+
+    Args:
+        network: the network.
+        names: one indicator, or several that are drawn together; parents first.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after.
+    """
+    of_parameters, of_tokens, of_holders = jax.random.split(key, 3)
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    roles = _roles(network, names, state, data)
+    parameters = {}
+    for place, role in enumerate(roles):
+        statistics = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
+        own_key, numbers = jax.random.fold_in(of_parameters, place), state.numbers[role.name]
+        draw = sample_log_weights if role.is_indicator else _sample_parameters
+        parameters[role.name] = draw(own_key, role.law, statistics, numbers)
+    holders = {
+        role.name: _holders(jax.random.fold_in(of_holders, place), role, values, slots[role.name])
+        for place, role in enumerate(roles)
+        if role.is_drawn and role.law.grows
+    }
+    drawn = draw_tokens(of_tokens, names, roles, values, parameters, holders)
+    return state._replace(values=state.values | drawn)
+
+
+def first_sweep(
+    network: Network,
+    names: tuple[str, ...],
+    known: tuple[str, ...],
+    key: Key,
+    few: tuple[State, Tokens],
+    state: State,
+    data: Tokens,
+) -> State:
+    """The named indicators of all tokens given those of a few: where a chain starts.
+
+    Args:
+        network: the network.
+        names: the indicators that are drawn together.
+        known: those that all tokens have by now; blocks that hang on others are left out.
+        key: typed PRNG key.
+        few: a state of some of the tokens, and these.
+        state: of all tokens, with the slots of the few.
+        data: all tokens.
+    """
+    of_parameters, of_tokens = jax.random.split(key)
+    ready = {*data.columns, *data.values, *known, *names}
+    involved = _roles(network, names, state, data)
+    roles = tuple(r for r in involved if r.name in ready and ready.issuperset(r.parts.by))
+    values, slots = all_values(*few), slot_sizes(state, network)
+    parameters = {}
+    for place, role in enumerate(roles):
+        statistics = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
+        own_key, numbers = jax.random.fold_in(of_parameters, place), few[0].numbers[role.name]
+        if not role.is_indicator:
+            own = role.law.sample_parameters(own_key, statistics, numbers)
+        else:
+            own = sample_log_weights(own_key, role.law, statistics, numbers)
+            # of a batch without any of the few: the first group
+            is_first = jnp.where(jnp.arange(own.shape[1]) == 0, 0.0, -jnp.inf)
+            own = jnp.where(jnp.any(jnp.isfinite(own), axis=1, keepdims=True), own, is_first)
+        parameters[role.name] = own
+    drawn = draw_tokens(of_tokens, names, roles, all_values(state, data), parameters, {})
+    return state._replace(values=state.values | drawn)
+
+
+def _sample_parameters(key: Key, law: Any, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
+    return law.sample_parameters(key, statistics, numbers)
+
+
+def _roles(
+    network: Network, names: tuple[str, ...], state: State, data: Tokens
+) -> tuple[_Role, ...]:
+    """The blocks that have to do with some indicators: themselves and what they partition."""
+    parts = all_parts(network, state, data)
+    involved = {*names, *(child for name in names for child in network.children(name))}
+    return tuple(
+        _Role(
+            name,
+            network.blocks[name].law,
+            parts[name],
+            tuple(chosen for chosen in names if chosen in parts[name].by),
+            name in names,
+            name in network.indicators,
+        )
+        for name in network.order
+        if name in involved
+    )
+
+
+def _holders(key: Key, role: _Role, values: Mapping[str, Array], num_slots: int) -> _Holders:
+    """Draws the numbers of tokens, and finds the smallest of every group."""
+    own = values[role.name]
+    uniforms = jax.random.uniform(key, own.shape, jnp.result_type(float))
+    batches, number = jnp.zeros_like(own), 1
+    if not role.law.labels_shared:
+        batches, number = part_of(role.parts, values, own.shape[0]), role.parts.number
+    nobody = jnp.full((number, num_slots), jnp.inf, uniforms.dtype)
+    return _Holders(uniforms, batches, nobody.at[batches, own].min(uniforms))
+
+
+def _log_allowed(holders: _Holders, own: Array) -> Array:
+    """Where tokens may go: (B, K), 0 or -inf. `own` (B,) is where they are."""
+    smallest = holders.smallest[holders.batches]
+    number = holders.uniforms[:, None]
+    of_own = jnp.take_along_axis(smallest, own[:, None], axis=1)
+    stays = jnp.arange(smallest.shape[1]) == own[:, None]
+    # of tokens with equal numbers all hold their groups
+    allowed = jnp.where(of_own < number, smallest < number, stays)
+    return jnp.where(allowed, 0.0, -jnp.inf)
+
+
+# --- tokens given parameters ----------------------------------------------------------------------
+
+
+def draw_tokens(
+    key: Key,
+    names: tuple[str, ...],
+    roles: tuple[_Role, ...],
+    values: Mapping[str, Array],
+    parameters: Mapping[str, PyTree],
+    holders: Mapping[str, _Holders],
+) -> dict[str, Array]:
+    """The named indicators of all tokens, block by block: name -> (T,) int32."""
+    needed = {parent for role in roles for parent in role.parts.by}
+    columns = {name: values[name] for name in sorted(needed | {role.name for role in roles})}
+    num_tokens = values[names[0]].shape[0]
+    uniforms = jax.random.uniform(key, (num_tokens, len(names)), jnp.result_type(float))
+    marks = {name: (own.uniforms, own.batches) for name, own in holders.items()}
+
+    def of_block(block: tuple[Any, Any, Array]) -> tuple[Array, ...]:
+        columns, marks, uniforms = block
+        factors = _log_factors(roles, columns, parameters)
+        for name, (numbers, batches) in marks.items():
+            own = _Holders(numbers, batches, holders[name].smallest)
+            factors.append(Factor((name,), _log_allowed(own, columns[name])))
+        return tuple(draw_all(names, factors, uniforms))
+
+    num_cells = _num_cells(names, roles, parameters)
+    drawn = _in_blocks(of_block, (columns, marks, uniforms), num_tokens, num_cells)
+    return dict(zip(names, drawn, strict=True))
+
+
+def _in_blocks(function: Any, tokens: PyTree, num_tokens: int, num_cells: int) -> Any:
+    """A function of tokens over blocks of them, each spread over the devices of the mesh."""
+    mesh = jax.sharding.get_abstract_mesh()
+    devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0
+    number = -(-num_tokens * num_cells // (_CELLS * max(devices, 1)))
+    size = -(-num_tokens // number)
+    size = -(-size // max(devices, 1)) * max(devices, 1)
+
+    def cut(leaf: Array) -> Array:
+        padding = [(0, number * size - num_tokens), *[(0, 0)] * (leaf.ndim - 1)]
+        blocks = jnp.pad(leaf, padding).reshape(number, size, *leaf.shape[1:])
+        return _spread(blocks) if devices else blocks
+
+    def join(leaf: Array) -> Array:
+        return leaf.reshape(number * size, *leaf.shape[2:])[:num_tokens]
+
+    return jax.tree.map(join, jax.lax.map(function, jax.tree.map(cut, tokens)))
+
+
+def _spread(blocks: Array) -> Array:
+    return jax.lax.with_sharding_constraint(blocks, PartitionSpec(None, TOKEN_AXIS))
+
+
+def _log_factors(
+    roles: tuple[_Role, ...], columns: Mapping[str, Array], parameters: Mapping[str, PyTree]
+) -> list[Factor]:
+    """The factors of the law of the drawn indicators: log values (B or 1, ...)."""
+    factors = []
+    for role in roles:
+        places, shape = _places(role, columns)
+        own, value = parameters[role.name], columns[role.name]
+        if role.is_drawn:
+            table = own[places]
+            factors.append(Factor((*role.over, role.name), table.reshape(-1, *shape, own.shape[1])))
+            continue
+        if role.is_indicator:
+            log_values = own[places, value[:, None]]
+        elif role.parts.table is None and role.parts.by == role.over:  # all parts, in their order
+            log_values = jax.vmap(role.law.log_prob, (None, 0))(own, value)
+        else:
+            places = jnp.broadcast_to(places, (value.shape[0], places.shape[1]))
+            log_values = role.law.log_prob_at(own, places, value)
+        factors.append(Factor(role.over, log_values.reshape(-1, *shape)))
+    return factors
+
+
+def _places(role: _Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int, ...]]:
+    """The parts of tokens for all values of the drawn parents: (B or 1, n); n is prod of shape."""
+    shape = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
+    values = {name: columns[name][:, None] for name in role.parts.by}
+    if role.over:
+        grids = np.indices(shape, np.int32).reshape(len(shape), 1, -1)
+        values |= {name: jnp.asarray(grid) for name, grid in zip(role.over, grids, strict=True)}
+    table = None if role.parts.table is None else jnp.asarray(role.parts.table)
+    places = role.parts.of(values, table)
+    return places if places.ndim else places.reshape(1, 1), shape
+
+
+def _num_cells(
+    names: tuple[str, ...], roles: tuple[_Role, ...], parameters: Mapping[str, PyTree]
+) -> int:
+    """Entries of the largest table of a token on the way."""
+    sizes = {name: parameters[name].shape[1] for name in names}
+    scopes = [{*role.over, *((role.name,) if role.is_drawn else ())} for role in roles]
+    largest = 1
+    for name in reversed(names):
+        mine = [scope for scope in scopes if name in scope]
+        together = set().union(*mine)
+        largest = max(largest, int(np.prod([sizes[one] for one in together], dtype=object)))
+        scopes = [scope for scope in scopes if name not in scope] + [together - {name}]
+    return largest
+
+
+# --- joint draws, in logarithms -------------------------------------------------------------------
+
+
+def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -> list[Array]:
+    """As `elimination.draw`, for many tokens at once and in logarithms.
+
+    Args:
+        names: the variables; each stands in some factor.
+        factors: log tables (B or 1, ...) whose names follow the order of `names`.
+        uniforms: (B, n) float in [0, 1), one for each variable.
+
+    Returns:
+        The values, (B,) int32 each.
+    """
+    waiting, tables = list(factors), []
+    for name in reversed(names):
+        mine = [factor for factor in waiting if name in factor.names]
+        waiting = [factor for factor in waiting if name not in factor.names]
+        product = _log_product(names, mine)
+        tables.append(product)
+        if len(product.names) > 1:
+            waiting.append(Factor(product.names[:-1], logsumexp(product.values, axis=-1)))
+    chosen: dict[str, Array] = {}
+    num_tokens = uniforms.shape[0]
+    for place, (name, table) in enumerate(zip(names, reversed(tables), strict=True)):
+        weights = jnp.broadcast_to(table.values, (num_tokens, *table.values.shape[1:]))
+        for before in table.names[:-1]:
+            index = chosen[before].reshape(-1, *[1] * (weights.ndim - 1))
+            weights = jnp.take_along_axis(weights, index, axis=1)[:, 0]
+        chosen[name] = choose_all(weights, uniforms[:, place])
+    return [chosen[name] for name in names]
+
+
+def choose_all(log_weights: Array, uniforms: Array) -> Array:
+    """Draws a place in each row with probability proportional to exp(log weight).
+
+    Args:
+        log_weights: (B, K) float, -inf for no weight, at least one finite in a row.
+        uniforms: (B,) float in [0, 1).
+
+    Returns:
+        (B,) int32, places of positive weight.
+    """
+    num_rows, size = log_weights.shape
+    height = -(-size // _PIECE)
+    weights = jnp.exp(log_weights - jnp.max(log_weights, axis=1, keepdims=True))
+    weights = jnp.pad(weights, ((0, 0), (0, height * _PIECE - size)))
+    weights = weights.reshape(num_rows, height, _PIECE)
+    # a piece of the row first, then a place in it: a third of the time of one long running sum
+    sums = jnp.sum(weights, axis=2)
+    running = jnp.cumsum(sums, axis=1)
+    goal = uniforms * running[:, -1]
+    piece = _passed(sums, running, goal)
+    before = jnp.take_along_axis(running, jnp.maximum(piece - 1, 0)[:, None], axis=1)[:, 0]
+    inside = weights[jnp.arange(num_rows), piece]
+    running = jnp.stack(list(itertools.accumulate(inside.T)), axis=1)
+    place = _passed(inside, running, goal - jnp.where(piece > 0, before, 0))
+    return piece * _PIECE + place
+
+
+def _passed(weights: Array, running: Array, goal: Array) -> Array:
+    """The first place in each row at which the running sum passes the goal: (B,) int32.
+
+    Rounding may let the sum end short of it; then the last place of positive weight is meant.
+    """
+    place = jnp.sum(running <= goal[:, None], axis=1, dtype=jnp.int32)
+    last = weights.shape[1] - 1 - jnp.argmax((weights > 0)[:, ::-1], axis=1)
+    return jnp.minimum(place, last.astype(jnp.int32))
+
+
+def _log_product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
+    """The product over the union of the factors' variables, in the order of `names`."""
+    together = tuple(name for name in names if any(name in f.names for f in factors))
+    total: Any = 0
+    for factor in factors:
+        axes = [1 + place for place, name in enumerate(together) if name not in factor.names]
+        total = total + jnp.expand_dims(factor.values, axes)
+    return Factor(together, total)

@@ -1,0 +1,422 @@
+"""Variables over sets of tokens: `Block(..., per=...)`, such as the dish of a table.
+
+All tokens of a set, which is a combination of values of the variables in `per`, have one value v.
+Two sweeps are for them:
+
+- *tokens* (eq 5.5 with the dishes of new tables summed out): a token chooses a table u of its
+  batch; at a table that others sit at it eats v of that table; at a new one any dish, drawn from
+  the prior of dishes times the predictive law of its values: p(u = new) ~ alpha sum_v p(v) f_v(x).
+- *sets*: all tokens of a set leave together, and the set chooses a dish with the prior of dishes
+  times the ratio of log marginals f_v(tokens of the set | others with dish v), by the chain rule.
+
+With a Dirichlet process a document for tables and one for dishes this is the Chinese restaurant
+franchise, another form of the hierarchical Dirichlet process.
+
+Source: Teh, Jordan, Beal & Blei (2006), section 5.1; Porteous (2010), sections 2.4 and 4.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import tables
+from jaxmf.blocks.counts import (
+    all_values,
+    first_of_sets,
+    own_statistics,
+    part_of,
+    set_parts,
+    slot_sizes,
+    statistics_of,
+)
+from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+class _Child(NamedTuple):
+    """An observed block that the dishes partition."""
+
+    name: str
+    law: Any
+    parts: Parts
+
+
+class _Problem(NamedTuple):
+    """What both sweeps work on.
+
+    Attributes:
+        dish: name of the variable over sets.
+        law: its prior.
+        below: the blocks that it partitions.
+        columns: name -> (T,) or (T, D), all that the children need.
+        batches: (T,) int32, the batch of dishes that a token's set is in.
+        sets: (T,) int32.
+        seating: of dishes, a customer a set.
+        working: child -> what a sweep works on.
+    """
+
+    dish: str
+    law: Any
+    below: tuple[_Child, ...]
+    columns: dict[str, Array]
+    batches: Array
+    sets: Array
+    seating: Any
+    working: dict[str, PyTree]
+
+
+def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Problem:
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    sizes, law = network.sizes(data, slots), network.blocks[dish].law
+    below = tuple(
+        _Child(child, network.blocks[child].law, network.parts(child, sizes))
+        for child in network.children(dish)
+    )
+    working = {}
+    for child, own, parts in below:
+        before = statistics_of(child, own, parts, values, None)
+        working[child] = own.begin(before, state.numbers[child])
+    own_parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
+    batches = part_of(own_parts, values, data.num_tokens)
+    sets = part_of(of_sets, values, data.num_tokens)
+    counts = own_statistics(network, dish, own_parts, state, data)
+    needed = {parent for child in below for parent in child.parts.by} - {dish}
+    needed |= {child.name for child in below}
+    columns = {name: values[name] for name in sorted(needed)}
+    seating = law.begin(counts, state.numbers[dish], with_sizes=False)
+    return _Problem(dish, law, below, columns, batches, sets, seating, working)
+
+
+def _moved(
+    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array], amount: Any
+) -> dict[str, PyTree]:
+    """A token into the parts of its dish, or out of them."""
+    after = dict(working)
+    for child, law, parts in problem.below:
+        after[child] = law.move(after[child], parts.of(token, None), token[child], amount)
+    return after
+
+
+def _log_predicted(
+    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array]
+) -> Array:
+    """(K,) log probability of a token's values for every dish."""
+    total = jnp.zeros((problem.seating.counts.shape[1],), problem.seating.counts.dtype)
+    for child, law, parts in problem.below:
+        result = law.predictive(
+            working[child], parts.lanes(token, problem.dish, None), token[child]
+        )
+        total += result if law.is_log else jnp.log(result)
+    return total
+
+
+def _ended(
+    network: Network, dish: str, state: State, seating: Any, values: dict[str, Array]
+) -> State:
+    """The state with what a sweep leaves of the dishes."""
+    law = network.blocks[dish].law
+    counts, numbers = law.end(seating)
+    slots = dict(state.slots)
+    if law.grows:
+        slots[dish] = jnp.any(counts > 0, axis=0)
+    return State(state.values | values, state.numbers | {dish: numbers}, slots)
+
+
+# --- tokens choose tables -------------------------------------------------------------------------
+
+
+def sweep_tokens(
+    network: Network, table: str, dish: str, key: Key, state: State, data: Tokens
+) -> tuple[State, Info]:
+    """Kernel: the table of every token, one after the other, with dishes of new tables summed out.
+
+    Args:
+        network: the network.
+        table: the indicator that the sets are made of.
+        dish: the variable over the sets.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, and overflow of both.
+    """
+    problem = _problem(network, dish, state, data)
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    law, width = network.blocks[table].law, slots[table]
+    parts = network.parts(table, network.sizes(data, slots))
+    batches = part_of(parts, values, data.num_tokens)
+    counts = statistics_of(table, law, parts, values, width)
+    seating = law.begin(counts, state.numbers[table], with_sizes=False)
+    # which dish each table of a batch has
+    eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
+    uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
+    compiled = _TokenLoop(problem.dish, problem.law, problem.below, law)
+    loop = fused_on_cpu(compiled.loop, in_turn=True)
+    drawn, seating, of_dishes, no_table, no_dish = loop(
+        problem.columns,
+        (values[table], batches, problem.batches),
+        (seating, problem.seating, eaten, problem.working),
+        uniforms,
+    )
+    state = _ended(network, dish, state, of_dishes, {table: drawn[0], dish: drawn[1]})
+    state = _ended(network, table, state, seating, {})
+    overflow = {}
+    for name, no_room in ((table, no_table), (dish, no_dish)):
+        if network.blocks[name].law.grows:
+            overflow[name] = no_room
+    return state, Info(overflow=overflow)
+
+
+class _TokenLoop(NamedTuple):
+    dish: str
+    law: Any
+    below: tuple[_Child, ...]
+    table_law: Any
+
+    def loop(self, columns: Any, now: Any, start: Any, uniforms: Array) -> Any:
+        tables_now, batches, dish_batches = now
+        seating, of_dishes, eaten, working = start
+
+        def one(index: Array, carry: Any) -> Any:
+            drawn, seating, of_dishes, eaten, working, no_table, no_dish = carry
+            token = {name: tables.row(column, index) for name, column in columns.items()}
+            batch, dish_batch = tables.row(batches, index), tables.row(dish_batches, index)
+            chance = tables.row(uniforms, index)
+            table = tables.row(tables_now, index)
+            dish = tables.entry(eaten, batch, table)
+            problem = _Problem(
+                self.dish, self.law, self.below, columns, batch, batch, of_dishes, working
+            )
+            working = _moved(problem, working, token | {self.dish: dish}, -1)
+            seating = self.table_law.unseat(seating, batch, table)
+            is_gone = tables.entry(seating.counts, batch, table) == 0
+            without = self.law.unseat(of_dishes, dish_batch, dish)
+            of_dishes = _either(is_gone, without, of_dishes)
+            logs = _log_predicted(problem, working, token | {self.dish: dish})
+            likely = jnp.exp(logs - jnp.max(logs))
+            of_each, room_dish = self.law.weights(of_dishes, dish_batch)
+            of_new = of_each * likely
+            of_tables, room_table = self.table_law.weights(seating, batch)
+            taken = tables.row(seating.counts, batch) > 0
+            new_one = jnp.sum(of_new) / jnp.sum(of_each)
+            there = likely[tables.row(eaten, batch)]
+            table = tables.choose(of_tables * jnp.where(taken, there, new_one), chance[0])
+            is_new = tables.entry(seating.counts, batch, table) == 0
+            dish = tables.choose(of_new, chance[1])
+            dish = jnp.where(is_new, dish, tables.entry(eaten, batch, table))
+            seated = self.law.seat(of_dishes, dish_batch, dish, chance[2])
+            of_dishes = _either(is_new, seated, of_dishes)
+            eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
+            seating = self.table_law.seat(seating, batch, table, chance[3])
+            working = _moved(problem, working, token | {self.dish: dish}, 1)
+            drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
+            no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
+            return drawn, seating, of_dishes, eaten, working, no_table, no_dish
+
+        empty = (jnp.zeros_like(tables_now), jnp.zeros_like(tables_now))
+        no = jnp.zeros((), bool)
+        begin = (empty, seating, of_dishes, eaten, working, no, no)
+        drawn, seating, of_dishes, _, _, no_table, no_dish = jax.lax.fori_loop(
+            0, uniforms.shape[0], one, begin
+        )
+        return drawn, seating, of_dishes, no_table, no_dish
+
+
+def _either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
+
+
+# --- sets choose dishes ---------------------------------------------------------------------------
+
+
+def sweep_sets(
+    network: Network, dish: str, key: Key, state: State, data: Tokens
+) -> tuple[State, Info]:
+    """Kernel: the value of every set, one set after the other, all its tokens together.
+
+    Args:
+        network: the network.
+        dish: the variable over sets.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, and overflow.
+    """
+    problem = _problem(network, dish, state, data)
+    num_tokens = data.num_tokens
+    # the tokens of a set side by side
+    order = jnp.argsort(problem.sets)
+    sets = problem.sets[order]
+    columns = {name: column[order] for name, column in problem.columns.items()}
+    is_start = jnp.concatenate([jnp.ones(1, bool), sets[1:] != sets[:-1]])
+    starts = jnp.sort(jnp.where(is_start, jnp.arange(num_tokens), num_tokens))
+    ends = jnp.append(starts[1:], num_tokens)
+    uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
+    # not as one kernel: XLA aborts on constants in its loops within loops
+    loop = _SetLoop(dish, problem.law, problem.below).loop
+    own = (state.values[dish][order], problem.batches[order], starts, ends)
+    number = jnp.sum(is_start)
+    begin = (problem.seating, problem.working)
+    drawn, seating, no_room = loop(columns, own, begin, number, uniforms)
+    # of sets in order; then of their tokens, where these stand
+    of_tokens = drawn[jnp.cumsum(is_start) - 1]
+    values = jnp.zeros_like(state.values[dish]).at[order].set(of_tokens)
+    state = _ended(network, dish, state, seating, {dish: values})
+    return state, Info(overflow={dish: no_room} if problem.law.grows else {})
+
+
+class _SetLoop(NamedTuple):
+    dish: str
+    law: Any
+    below: tuple[_Child, ...]
+
+    def loop(self, columns: Any, own: Any, begin: Any, number: Array, uniforms: Array) -> Any:
+        dishes, batches, starts, ends = own
+
+        def one_set(index: Array, carry: Any) -> Any:
+            drawn, seating, working, no_room = carry
+            start, end = tables.row(starts, index), tables.row(ends, index)
+            batch, dish = tables.row(batches, start), tables.row(dishes, start)
+            chance = tables.row(uniforms, index)
+            working = self._all(columns, seating, working, dish, (start, end), -1)
+            seating = self.law.unseat(seating, batch, dish)
+            weights, room = self.law.weights(seating, batch)
+
+            logs, working = self._weighed(columns, seating, working, weights, (start, end))
+            logs = jnp.where(weights > 0, logs, -jnp.inf)
+            dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
+            seating = self.law.seat(seating, batch, dish, chance[1])
+            working = self._all(columns, seating, working, dish, (start, end), 1)
+            return tables.put(drawn, index, dish), seating, working, no_room | ~room
+
+        empty = (jnp.zeros_like(dishes), *begin, jnp.zeros((), bool))
+        drawn, seating, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
+        return drawn, seating, no_room
+
+    def _weighed(
+        self, columns: Any, seating: Any, working: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any]:
+        """The log marginal of a set's tokens with every dish that may be chosen: (K,).
+
+        They come to a dish, each predicted from those before it, and leave again; dish after dish,
+        in one loop.
+        """
+        start, number = where[0], where[1] - where[0]
+        places = jnp.arange(weights.shape[0])
+        problem = self._problem(columns, seating, working)
+
+        def one(index: Array, carry: Any) -> Any:
+            logs, working, dish = carry
+            step = index % (2 * number)
+            following = tables.lowest((weights > 0) & (places > dish))
+            dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
+            amount = jnp.where(step < number, 1, -1)
+            token = {
+                name: tables.row(column, start + step % number) for name, column in columns.items()
+            }
+            token |= {self.dish: dish}
+            predicted = tables.row(_log_predicted(problem, working, token), dish)
+            logs = tables.add(logs, dish, jnp.where(step < number, predicted, 0))
+            return logs, _moved(problem, working, token, amount), dish
+
+        begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
+        num_steps = 2 * number * jnp.sum(weights > 0)
+        logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
+        return logs, working
+
+    def _problem(self, columns: Any, seating: Any, working: Any) -> _Problem:
+        nowhere = jnp.zeros((), jnp.int32)
+        return _Problem(
+            self.dish, self.law, self.below, columns, nowhere, nowhere, seating, working
+        )
+
+    def _all(
+        self, columns: Any, seating: Any, working: Any, dish: Array, where: Any, amount: int
+    ) -> Any:
+        """All tokens of a set to a dish (amount 1) or from it (-1)."""
+        problem = self._problem(columns, seating, working)
+
+        def one(index: Array, working: Any) -> Any:
+            token = {name: tables.row(column, index) for name, column in columns.items()}
+            return _moved(problem, working, token | {self.dish: dish}, amount)
+
+        return jax.lax.fori_loop(where[0], where[1], one, working)
+
+
+# --- where they start -----------------------------------------------------------------------------
+
+
+def first_dishes(network: Network, dish: str, key: Key, state: State, data: Tokens) -> State:
+    """The state with dishes from their prior, given the sets."""
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    sizes, law = network.sizes(data, slots), network.blocks[dish].law
+    items = items_of_sets(network, dish, values, sizes, data.num_tokens)
+    own = seat_sets(key, law, state.numbers[dish], items, slots[dish])
+    numbers, occupied = state.numbers | {dish: own[1]}, dict(state.slots)
+    if law.grows:
+        occupied[dish] = jnp.any(own[2] > 0, axis=0)
+    return State(state.values | {dish: own[0]}, numbers, occupied)
+
+
+def items_of_sets(
+    network: Network,
+    dish: str,
+    values: Mapping[str, Array],
+    sizes: Mapping[str, int],
+    num_tokens: int,
+) -> tuple[Array, Array, int]:
+    """What `seat_sets` asks about tokens."""
+    parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
+    first = first_of_sets(part_of(of_sets, values, num_tokens), of_sets.number)
+    return part_of(parts, values, num_tokens), first, parts.number
+
+
+def seat_sets(
+    key: Key, law: Any, numbers: dict[str, Array], items: tuple[Array, Array, int], num_slots: int
+) -> tuple[Array, dict[str, Array], Array]:
+    """Values of sets from their prior, each given those before it.
+
+    Args:
+        key: typed PRNG key.
+        law: a prior of partitions.
+        numbers: its hyperparameters, before any item.
+        items: of every token the batch of its set (T,) int32 and the first token of its set (T,)
+            int32, and the number of batches.
+        num_slots: K.
+
+    Returns:
+        Values of tokens (T,), the hyperparameters, counts of sets (G, K).
+    """
+    batches, first, num_batches = items
+    uniforms = jax.random.uniform(key, (first.shape[0], 2), jnp.result_type(float))
+    seating = law.begin(jnp.zeros((num_batches, num_slots), jnp.int32), numbers, with_sizes=False)
+
+    def loop(seating: Any, batches: Array, first: Array, uniforms: Array) -> Any:
+        def one(index: Array, carry: Any) -> Any:
+            drawn, seating = carry
+            batch, mine = tables.row(batches, index), tables.row(first, index)
+            weights, _ = law.weights(seating, batch)
+            value = tables.choose(weights, uniforms[index, 0])
+            value = jnp.where(mine == index, value, tables.row(drawn, mine))
+            after = law.seat(seating, batch, value, uniforms[index, 1])
+            return tables.put(drawn, index, value), _either(mine == index, after, seating)
+
+        return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))
+
+    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, first, uniforms)
+    counts, numbers = law.end(seating)
+    return drawn, numbers, counts

@@ -1,0 +1,315 @@
+r"""Split-merge moves for the groups of a Dirichlet or Pitman-Yor process.
+
+One token at a time, two groups are put together, or one taken apart, by way of states that are
+improbable: a chain stays in a wrong mode. Here one proposal does it.
+
+1. A random token i, and a random other one j of its batch. If they are in one group c, it is to be
+   *split* into a (with i) and b (with j); if in two, a and b are to be *merged* into c.
+2. The other members of c are shared out between a and b in a random order, each by its conditional
+   given those before it; in `num_scans` restricted Gibbs scans after that each is drawn anew given
+   all others. For a split the result of the last pass is proposed, and q is the product of its
+   conditional probabilities. For a merge q is the probability that the last pass would have ended
+   in the present a and b.
+3. The split is accepted with probability min(1, A), the merge with min(1, 1/A),
+
+       A = (alpha + d K) / (1 - d) p(x_j) / p(x_j | x_i)
+           prod_t [(n_t - d) p(x_t | its own) / ((m_t - d) p(x_t | c))] / q
+
+   over the other members t in order, n_t and m_t being how many are before it in its own of the two
+   groups (i and j among them) and in c, K the number of groups of the batch with c whole, and the
+   tokens' values predicted from those before them. It is the ratio of the exchangeable partition
+   probabilities times L(a) L(b) / L(c), written so that no large numbers are subtracted.
+
+The pair, the order and the passes before the last have the same law in both directions. Labels mean
+nothing, so a keeps the slot of c, and b takes the lowest free one.
+
+Source: Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet
+process mixture model; Dahl (2005) for the first pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import tables
+from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.priors.partitions import DirichletProcess, PitmanYor
+from jaxmf.special import accepts
+from jaxmf.tables import Lanes
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+_SIDES = 3  # a, b, and both together
+
+
+class Scan(NamedTuple):
+    """What a pass over the members leaves.
+
+    Attributes:
+        sides: (T,) int32, 0 in a and 1 in b, of the members in order.
+        counts: (3,) float, members of a, b and c.
+        working: child -> what a sweep works on, for the groups a, b and c.
+        log_ratio: () float, the sum over t in the log of A, of a first pass.
+        log_proposal: () float, log q.
+    """
+
+    sides: Array
+    counts: Array
+    working: dict[str, PyTree]
+    log_ratio: Array
+    log_proposal: Array
+
+
+def can_split(network: Network, name: str) -> bool:
+    """Whether the move is for this indicator: a process whose groups partition observed blocks."""
+    below = network.children(name)
+    is_process = isinstance(network.blocks[name].law, DirichletProcess | PitmanYor)
+    is_process &= not network.blocks[name].per and name not in network.tables
+    return is_process and all(child in network.observed for child in below)
+
+
+def split_merge(
+    network: Network,
+    name: str,
+    key: Key,
+    state: State,
+    data: Tokens,
+    *,
+    num_proposals: int,
+    num_scans: int,
+) -> tuple[State, Info]:
+    """Kernel: some split or merge proposals for one indicator, one after another.
+
+    Args:
+        network: the network.
+        name: of the indicator, see `can_split`.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+        num_proposals: how many.
+        num_scans: restricted Gibbs scans after the first pass.
+
+    Returns:
+        The state after, and overflow of the indicator.
+    """
+
+    def once(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        labels, no_room = carry
+        now = state._replace(values=state.values | {name: labels})
+        own_key = jax.random.fold_in(key, index)
+        labels, needed = _propose(network, name, own_key, now, data, num_scans=num_scans)
+        return labels, no_room | needed
+
+    start = (state.values[name], jnp.zeros((), bool))
+    labels, no_room = jax.lax.fori_loop(0, num_proposals, once, start)
+    occupied = jnp.zeros_like(state.slots[name]).at[labels].set(True)
+    values, slots = state.values | {name: labels}, state.slots | {name: occupied}
+    return state._replace(values=values, slots=slots), Info(overflow={name: no_room})
+
+
+def _propose(
+    network: Network, name: str, key: Key, state: State, data: Tokens, *, num_scans: int
+) -> tuple[Array, Array]:
+    """The labels after one proposal, and whether there was no room for an accepted split."""
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    own, number = values[name], data.num_tokens
+    own_parts = network.parts(name, network.sizes(data, slots))
+    batches = part_of(own_parts, values, number)
+    of_first, of_draws, of_accepted = jax.random.split(key, 3)
+    first = jax.random.randint(of_first, (), 0, number)
+    draws = jax.random.uniform(of_draws, (number, 3 + num_scans), jnp.result_type(float))
+    place = jnp.arange(number)
+    same_batch = batches == batches[first]
+    others = same_batch & (place != first)
+    second = jnp.argmax(jnp.where(others, draws[:, 0], -1))
+    splits = own[first] == own[second]
+    in_pair = same_batch & ((own == own[first]) | (own == own[second]))
+    members = in_pair & (place != first) & (place != second)
+    order = jnp.argsort(jnp.where(members, draws[:, 1], 2))
+    scan = _shared_out(
+        network,
+        name,
+        state,
+        (data, slots),
+        pair=(first, second),
+        order=order,
+        number=jnp.sum(members),
+        now=jnp.where(own[order] == own[first], 0, 1),
+        splits=splits,
+        uniforms=draws[order, 2:],
+    )
+    occupied = jnp.zeros((slots[name],), bool).at[own].max(same_batch)
+    numbers = state.numbers[name]
+    discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
+    num_groups = jnp.sum(occupied) - ~splits
+    log_new = jnp.log(numbers["concentration"] + discount * num_groups) - jnp.log1p(-discount)
+    log_split = log_new + scan.log_ratio - scan.log_proposal
+    uniform = jax.random.uniform(of_accepted, (), log_split.dtype)
+    accepted = accepts(uniform, jnp.where(splits, log_split, -log_split)) & jnp.any(others)
+    new = tables.lowest(~occupied)
+    sides = jnp.zeros((number,), jnp.int32).at[order].set(scan.sides)
+    to_b = splits & ((members & (sides == 1)) | (place == second))
+    after = jnp.where(to_b, new, jnp.where(in_pair, own[first], own)).astype(own.dtype)
+    no_room = accepted & splits & (new == slots[name])
+    return jnp.where(accepted & ~no_room, after, own), no_room
+
+
+def _shared_out(
+    network: Network,
+    name: str,
+    state: State,
+    where: tuple[Tokens, dict[str, int]],
+    *,
+    pair: tuple[Array, Array],
+    order: Array,
+    number: Array,
+    now: Array,
+    splits: Array,
+    uniforms: Array,
+) -> Scan:
+    """All passes: the sides that a split proposes, or the present ones with their probability."""
+    data, slots = where
+    values = all_values(state, data)
+    sizes = network.sizes(data, slots | {name: _SIDES})
+    children = network.children(name)
+    below = tuple((c, network.blocks[c].law, network.parts(c, sizes)) for c in children)
+    needed = {parent for _, _, parts in below for parent in parts.by} - {name}
+    needed |= {child for child, _, _ in below}
+    in_order = jnp.concatenate([jnp.stack(pair), order])
+    columns = {one: values[one][in_order] for one in sorted(needed)}
+    empty = {c: law.begin(law.empty(p.number), state.numbers[c]) for c, law, p in below}
+    numbers = state.numbers[name]
+    discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
+    passes = _Passes(name, below)
+    num_passes = uniforms.shape[1]
+    sides, forced = now, ~splits
+    # not as one kernel each: XLA aborts on constants in loops within loops
+    first_pass, scan_again = passes.first, passes.again
+    is_last = forced if num_passes == 1 else jnp.zeros((), bool)
+    scan = first_pass(columns, empty, discount, now, number, is_last, uniforms[:, 0])
+    for index in range(1, num_passes):
+        is_last = forced if index == num_passes - 1 else jnp.zeros((), bool)
+        scan = scan._replace(log_proposal=jnp.zeros_like(scan.log_proposal))
+        scan = scan_again(columns, scan, discount, now, number, is_last, uniforms[:, index])
+    if num_passes > 1:
+        sides, log_proposal = scan.sides, scan.log_proposal
+        always = jnp.ones((), bool)
+        scan = first_pass(columns, empty, discount, sides, number, always, uniforms[:, 0])
+        scan = scan._replace(log_proposal=log_proposal)
+    return scan
+
+
+class _Passes(NamedTuple):
+    """Passes over the members, as decided when they are traced: the children with their parts."""
+
+    name: str
+    below: tuple[tuple[str, Any, Parts], ...]
+
+    def first(
+        self,
+        columns: dict[str, Array],
+        empty: dict[str, PyTree],
+        discount: Array,
+        given: Array,
+        number: Array,
+        forced: Array,
+        uniforms: Array,
+    ) -> Scan:
+        """Shares the members out one after another, or as `given` where that is forced."""
+        tokens = [{one: column[line] for one, column in columns.items()} for line in (0, 1)]
+        working = self._moved(empty, tokens[0], jnp.asarray(0), 1)
+        working = self._moved(working, tokens[0], jnp.asarray(2), 1)
+        of_second = self._predicted(working, tokens[1])
+        working = self._moved(working, tokens[1], jnp.asarray(1), 1)
+        working = self._moved(working, tokens[1], jnp.asarray(2), 1)
+        zero = jnp.zeros((), uniforms.dtype)
+        counts = jnp.asarray([1, 1, 2], uniforms.dtype)
+        start = Scan(jnp.zeros_like(given), counts, working, of_second[1] - of_second[2], zero)
+
+        def one(index: Array, scan: Scan) -> Scan:
+            token = {one: tables.row(column, index + 2) for one, column in columns.items()}
+            logs = jnp.log(scan.counts - discount) + self._predicted(scan.working, token)
+            side, log_chance = _chosen(logs, tables.row(uniforms, index))
+            side = jnp.where(forced, tables.row(given, index), side)
+            working = self._moved(scan.working, token, side, 1)
+            working = self._moved(working, token, jnp.asarray(2), 1)
+            of_side = jnp.where(side == 0, logs[0], logs[1])
+            return Scan(
+                sides=tables.put(scan.sides, index, side),
+                counts=scan.counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0) + _together(),
+                working=working,
+                log_ratio=scan.log_ratio + of_side - logs[2],
+                log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
+            )
+
+        return jax.lax.fori_loop(0, number, one, start)
+
+    def again(
+        self,
+        columns: dict[str, Array],
+        scan: Scan,
+        discount: Array,
+        given: Array,
+        number: Array,
+        forced: Array,
+        uniforms: Array,
+    ) -> Scan:
+        """A restricted Gibbs scan: every member anew given all others, or as `given`."""
+
+        def one(index: Array, scan: Scan) -> Scan:
+            token = {one: tables.row(column, index + 2) for one, column in columns.items()}
+            before = tables.row(scan.sides, index)
+            counts = scan.counts - jnp.where(jnp.arange(_SIDES) == before, 1, 0)
+            working = self._moved(scan.working, token, before, -1)
+            logs = jnp.log(counts - discount) + self._predicted(working, token)
+            side, log_chance = _chosen(logs, tables.row(uniforms, index))
+            side = jnp.where(forced, tables.row(given, index), side)
+            return scan._replace(
+                sides=tables.put(scan.sides, index, side),
+                counts=counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0),
+                working=self._moved(working, token, side, 1),
+                log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
+            )
+
+        return jax.lax.fori_loop(0, number, one, scan)
+
+    def _moved(
+        self, working: Mapping[str, PyTree], token: Mapping[str, Array], side: Array, amount: int
+    ) -> dict[str, PyTree]:
+        """A token into one of the three groups, or out of it."""
+        after = dict(working)
+        for child, law, parts in self.below:
+            part = parts.of({**token, self.name: side}, None)
+            after[child] = law.move(after[child], part, token[child], amount)
+        return after
+
+    def _predicted(self, working: Mapping[str, PyTree], token: Mapping[str, Array]) -> Array:
+        """(3,) log probabilities of the values of a token in a, b and c."""
+        total = jnp.zeros((_SIDES,))
+        for child, law, parts in self.below:
+            places = parts.of({**token, self.name: jnp.arange(_SIDES)}, None)
+            lanes = Lanes(jnp.zeros((), jnp.int32), 1, _SIDES, places)
+            result = law.predictive(working[child], lanes, token[child])
+            total += result if law.is_log else jnp.log(result)
+        return total
+
+
+def _together() -> Array:
+    return jnp.where(jnp.arange(_SIDES) == 2, 1, 0)
+
+
+def _chosen(logs: Array, uniform: Array) -> tuple[Array, tuple[Array, Array]]:
+    """A side, by its log weight, and the log probability of both."""
+    log_chance = (-jax.nn.softplus(logs[1] - logs[0]), -jax.nn.softplus(logs[0] - logs[1]))
+    side = jnp.where(accepts(uniform, log_chance[0]), 0, 1)
+    return side, log_chance

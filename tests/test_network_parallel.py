@@ -1,0 +1,407 @@
+"""Parallel sweeps: joint distributions, enumeration, tables of customers, eight devices."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from jaxmf.blocks import chain, parallel
+from jaxmf.blocks.elimination import Factor
+from jaxmf.blocks.few import random_tokens, sweep_few
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.samplers.restaurants import count_tables_at_once
+from jaxmf.testing import check_kernel, check_means, enumerate_partitions
+from tests import network_oracles as oracles
+
+FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
+ROOT = Path(__file__).parents[1]
+GAMMA = dist.Gamma(2.0, 1.0)
+DOCUMENTS, ITEMS = [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1, 1, 0]
+BASE = Tokens({"document": DOCUMENTS, "item": ITEMS}, {"document": 3, "item": 2})
+
+
+def observed(law, by):
+    return mf.Block(law, by=by, observed=True)
+
+
+def words(by):
+    return observed(mf.DirichletMultinomial(3, 0.5), by)
+
+
+CASES = {
+    "topics": (
+        {
+            "topic": mf.Block(mf.Dirichlet(3, GAMMA), by="document"),
+            "word": observed(mf.DirichletMultinomial(3, dist.Gamma(2.0, 2.0)), "topic"),
+            "answer": observed(mf.BetaBinary(0.5, 1.0), ("item", "topic")),
+        },
+        (),
+    ),
+    "process": (
+        {
+            "group": mf.Block(mf.DirichletProcess(GAMMA)),
+            "length": observed(mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0), "group"),
+            "place": observed(mf.NormalInverseWishart(2, 0.5, 0.3, 4.0, 1.0), "group"),
+            "times": observed(mf.GammaPoisson(2.0, 0.5), "group"),
+        },
+        (),
+    ),
+    "a process a document": (
+        {
+            "group": mf.Block(mf.PitmanYor(GAMMA, dist.Beta(2.0, 2.0)), by="document"),
+            "word": words(("document", "group")),
+        },
+        (),
+    ),
+    "hierarchy": (
+        {"topic": mf.Block(mf.HDP(GAMMA, GAMMA), by="document"), "word": words("topic")},
+        (),
+    ),
+    "nested, together": (
+        {
+            "super": mf.Block(mf.HDP(GAMMA, GAMMA), by="document"),
+            "sub": mf.Block(mf.HDP(GAMMA, GAMMA), by="super"),
+            "word": words("sub"),
+        },
+        (("super", "sub"),),
+    ),
+    "two sides": (
+        {
+            "group": mf.Block(mf.HDP(GAMMA, GAMMA), by="document"),
+            "kind": mf.Block(mf.Dirichlet(2, 0.7), by="item"),
+            "word": words(("group", "kind")),
+        },
+        (),
+    ),
+    "a function, together": (
+        {
+            "group": mf.Block(mf.Dirichlet(3, 0.7), by="document"),
+            "kind": mf.Block(mf.Dirichlet(2, 0.7), by="item"),
+            "word": words(lambda kind, item, group: (kind + group + item) % 2),
+        },
+        (("group", "kind"),),
+    ),
+}
+
+
+def statistics_of(network):
+    """Functions of state and data that do not depend on labels."""
+    together = np.asarray(DOCUMENTS)[:, None] == np.asarray(DOCUMENTS)
+
+    def statistics(pair, data):
+        state, drawn = pair
+        found = {}
+        for name, labels in state.values.items():
+            same = labels[:, None] == labels
+            if not network.blocks[name].law.labels_shared and network.blocks[name].by:
+                same &= together
+            found[f"pairs of {name}"] = jnp.sum(same)
+            found[f"some of {name}"] = same[0, 1] + 2 * same[3, 4] + 4 * same[6, 7] + 8 * same[0, 3]
+            for child in network.children(name):
+                values = drawn.values[child] if child in drawn.values else drawn.columns.get(child)
+                if values is not None:
+                    values = values.reshape(len(DOCUMENTS), -1).astype(jnp.result_type(float))
+                    apart = jnp.sum(jnp.abs(values[:, None] - values), axis=-1)
+                    found[f"{child} within {name}"] = jnp.sum(same * jnp.exp(-apart))
+        for name, numbers in state.numbers.items():
+            for label, number in numbers.items():
+                if number.ndim == 0:
+                    found[f"{label} of {name}"] = number
+        return found
+
+    return statistics
+
+
+def check(title, blocks, joint, *, alone=False, **settings):
+    """The whole step; `alone`: the parallel sweeps, which keep the groups in use."""
+    network = mf.Network(**blocks)
+    sampler = network.sampler(sweep="parallel", joint=joint)
+    named = {name for names in joint for name in names}
+    sets = (*joint, *((name,) for name in network.indicators if name not in named))
+
+    def kernel(key, pair, data):
+        if not alone:
+            state, info = sampler.step(key, pair[0], data, jnp.ones(()))
+            return (state, data), info
+        state = pair[0]
+        for place, names in enumerate(sets):
+            own_key = jax.random.fold_in(key, place)
+            state = parallel.sweep(network.at(data), names, own_key, state, data)
+        return (state, data), Info(overflow={})
+
+    return check_kernel(
+        kernel,
+        sample_prior=lambda key: network.simulate(key, BASE),
+        simulate=lambda key, pair: pair[1],
+        statistics=statistics_of(network),
+        key=jax.random.key(1),
+        title=title,
+        compiler_options=FAST_COMPILE,
+        **settings,
+    )
+
+
+SLOW = ("process", "nested, together")
+TIERS = {"hierarchy": []} | {name: [pytest.mark.slow] for name in SLOW}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.exhaustive])) for n in CASES]
+)
+def test_a_step_leaves_the_joint_distribution_as_it_is(name):
+    check(name, *CASES[name])
+
+
+def free_to_go(holders, own):
+    """The naive sweep: every token may join every group in use, and leave its own."""
+    return jnp.where(jnp.isfinite(holders.smallest[holders.batches]), 0.0, -jnp.inf)
+
+
+@pytest.mark.exhaustive
+def test_a_sweep_that_may_empty_groups_is_caught(monkeypatch):
+    partition = {"group": mf.Block(mf.DirichletProcess(1.5)), "word": words("group")}
+    check("held", partition, (), alone=True)
+    monkeypatch.setattr(parallel, "_log_allowed", free_to_go)
+    with pytest.raises(AssertionError, match="pairs of group"):
+        check("naive", partition, (), alone=True)
+
+
+# --- against enumeration --------------------------------------------------------------------------
+
+FIVE = Tokens({"word": [0, 1, 1, 2, 0]}, {"word": 3})
+
+
+def check_partitions(sweep_fn, law, *, num_chains=20_000):
+    """Chains from the exact posterior of five tokens; after a few sweeps it must still be that."""
+    network = mf.Network(group=mf.Block(law), word=words("group"))
+    partitions = enumerate_partitions(5)
+    variables = {name: np.asarray(own) for name, own in FIVE.columns.items()}
+    log_posterior = np.array(
+        [oracles.log_joint(network, variables | {"group": own}) for own in partitions]
+    )
+    posterior = np.exp(log_posterior - log_posterior.max())
+    posterior /= posterior.sum()
+    chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
+    start = State({}, {"group": law.start(5), "word": {"concentration": jnp.float32(0.5)}}, {})
+    start = start._replace(slots={"group": jnp.ones(5, bool)})
+    network = network.at(FIVE)
+
+    def run(key, labels):
+        state = start._replace(values={"group": labels})
+        state = jax.lax.fori_loop(
+            0, 3, lambda i, own: sweep_fn(network, jax.random.fold_in(key, i), own), state
+        )
+        own = state.values["group"]
+        same = own[:, None] == own
+        number = jnp.all(same == (partitions[:, :, None] == partitions[:, None]), axis=(1, 2))
+        return {"partition": number.astype(float), "groups": jnp.sum(jnp.sum(1 / same.sum(1)))}
+
+    keys = jax.random.split(jax.random.key(4), num_chains)
+    labels = jnp.asarray(partitions[chosen], jnp.int32)
+    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys, labels)
+    exact = {"partition": posterior, "groups": np.sum(posterior * (partitions.max(1) + 1))}
+    return check_means(found, exact, title="five tokens", max_standard_error=0.01)
+
+
+def all_at_once(network, key, state):
+    return parallel.sweep(network, ("group",), key, state, FIVE)
+
+
+def with_a_few(network, key, state):
+    """A step whose sequential part sees two of the five."""
+    of_few, of_all = jax.random.split(key)
+    few = random_tokens(of_few, 5, 2)
+    state, _ = sweep_few(network, ("group",), of_few, state, FIVE, few)
+    return all_at_once(network, of_all, state)
+
+
+def test_a_parallel_sweep_against_enumeration():
+    check_partitions(all_at_once, mf.PitmanYor(1.2, 0.4))
+
+
+def test_a_naive_parallel_sweep_is_caught_by_enumeration(monkeypatch):
+    monkeypatch.setattr(parallel, "_log_allowed", free_to_go)
+    with pytest.raises(AssertionError, match=r"groups .* expected"):
+        check_partitions(all_at_once, mf.PitmanYor(1.2, 0.4))
+
+
+@pytest.mark.slow
+def test_a_step_with_a_few_sequential_updates_against_enumeration():
+    check_partitions(with_a_few, mf.DirichletProcess(1.2))
+
+
+# --- pieces ---------------------------------------------------------------------------------------
+
+
+def test_a_few_tokens_are_different_and_equally_likely():
+    drawn = jax.vmap(lambda key: random_tokens(key, 11, 4))(jax.random.split(jax.random.key(0), 99))
+    assert all(len(set(own)) == 4 for own in np.asarray(drawn).tolist())
+    assert set(np.asarray(drawn).ravel().tolist()) == set(range(11))
+
+
+def test_joint_draws_of_many_tokens():
+    generator = np.random.default_rng(1)
+    tables = {
+        ("a",): generator.dirichlet(np.ones(3)),
+        ("a", "b"): generator.dirichlet(np.ones(2), size=3),
+        ("b", "c"): generator.dirichlet(np.ones(4), size=2),
+        ("c",): np.array([0.2, 0.0, 3.0, 0.5]),
+        ("a", "c"): generator.gamma(1.0, size=(3, 4)),
+    }
+    exact = np.einsum("a,ab,bc,c,ac->abc", *tables.values())
+    factors = [Factor(names, jnp.log(jnp.asarray(own))[None]) for names, own in tables.items()]
+    uniforms = jax.random.uniform(jax.random.key(2), (40_000, 3))
+    draw = jax.jit(lambda own: parallel.draw_all("abc", factors, own))
+    a, b, c = draw(uniforms)
+    found = np.zeros((40_000, *exact.shape))
+    found[np.arange(40_000), a, b, c] = 1
+    check_means({"joint": found}, {"joint": exact / exact.sum()}, title="joint draws")
+
+
+def test_places_without_weight_are_not_chosen():
+    log_weights = jnp.log(jnp.asarray([[0.0, 1.0, 0.0, 1.0, 0.0]] * 4))
+    uniforms = jnp.asarray([0.0, 0.4999999, 0.5, 1 - 2.0**-24])
+    assert parallel.choose_all(log_weights, uniforms).tolist() == [1, 1, 3, 3]
+
+
+def test_tables_counted_at_once():
+    counts = jnp.asarray([[4, 0, 1, 0], [2, 3, 0, 0]])
+    pseudo = jnp.asarray([0.7, 2.0, 1e-30, 1.0])
+    keys = jax.random.split(jax.random.key(3), 20_000)
+    count = jax.vmap(lambda key: count_tables_at_once(key, counts, pseudo, num_items=10))
+    found = jax.jit(count, compiler_options=FAST_COMPILE)(keys)
+
+    def expected(group):
+        own = float(pseudo[group])
+        return sum(own / (own + t) for n in counts[:, group].tolist() for t in range(n))
+
+    check_means({"tables": found}, {"tables": np.array([expected(k) for k in range(4)])})
+
+
+def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
+    network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
+    numbers = {
+        name: own.law.start(*([5] * (name == "group"))) for name, own in network.blocks.items()
+    }
+    values, slots = jnp.asarray([0, 1, 1, 2, 0]), jnp.asarray([True] * 3 + [False] * 2)
+    state = State({"group": values}, numbers, {"group": slots})
+
+    def both(key):
+        once = parallel.sweep(network, ("group",), key, state, FIVE)
+        monkeypatch.setattr(parallel, "_CELLS", 10)
+        return once, parallel.sweep(network, ("group",), key, state, FIVE)
+
+    once, pieces = jax.jit(both, compiler_options=FAST_COMPILE)(jax.random.key(0))
+    np.testing.assert_array_equal(once.values["group"], pieces.values["group"])
+
+
+def test_a_sweep_that_is_none_is_refused():
+    network = mf.Network(**CASES["hierarchy"][0])
+    with pytest.raises(ValueError, match="sweep must be one of 'sequential', 'parallel', got 'x'"):
+        network.sampler(sweep="x")
+
+
+@pytest.mark.slow
+def test_a_chain_starts_from_a_few(monkeypatch):
+    monkeypatch.setattr(chain, "_FIRST", 3)
+    network = mf.Network(**CASES["nested, together"][0])
+    sampler = network.sampler(sweep="parallel", joint=(("super", "sub"),), capacity=6)
+    _, data = network.simulate(jax.random.key(0), BASE)
+    start = jax.jit(sampler.init, compiler_options=FAST_COMPILE)(jax.random.key(1), data)
+    for name in ("super", "sub"):
+        in_use = np.isin(np.arange(6), start.values[name])
+        np.testing.assert_array_equal(start.slots[name], in_use)
+        weights = start.numbers[name]["weights"]
+        np.testing.assert_array_equal(weights > 0, in_use)
+        np.testing.assert_allclose(jnp.sum(weights) + start.numbers[name]["rest"], 1, rtol=1e-5)
+
+
+@pytest.mark.exhaustive
+def test_slots_grow():
+    network = mf.Network(**CASES["hierarchy"][0])
+    _, data = network.simulate(jax.random.key(0), BASE)
+    post = mf.sample(
+        network, data, sweep="parallel", capacity=1, num_warmup=5, num_samples=20, num_chains=1
+    )
+    assert np.max(post.draws["num_topic"]) > 1
+
+
+SETUP = """
+import jax, numpy as np
+import jaxmf as mf
+from jax.sharding import Mesh
+from jaxmf.blocks import parallel
+from jaxmf.data import Tokens
+
+assert jax.device_count() == 8
+parallel._CELLS = 1_000  # several blocks
+generator = np.random.default_rng(0)
+columns = {"document": generator.integers(7, size=1_001), "word": generator.integers(9, size=1_001)}
+data = Tokens(columns, {"document": 7, "word": 9})
+network = mf.Network(
+    topic=mf.Block(mf.HDP(1.0, 1.0), by="document"),
+    word=mf.Block(mf.DirichletMultinomial(9, 0.1), by="topic", observed=True),
+)
+"""
+SWEEP = """
+parallel._CELLS = 20_000
+state, data = network.simulate(jax.random.key(0), data, capacity=16)
+sized = network.at(data)
+arguments = (jax.random.key(1), state, data)
+
+def compiled():
+    sweep = jax.jit(lambda *own: parallel.sweep(sized, ("topic",), *own).values["topic"])
+    return sweep.lower(*arguments).compile()
+
+single = compiled()
+whole, work = np.asarray(single(*arguments)), single.cost_analysis()["flops"]
+mesh = Mesh(np.array(jax.devices()), ("data",))
+with jax.set_mesh(mesh):
+    everywhere = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+    arguments = jax.device_put(arguments, everywhere)
+    spread = compiled()
+    np.testing.assert_array_equal(np.asarray(spread(*arguments)), whole)
+share = spread.cost_analysis()["flops"] / work
+assert share < 0.4, share
+print("agrees")
+"""
+RUN = """
+settings = dict(num_warmup=1, num_samples=2, sweep="parallel", keep="assignments", seed=1)
+single = mf.sample(network, data, num_chains=2, chain_method="vectorized", **settings)
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("chain", "data"))
+spread = mf.sample(network, data, num_chains=2, mesh=mesh, **settings)
+np.testing.assert_array_equal(spread.draws["topic_of_tokens"], single.draws["topic_of_tokens"])
+np.testing.assert_allclose(spread.draws["log_joint"], single.draws["log_joint"], rtol=1e-5)
+print("agrees")
+"""
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        pytest.param(SWEEP, id="sweep", marks=pytest.mark.slow),
+        pytest.param(RUN, id="run", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_tokens_spread_over_eight_devices_give_the_draws_of_one(program):
+    flags = "--xla_force_host_platform_device_count=8"
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + program],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.stdout.splitlines() == ["agrees"]

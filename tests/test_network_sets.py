@@ -1,0 +1,237 @@
+"""Variables over sets of tokens: the franchise of restaurants, joint distributions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+import jaxmf as mf
+from jaxmf.blocks import sets
+from jaxmf.data import Tokens
+from jaxmf.testing import check_kernel, check_means, enumerate_partitions
+from tests import network_oracles as oracles
+
+FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
+GAMMA = dist.Gamma(2.0, 1.0)
+DOCUMENTS = np.array([0, 0, 0, 1, 1, 1, 2])
+BASE = Tokens({"document": DOCUMENTS, "kind": [0, 1, 0, 0, 1, 1, 0]}, {"document": 3, "kind": 2})
+
+
+def observed(law, by):
+    return mf.Block(law, by=by, observed=True)
+
+
+def words(by):
+    return observed(mf.DirichletMultinomial(3, 0.5), by)
+
+
+def franchise(tables, dishes):
+    return {
+        "table": mf.Block(tables, by="document"),
+        "dish": mf.Block(dishes, per=("document", "table")),
+        "word": words("dish"),
+    }
+
+
+LENGTH = observed(mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0), ("dish", "kind"))
+CASES = {
+    "franchise": franchise(mf.DirichletProcess(GAMMA), mf.DirichletProcess(GAMMA)),
+    "documents in groups": {
+        "dish": mf.Block(mf.PitmanYor(GAMMA, dist.Beta(2.0, 2.0)), per="document"),
+        "word": words("dish"),
+        "length": LENGTH,
+    },
+    "dishes of a finite menu": franchise(mf.PitmanYor(GAMMA, 0.3), mf.Dirichlet(2, GAMMA))
+    | {"length": LENGTH},
+    "dishes of a hierarchy": franchise(mf.Dirichlet(2, GAMMA), mf.HDP(GAMMA, GAMMA))
+    | {"dish": mf.Block(mf.HDP(GAMMA, GAMMA), by="document", per=("document", "table"))},
+}
+
+
+def statistics_of(network):
+    together = DOCUMENTS[:, None] == DOCUMENTS
+
+    def statistics(pair, data):
+        state, drawn = pair
+        word, dish = drawn.columns["word"], state.values["dish"]
+        same = dish[:, None] == dish
+        found = {
+            "pairs": jnp.sum(same),
+            "some": same[0, 1] + 2 * same[3, 4] + 4 * same[0, 3] + 8 * same[5, 6],
+            "words": jnp.sum(same & (word[:, None] == word)),
+        }
+        if "table" in state.values:
+            table = state.values["table"]
+            found["tables"] = jnp.sum((table[:, None] == table) & together)
+        if "length" in network.blocks:
+            length = drawn.values["length"]
+            found["lengths"] = jnp.sum(same * jnp.exp(-jnp.abs(length[:, None] - length)))
+        for name, numbers in state.numbers.items():
+            own = {label: one for label, one in numbers.items() if one.ndim == 0}
+            found |= {f"{label} of {name}": one for label, one in own.items()}
+        return found
+
+    return statistics
+
+
+def check(title, blocks):
+    network = mf.Network(**blocks)
+    step = network.sampler().step
+
+    def kernel(key, pair, data):
+        state, info = step(key, pair[0], data, jnp.ones(()))
+        return (state, data), info
+
+    return check_kernel(
+        kernel,
+        sample_prior=lambda key: network.simulate(key, BASE),
+        simulate=lambda key, pair: pair[1],
+        statistics=statistics_of(network),
+        key=jax.random.key(1),
+        title=title,
+        compiler_options=FAST_COMPILE,
+    )
+
+
+TIERS = {"franchise": []}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=TIERS.get(n, [pytest.mark.exhaustive])) for n in CASES]
+)
+def test_a_step_leaves_the_joint_distribution_as_it_is(name):
+    check(name, CASES[name])
+
+
+OWN = Tokens(
+    {"document": [0, 0, 1, 1, 1, 2, 3, 3], "word": [0, 0, 0, 1, 0, 2, 1, 1]},
+    {"document": 4, "word": 3},
+)
+
+
+def check_documents():
+    """All partitions of four documents, by chains that start from the prior."""
+    law = mf.PitmanYor(1.2, 0.3)
+    network = mf.Network(dish=mf.Block(law, per="document"), word=words("dish"))
+    documents, word = (np.asarray(OWN.columns[name]) for name in ("document", "word"))
+    partitions = enumerate_partitions(4)
+    log_posterior = np.array(
+        [
+            oracles.log_of_restaurant(own.tolist(), 1.2, 0.3)
+            + sum(
+                oracles.log_of_sequence(word[own[documents] == group].tolist(), [0.5] * 3)
+                for group in set(own.tolist())
+            )
+            for own in partitions
+        ]
+    )
+    posterior = np.exp(log_posterior - log_posterior.max())
+    posterior /= posterior.sum()
+    same = partitions[:, :, None] == partitions[:, None]
+    sampler, firsts = network.sampler(capacity=6), np.array([0, 2, 5, 6])
+
+    def run(key):
+        def step(index, state):
+            return sampler.step(jax.random.fold_in(key, index), state, OWN, jnp.ones(()))[0]
+
+        own = jax.lax.fori_loop(0, 15, step, sampler.init(key, OWN)).values["dish"][firsts]
+        return jnp.all((own[:, None] == own) == same, axis=(1, 2)).astype(float)
+
+    keys = jax.random.split(jax.random.key(5), 20_000)
+    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
+    check_means({"partition": found}, {"partition": posterior}, title="documents")
+
+
+@pytest.mark.slow
+def test_documents_in_groups_against_enumeration():
+    check_documents()
+
+
+@pytest.mark.slow
+def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
+    def alone(self, columns, seating, working, weights, where):
+        problem = self._problem(columns, seating, working)
+
+        def one(index, logs):
+            token = {name: column[index] for name, column in columns.items()}
+            return logs + sets._log_predicted(problem, working, token | {self.dish: jnp.int32(0)})
+
+        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working
+
+    monkeypatch.setattr(sets._SetLoop, "_weighed", alone)
+    with pytest.raises(AssertionError, match="FAILED"):
+        check_documents()
+
+
+@pytest.mark.slow
+def test_a_franchise_has_the_law_of_direct_assignment():
+    """Dishes of six tokens against all partitions, the tables summed out by Stirling numbers."""
+    documents, values = [0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2]
+    data = Tokens({"document": documents, "word": values}, {"document": 2, "word": 3})
+    direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
+    partitions = enumerate_partitions(6)
+    variables = {"document": np.array(documents), "word": np.array(values)}
+    log_posterior = np.array(
+        [oracles.log_joint(direct, variables | {"topic": own}) for own in partitions]
+    )
+    posterior = np.exp(log_posterior - log_posterior.max())
+    posterior /= posterior.sum()
+    same = partitions[:, :, None] == partitions[:, None]
+    number = partitions.max(1) + 1
+    exact = {"pairs": np.tensordot(posterior, same, 1)[np.triu_indices(6, 1)]}
+    exact["groups"] = np.array([posterior[number == k].sum() for k in range(1, 5)])
+    network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))
+    sampler = network.sampler(capacity=8)
+
+    def run(key):
+        def step(carry, index):
+            state, _ = sampler.step(jax.random.fold_in(key, index), carry, data, jnp.ones(()))
+            labels = state.values["dish"]
+            pairs = (labels[:, None] == labels)[np.triu_indices(6, 1)]
+            groups = jnp.sum(state.slots["dish"]) == jnp.arange(1, 5)
+            return state, {"pairs": pairs, "groups": groups}
+
+        _, found = jax.lax.scan(step, sampler.init(key, data), jnp.arange(60))
+        # from where it starts six tokens need few steps; twenty are left out
+        return jax.tree.map(lambda own: jnp.mean(own[20:].astype(float), axis=0), found)
+
+    keys = jax.random.split(jax.random.key(5), 6_000)
+    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
+    check_means(found, exact, title="franchise", max_standard_error=2e-3)
+
+
+TABLE = mf.Block(mf.DirichletProcess(1.0), by="document")
+FINITE = mf.Dirichlet(2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words_of_error"),
+    [
+        (lambda: words("a") and mf.Block(FINITE, by="a", per="b"), "'a' is in `by` but not in"),
+        (lambda: mf.Block(mf.BetaBinary(), observed=True, per="b"), "is for latent indicators"),
+        (
+            lambda: mf.Network(table=TABLE, dish=mf.Block(FINITE, per="table"), word=words("dish")),
+            r"write per=\('document', 'table'\)",
+        ),
+        (
+            lambda: mf.Network(
+                table=TABLE,
+                dish=mf.Block(FINITE, per=("document", "table")),
+                word=words(("dish", "table", "document")),
+            ),
+            "partition nothing itself",
+        ),
+        (
+            lambda: mf.Network(**franchise(FINITE, FINITE)).sampler(sweep="parallel"),
+            "'parallel' is not for 'dish'",
+        ),
+        (
+            lambda: mf.Network(**franchise(FINITE, FINITE)).sampler(joint=(("table", "dish"),)),
+            "'table' has to do with sets of tokens",
+        ),
+    ],
+)
+def test_what_is_no_set_is_refused(make, words_of_error):
+    with pytest.raises(ValueError, match=words_of_error):
+        make()
