@@ -118,7 +118,7 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
     60 sweeps: perplexity 1953 beside 2036), while several indicators would hold each other where
     they are.
 
-    Before parallel sweeps only the first few thousand of the tokens are drawn so, and all given these.
+    Before parallel sweeps only a few thousand of the tokens are drawn so, and all given these.
     """
     network, data = model.over(data)
     is_long = data.num_tokens > _FIRST
