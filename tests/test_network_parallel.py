@@ -150,7 +150,7 @@ def check(title, blocks, joint, *, alone=False, **settings):
     )
 
 
-SLOW = ("process", "nested, together")
+SLOW = ("process",)
 TIERS = {"hierarchy": []} | {name: [pytest.mark.slow] for name in SLOW}
 
 
