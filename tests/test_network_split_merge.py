@@ -67,7 +67,7 @@ def check_partitions(law, *, num_scans, num_chains=20_000):
     return check_means(found, exact, title="five tokens", max_standard_error=0.01)
 
 
-@pytest.mark.parametrize("num_scans", [0, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_scans", [0, pytest.param(2, marks=pytest.mark.exhaustive)])
 def test_splits_and_merges_against_enumeration(num_scans):
     check_partitions(PITMAN_YOR, num_scans=num_scans)
 

@@ -15,21 +15,23 @@ from jaxmf import api, registry
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 
-# Networks of blocks share one chain: some of them stand for all in the default tests.
+# Networks of blocks share one chain: some of them stand for all in the default and slow tests.
 SHOWN_NETWORKS = ("dp-mixture", "hdp", "bi-lda")
+SLOW_NETWORKS = ("pam", "multi-hdp", "network")
 
 
 def is_network(entry):
     return issubclass(entry.model, NetworkModel)
 
 
+def tier(entry):
+    if not is_network(entry) or entry.name in SHOWN_NETWORKS:
+        return []
+    return [pytest.mark.slow if entry.name in SLOW_NETWORKS else pytest.mark.exhaustive]
+
+
 CASES = [
-    pytest.param(
-        entry,
-        method,
-        id=f"{entry.name}/{method}",
-        marks=[pytest.mark.slow] if is_network(entry) and entry.name not in SHOWN_NETWORKS else [],
-    )
+    pytest.param(entry, method, id=f"{entry.name}/{method}", marks=tier(entry))
     for entry in registry.ENTRIES
     for method in entry.methods
 ]
