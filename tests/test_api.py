@@ -101,8 +101,8 @@ def test_mistakes_are_said(problem, call, error, says):
 
 
 def test_the_registry_names_what_it_has():
-    with pytest.raises(ValueError, match="no model 'lda'; there are: linear-gaussian-ibp"):
-        registry.get("lda")
+    with pytest.raises(ValueError, match="no model 'nmf'; there are: linear-gaussian-ibp"):
+        registry.get("nmf")
     for entry in registry.ENTRIES:
         assert registry.get(entry.name) is entry
         assert entry.default in entry.methods

@@ -127,7 +127,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["fit", "lda", "X.npy", "--out", "out"], "no model 'lda'; there are: linear-gaussian-ibp"),
+        (["fit", "nmf", "X.npy", "--out", "out"], "no model 'nmf'; there are: linear-gaussian-ibp"),
         (["fit", NAME, "nowhere.npy", "--out", "out"], "there is no such file"),
         (["fit", NAME, "X.xls", "--out", "out"], "the extension '.xls' is not known"),
         (["fit", NAME, "bad.csv", "--out", "out"], "column 2"),

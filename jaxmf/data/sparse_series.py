@@ -310,6 +310,15 @@ class SparseSeries:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
+    def describe(self) -> str:
+        """How much of what there is, in words."""
+        sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns, {self.num_times:,} times"
+        return f"{sides}, {self.num_missing:,} cells missing"
+
+    def size(self) -> str:
+        """How large it is, in a few characters."""
+        return f"{self.num_rows:,} x {self.num_times:,} x {self.num_columns:,}"
+
     def fingerprint(self) -> str:
         """SHA-256 of shape, times and ones, in hex; ids do not enter."""
         arrays = {name: getattr(self, name) for name in _LEAVES}
