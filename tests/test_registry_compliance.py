@@ -16,8 +16,8 @@ from jaxmf.blocks.model import NetworkModel
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 
 # Networks of blocks share one chain: some of them stand for all in the default and slow tests.
-SHOWN_NETWORKS = ("dp-mixture", "hdp", "bi-lda")
-SLOW_NETWORKS = ("pam", "multi-hdp", "network")
+SHOWN_NETWORKS = ("dp-mixture", "hdp")
+SLOW_NETWORKS = ("bi-lda",)
 
 
 def is_network(entry):
