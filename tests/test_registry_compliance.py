@@ -281,13 +281,13 @@ def test_chains_by_vmap_and_one_by_one_agree(entry, method):
 @pytest.mark.slow
 def test_jit_equals_no_jit(entry, method):
     model, data = entry.example()
-    # functions of one's own may know the number of columns
-    num_columns = data.num_columns if entry.has_functions else 2
     if method == "variational":
         tiny, small = as_given(method, model, data), {"start": "random"}
     elif is_network(entry):
         tiny, small = first_tokens(data), {"capacity": 4}
     else:
+        # functions of one's own may know the number of columns
+        num_columns = data.num_columns if entry.has_functions else 2
         tiny = type(data)(data.to_array()[:3, :num_columns])
         small = {"capacity": 2} | ({"num_particles": 2} if method == "particle_filter" else {})
     algorithm = build(entry, method, model, **small)
