@@ -103,8 +103,20 @@ def row_posterior(gram: Array, cross: Array, ratio: Array) -> RowPosterior:
     """
     identity = jnp.eye(gram.shape[0], dtype=gram.dtype)
     factor = jnp.linalg.cholesky(gram + ratio * identity)
-    spread = cho_solve((factor, True), identity)
-    return RowPosterior(spread=spread, mean=cho_solve((factor, True), cross))
+    spread, mean = solve_both(factor, cross)
+    return RowPosterior(spread=spread, mean=mean)
+
+
+def solve_both(factor: Array, right: Array) -> tuple[Array, Array]:
+    """A^-1 and A^-1 B of a Cholesky factor of A (K, K) and B (K, D).
+
+    In one call: two batched solves that do not depend on each other may run at the same time on a
+    CPU, and jaxlib 0.10 then waits for ever where each holds one of its two threads.
+    """
+    size = factor.shape[0]
+    identity = jnp.eye(size, dtype=factor.dtype)
+    solved = cho_solve((factor, True), jnp.concatenate([identity, right], axis=1))
+    return solved[:, :size], solved[:, size:]
 
 
 def add_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:

@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import cho_solve
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
@@ -44,7 +43,8 @@ def feature_law(z: Array, data: Dense, scales: Scales) -> FeatureLaw:
     def column(x, seen):
         z_seen = z_float * seen[:, None]
         factor = jnp.linalg.cholesky(z_seen.T @ z_seen + scales.ratio * identity)
-        return cho_solve((factor, True), z_seen.T @ x), cho_solve((factor, True), identity)
+        spread, mean = gaussian.solve_both(factor, (z_seen.T @ x)[:, None])
+        return mean[:, 0], spread
 
     mean, spread = jax.lax.map(
         lambda pair: column(*pair), (data.values.T, data.observed.T), batch_size=64
