@@ -115,15 +115,16 @@ def cell_moments(
         return bilinear.cell_moments(_eigen_law(model, draw, data), u, v, cells.noise_scale)
     law = _observed_law(model, draw, data)
 
-    def variance(pair):
+    def moments(pair):
         u, v = pair
         reach = u * v if model.diagonal else jnp.outer(u, v).ravel()
         half = jax.scipy.linalg.solve_triangular(law.factor, reach, lower=True)
-        return jnp.sum(half**2)
+        # the mean in here too: solves that wait for it do not run beside it, see `solve_both`
+        return (u @ law.mean) @ v, jnp.sum(half**2)
 
-    mean = jnp.sum((u @ law.mean) * v, axis=1)
     size = min(_CELLS_A_PIECE, rows.shape[0])
-    return mean, cells.noise_scale**2 + jax.lax.map(variance, (u, v), batch_size=size)
+    mean, variance = jax.lax.map(moments, (u, v), batch_size=size)
+    return mean, cells.noise_scale**2 + variance
 
 
 def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:

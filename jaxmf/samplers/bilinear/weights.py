@@ -188,6 +188,7 @@ def _draw_by_rows(
     noise = slots.normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
     order = jnp.argsort(jax.random.uniform(jax.random.fold_in(key, 1), (num_slots,), dtype))
     seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
+    solve = jax.scipy.linalg.solve_triangular
 
     def visit(place, carry):
         weights, residual = carry
@@ -196,9 +197,8 @@ def _draw_by_rows(
         factor = jnp.linalg.cholesky(gram)
         own = v_float @ weights[k]
         pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + prior_pull[k]
-        mean = cho_solve((factor, True), pull)
-        half = jax.scipy.linalg.solve_triangular(factor, noise[k], lower=True, trans=1)
-        new = mean + half
+        half = solve(factor, pull, lower=True) + noise[k]
+        new = solve(factor, half, lower=True, trans=1)
         change = u_float[:, k, None] * (v_float @ (new - weights[k]))
         return weights.at[k].set(new), residual - terms.precision * change
 
