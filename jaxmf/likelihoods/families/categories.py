@@ -96,9 +96,6 @@ class _Categories(Family):
             whole=whole,
         )
 
-    def end(self, working: _Working) -> Counts:
-        return Counts(working.cells[:-1].astype(jnp.int32), working.totals)
-
     def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
         # changed first, then read: else the old totals must be kept, which is a copy
         totals = tables.add(working.totals, group, amount)

@@ -82,10 +82,6 @@ class Family:
         """Statistics as a sweep works on them."""
         raise NotImplementedError
 
-    def end(self, working: PyTree) -> PyTree:
-        """The statistics that a sweep leaves."""
-        raise NotImplementedError
-
     def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
         """A value joins a group (amount 1) or leaves it (-1)."""
         raise NotImplementedError

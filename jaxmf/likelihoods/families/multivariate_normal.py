@@ -40,11 +40,10 @@ class Wisharts(NamedTuple):
 class _Working(NamedTuple):
     number: Array
     location: Array
-    scale: Array
-    inverse: Array  # of scale
-    log_determinant: Array  # of scale
+    inverse: Array  # of the scale
+    log_determinant: Array  # of the scale
     prior: Array  # (2,): weight, degrees
-    empty: tuple[Array, ...]  # the five above of a group without values
+    empty: tuple[Array, ...]  # the four above of a group without values
 
 
 class Parameters(NamedTuple):
@@ -161,45 +160,42 @@ class NormalInverseWishart(Family):
         location = jnp.asarray(self.location, dtype)
         none = jnp.zeros((), statistics.number.dtype)
         return _Working(
-            *statistics,
+            statistics.number,
+            statistics.location,
             *_inverted(statistics.scale),
             prior=prior.astype(dtype),
-            empty=(none, location, scale, *_inverted(scale)),
+            empty=(none, location, *_inverted(scale)),
         )
 
-    def end(self, working: _Working) -> Wisharts:
-        return Wisharts(working.number, working.location, working.scale)
-
     def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
-        number, location, scale, inverse, log_determinant = (
-            tables.row(leaf, group) for leaf in working[:5]
+        number, location, inverse, log_determinant = (
+            tables.row(leaf, group) for leaf in working[:4]
         )
         weight = working.prior[0] + number
         apart = value - location
         moved = location + amount * apart / (weight + amount)
-        # scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
+        # the scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
         share = amount * weight / (weight + amount)
         reach = jnp.sum(inverse * apart, axis=1)
         # rounding alone brings it to zero, where a value far out leaves
-        factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(scale.dtype).eps)
+        factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(inverse.dtype).eps)
         new = (
             number + amount,
             moved,
-            scale + share * apart[:, None] * apart,
             inverse - share / factor * reach[:, None] * reach,
             log_determinant + jnp.log(factor),
         )
         # nothing of the rounding stays behind in a group without values
         is_empty = new[0] == 0
-        fields = zip(working[:5], new, working.empty, strict=True)
+        fields = zip(working[:4], new, working.empty, strict=True)
         moved_fields = [
             tables.put(old, group, jnp.where(is_empty, none, value)) for old, value, none in fields
         ]
         return _Working._make([*moved_fields, working.prior, working.empty])
 
     def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
-        number, location, _, inverse, log_determinant = (
-            tables.take(leaf, lanes) for leaf in working[:5]
+        number, location, inverse, log_determinant = (
+            tables.take(leaf, lanes) for leaf in working[:4]
         )
         weight, degrees = working.prior[0] + number, working.prior[1] + number
         share = weight / (weight + 1)

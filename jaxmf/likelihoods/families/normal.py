@@ -109,9 +109,6 @@ class NormalInverseGamma(Family):
         prior = prior.astype(jnp.result_type(float))
         return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
 
-    def end(self, working: _Working) -> Normals:
-        return Normals(working.number, working.location, working.rate)
-
     def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
         prior, dtype = working.prior, working.rate.dtype
         number = tables.row(working.number, group)

@@ -79,23 +79,20 @@ class GammaPoisson(Family):
 
     def begin(self, statistics: Sums, numbers: Numbers) -> dict[str, Array]:
         dtype = jnp.result_type(float)
-        return statistics._asdict() | {
+        return {
+            "number": statistics.number,
+            "total": statistics.total,
             "shape": jnp.asarray(self.shape, dtype),
             "rate": jnp.asarray(self.rate, dtype),
         }
-
-    def end(self, working: dict[str, Array]) -> Sums:
-        return Sums(**{name: working[name] for name in Sums._fields})
 
     def move(
         self, working: dict[str, Array], group: Array, value: Array, amount: int
     ) -> dict[str, Array]:
         change = amount * value.astype(jnp.int32)
-        log_factorial = amount * gammaln(value.astype(working["shape"].dtype) + 1)
         return working | {
             "number": tables.add(working["number"], group, amount),
             "total": tables.add(working["total"], group, change),
-            "log_factorials": tables.add(working["log_factorials"], group, log_factorial),
         }
 
     def predictive(self, working: dict[str, Array], lanes: Lanes, value: Array) -> Array:
