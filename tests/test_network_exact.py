@@ -16,7 +16,8 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import elimination, sequential
-from jaxmf.blocks.counts import all_values, statistics_of
+from jaxmf.blocks.counts import all_values
+from jaxmf.blocks.roles import look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from tests import network_oracles as oracles
@@ -204,14 +205,13 @@ def conditionals(network, names, states, data, *, axes=AXES, removes=True):
     """The sweep's own weights: for each token the values of the indicators, (C, K, ...)."""
 
     def of_state(state):
-        widths = sequential._widths(network, names, state, data)
-        roles = sequential._roles(network, names, widths, data)
+        widths = sequential._widths(network, names, state)
+        roles = roles_of(network, names, network.sizes(data, widths))
         values = all_values(state, data)
-        working = {}
-        for role in roles:
-            before = statistics_of(role.name, role.law, role.parts, values, widths.get(role.name))
-            working[role.name] = sequential._begin(role, before, state.numbers[role.name], widths)
-        look_up = {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
+        before = statistics_of_roles(roles, values, widths)
+        numbers = state.numbers
+        working = {r.name: sequential._begin(r, before[r.name], numbers[r.name]) for r in roles}
+        look_up = look_up_of(roles)
         compiled = sequential._Compiled(names, (), (), roles, False)
 
         def of_token(token):

@@ -35,11 +35,11 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jax.sharding import PartitionSpec
 
-from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_values, part_of, slot_sizes
 from jaxmf.blocks.elimination import Factor
+from jaxmf.blocks.roles import Role, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
 from jaxmf.blocks.weights import sample_log_weights
-from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.types import Array, Key, PyTree
 
@@ -49,26 +49,6 @@ if TYPE_CHECKING:
 TOKEN_AXIS = "data"
 _PIECE = 16  # places that a draw looks at together
 _CELLS = 2**22  # entries of the largest table of a block of tokens
-
-
-class _Role(NamedTuple):
-    """One block in the sweep over some indicators.
-
-    Attributes:
-        name: of the block.
-        law: of the block.
-        parts: of the block.
-        over: its parents among the indicators that are drawn.
-        is_drawn: whether it is one of them itself.
-        is_indicator: whether it is latent.
-    """
-
-    name: str
-    law: Any
-    parts: Parts
-    over: tuple[str, ...]
-    is_drawn: bool
-    is_indicator: bool
 
 
 class _Holders(NamedTuple):
@@ -102,13 +82,8 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     """
     of_parameters, of_tokens, of_holders = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
-    roles = _roles(network, names, state, data)
-    parameters = {}
-    for place, role in enumerate(roles):
-        statistics = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
-        own_key, numbers = jax.random.fold_in(of_parameters, place), state.numbers[role.name]
-        draw = sample_log_weights if role.is_indicator else _sample_parameters
-        parameters[role.name] = draw(own_key, role.law, statistics, numbers)
+    roles = roles_of(network, names, network.sizes(data, slots))
+    parameters = _parameters(of_parameters, roles, values, slots, state)
     holders = {
         role.name: _holders(jax.random.fold_in(of_holders, place), role, values, slots[role.name])
         for place, role in enumerate(roles)
@@ -140,50 +115,42 @@ def first_sweep(
     """
     of_parameters, of_tokens = jax.random.split(key)
     ready = {*data.columns, *data.values, *known, *names}
-    involved = _roles(network, names, state, data)
-    roles = tuple(r for r in involved if r.name in ready and ready.issuperset(r.parts.by))
     values, slots = all_values(*few), slot_sizes(state, network)
-    parameters = {}
-    for place, role in enumerate(roles):
-        statistics = statistics_of(role.name, role.law, role.parts, values, slots.get(role.name))
-        own_key, numbers = jax.random.fold_in(of_parameters, place), few[0].numbers[role.name]
-        if not role.is_indicator:
-            own = role.law.sample_parameters(own_key, statistics, numbers)
-        else:
-            own = sample_log_weights(own_key, role.law, statistics, numbers)
+    roles = roles_of(network, names, network.sizes(data, slots), ready=ready)
+    parameters = _parameters(of_parameters, roles, values, slots, few[0])
+    for role in roles:
+        if role.is_indicator:
+            own = parameters[role.name]
             # of a batch without any of the few: the first group
             is_first = jnp.where(jnp.arange(own.shape[1]) == 0, 0.0, -jnp.inf)
-            own = jnp.where(jnp.any(jnp.isfinite(own), axis=1, keepdims=True), own, is_first)
-        parameters[role.name] = own
+            is_known = jnp.any(jnp.isfinite(own), axis=1, keepdims=True)
+            parameters[role.name] = jnp.where(is_known, own, is_first)
     drawn = draw_tokens(of_tokens, names, roles, all_values(state, data), parameters, {})
     return state._replace(values=state.values | drawn)
 
 
-def _sample_parameters(key: Key, law: Any, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
+def _parameters(
+    key: Key,
+    roles: Sequence[Role],
+    values: Mapping[str, Array],
+    slots: Mapping[str, int],
+    state: State,
+) -> dict[str, PyTree]:
+    """Parameters of families, and log probabilities of indicators, from their conditionals."""
+    parameters = {}
+    statistics = statistics_of_roles(roles, values, slots)
+    for place, role in enumerate(roles):
+        own_key, numbers = jax.random.fold_in(key, place), state.numbers[role.name]
+        draw = sample_log_weights if role.is_indicator else _sample_family
+        parameters[role.name] = draw(own_key, role.law, statistics[role.name], numbers)
+    return parameters
+
+
+def _sample_family(key: Key, law: Any, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
     return law.sample_parameters(key, statistics, numbers)
 
 
-def _roles(
-    network: Network, names: tuple[str, ...], state: State, data: Tokens
-) -> tuple[_Role, ...]:
-    """The blocks that have to do with some indicators: themselves and what they partition."""
-    parts = all_parts(network, state, data)
-    involved = {*names, *(child for name in names for child in network.children(name))}
-    return tuple(
-        _Role(
-            name,
-            network.blocks[name].law,
-            parts[name],
-            tuple(chosen for chosen in names if chosen in parts[name].by),
-            name in names,
-            name in network.indicators,
-        )
-        for name in network.order
-        if name in involved
-    )
-
-
-def _holders(key: Key, role: _Role, values: Mapping[str, Array], num_slots: int) -> _Holders:
+def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) -> _Holders:
     """Draws the numbers of tokens, and finds the smallest of every group."""
     own = values[role.name]
     uniforms = jax.random.uniform(key, own.shape, jnp.result_type(float))
@@ -211,7 +178,7 @@ def _log_allowed(holders: _Holders, own: Array) -> Array:
 def draw_tokens(
     key: Key,
     names: tuple[str, ...],
-    roles: tuple[_Role, ...],
+    roles: tuple[Role, ...],
     values: Mapping[str, Array],
     parameters: Mapping[str, PyTree],
     holders: Mapping[str, _Holders],
@@ -260,7 +227,7 @@ def _spread(blocks: Array) -> Array:
 
 
 def _log_factors(
-    roles: tuple[_Role, ...], columns: Mapping[str, Array], parameters: Mapping[str, PyTree]
+    roles: tuple[Role, ...], columns: Mapping[str, Array], parameters: Mapping[str, PyTree]
 ) -> list[Factor]:
     """The factors of the law of the drawn indicators: log values (B or 1, ...)."""
     factors = []
@@ -282,7 +249,7 @@ def _log_factors(
     return factors
 
 
-def _places(role: _Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int, ...]]:
+def _places(role: Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int, ...]]:
     """The parts of tokens for all values of the drawn parents: (B or 1, n); n is prod of shape."""
     shape = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
     values = {name: columns[name][:, None] for name in role.parts.by}
@@ -295,7 +262,7 @@ def _places(role: _Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int
 
 
 def _num_cells(
-    names: tuple[str, ...], roles: tuple[_Role, ...], parameters: Mapping[str, PyTree]
+    names: tuple[str, ...], roles: tuple[Role, ...], parameters: Mapping[str, PyTree]
 ) -> int:
     """Entries of the largest table of a token on the way."""
     sizes = {name: parameters[name].shape[1] for name in names}

@@ -15,10 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import special, tables
-from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_values, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw
+from jaxmf.blocks.roles import Role, involved, look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
-from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
@@ -32,26 +32,14 @@ if TYPE_CHECKING:
 _MOST_FACTORS = 4  # a product of more probabilities may be too small for a float
 
 
-class _Role(NamedTuple):
-    """One block in the sweep over some indicators.
-
-    Attributes:
-        name: of the block.
-        law: of the block.
-        parts: of the block.
-        over: its parents among the indicators that are drawn.
-        is_drawn: whether it is one of them itself.
-    """
-
-    name: str
-    law: Any
-    parts: Parts
-    over: tuple[str, ...]
-    is_drawn: bool
-
-
 def sweep(
-    network: Network, names: tuple[str, ...], key: Key, state: State, data: Tokens
+    network: Network,
+    names: tuple[str, ...],
+    key: Key,
+    state: State,
+    data: Tokens,
+    *,
+    among: Mapping[str, PyTree] | None = None,
 ) -> tuple[State, Info]:
     """Kernel: the named indicators of every token, jointly, given all else.
 
@@ -61,13 +49,16 @@ def sweep(
         key: typed PRNG key.
         state: before.
         data: the tokens.
+        among: where these are some of more tokens, the statistics that all of them give the blocks
+            concerned.
 
     Returns:
         The state after, and overflow of the growing ones among them.
     """
-    widths = _widths(network, names, state, data)
-    roles = _roles(network, names, widths, data)
-    return _run(network, names, roles, widths, key, state, data, is_first=False)
+    widths = _widths(network, names, state, exact=among is not None)
+    roles = roles_of(network, names, network.sizes(data, widths))
+    start = among or statistics_of_roles(roles, all_values(state, data), widths)
+    return _run(network, names, roles, widths, start, key, state, data, is_first=False)
 
 
 def first_sweep(
@@ -84,20 +75,24 @@ def first_sweep(
     for a new group, there is none.
     """
     ready = {*data.columns, *data.values, *known, *names}
-    widths = _widths(network, names, state, data)
-    roles = tuple(
-        role
-        for role in _roles(network, names, widths, data)
-        if role.name in ready and ready.issuperset(role.parts.by)
-    )
-    return _run(network, names, roles, widths, key, state, data, is_first=True)[0]
+    widths = _widths(network, names, state)
+    roles = roles_of(network, names, network.sizes(data, widths), ready=ready)
+    empty = {role.name: _nothing(role, widths) for role in roles}
+    return _run(network, names, roles, widths, empty, key, state, data, is_first=True)[0]
+
+
+def _nothing(role: Role, widths: Mapping[str, int]) -> PyTree:
+    if role.is_indicator:
+        return jnp.zeros((role.parts.number, widths[role.name]), jnp.int32)
+    return role.law.empty(role.parts.number)
 
 
 def _run(
     network: Network,
     names: tuple[str, ...],
-    roles: tuple[_Role, ...],
+    roles: tuple[Role, ...],
     widths: Mapping[str, int],
+    statistics: Mapping[str, PyTree],
     key: Key,
     state: State,
     data: Tokens,
@@ -105,20 +100,11 @@ def _run(
     is_first: bool,
 ) -> tuple[State, Info]:
     values = all_values(state, data)
-    working = {}
-    for role in roles:
-        own, width = role.law, widths.get(role.name)
-        if not is_first:
-            before = statistics_of(role.name, own, role.parts, values, width)
-        elif width is None:
-            before = own.empty(role.parts.number)
-        else:
-            before = jnp.zeros((role.parts.number, width), jnp.int32)
-        working[role.name] = _begin(role, before, state.numbers[role.name], widths)
+    working = {r.name: _begin(r, statistics[r.name], state.numbers[r.name]) for r in roles}
     needed = {parent for role in roles for parent in role.parts.by}
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
-    look_up = {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
+    look_up = look_up_of(roles)
     births = tuple(name for name in names if _has_births(network.blocks[name].law))
     shape = (data.num_tokens, len(names) + len(births))
     uniforms = special.uniforms(key, shape)
@@ -142,54 +128,32 @@ def _has_births(law: Any) -> bool:
     return law.grows and law.labels_shared
 
 
-def _involved(network: Network, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The blocks that have to do with some indicators: themselves and what they partition."""
-    below = [child for name in names for child in network.children(name)]
-    return tuple(name for name in network.order if name in {*names, *below})
-
-
 def _num_lanes(law: Any, width: int) -> int:
     """Of `choose`; the same at every capacity, so that more slots do not change what is drawn."""
     return tables.lanes_for(width) if not law.grows else tables.NUM_LANES
 
 
-def _widths(network: Network, names: tuple[str, ...], state: State, data: Tokens) -> dict[str, int]:
+def _widths(
+    network: Network, names: tuple[str, ...], state: State, *, exact: bool = False
+) -> dict[str, int]:
     """How many values of every indicator the sweep makes room for.
 
     Of the last one drawn as many as make whole vectors, if all laws concerned can leave values
-    without weight. Not where logarithms are taken: the highest must be that of a value with weight.
+    without weight. Not where logarithms are taken: the highest must be that of a value with weight;
+    nor where `exact` ones are asked for.
     """
     widths = slot_sizes(state, network)
-    last = names[-1]
-    involved = _involved(network, names)
-    blocks = [network.blocks[name] for name in involved]
-    below = [block.law for name, block in zip(involved, blocks, strict=True) if name not in names]
-    in_logs = len(below) > _MOST_FACTORS or any(getattr(law, "is_log", False) for law in below)
-    if not in_logs and all(block.law.pads and block.rho is None for block in blocks):
+    last, concerned = names[-1], involved(network, names)
+    blocks = [network.blocks[name] for name in concerned]
+    laws = [network.blocks[name].law for name in concerned if name not in names]
+    in_logs = len(laws) > _MOST_FACTORS or any(getattr(law, "is_log", False) for law in laws)
+    if not exact and not in_logs and all(b.law.pads and b.rho is None for b in blocks):
         widths[last] = tables.padded(widths[last])
     return widths
 
 
-def _roles(
-    network: Network, names: tuple[str, ...], widths: Mapping[str, int], data: Tokens
-) -> tuple[_Role, ...]:
-    involved = _involved(network, names)
-    sizes = network.sizes(data, widths)
-    parts = {name: network.parts(name, sizes) for name in involved}
-    return tuple(
-        _Role(
-            name,
-            network.blocks[name].law,
-            parts[name],
-            tuple(chosen for chosen in names if chosen in parts[name].by),
-            name in names,
-        )
-        for name in involved
-    )
-
-
-def _begin(role: _Role, statistics: PyTree, numbers: Mapping[str, Array], widths: Any) -> PyTree:
-    if role.name in widths:
+def _begin(role: Role, statistics: PyTree, numbers: Mapping[str, Array]) -> PyTree:
+    if role.is_indicator:
         return role.law.begin(statistics, dict(numbers), with_sizes=bool(role.over))
     return role.law.begin(statistics, dict(numbers))
 
@@ -200,7 +164,7 @@ class _Compiled(NamedTuple):
     names: tuple[str, ...]
     births: tuple[str, ...]
     lanes: tuple[int, ...]
-    roles: tuple[_Role, ...]
+    roles: tuple[Role, ...]
     is_first: bool
 
     def loop(
@@ -266,7 +230,7 @@ class _Compiled(NamedTuple):
 
 
 def _factors(
-    roles: tuple[_Role, ...],
+    roles: tuple[Role, ...],
     working: Mapping[str, PyTree],
     values: Mapping[str, Array],
     look_up: Mapping[str, Array],
@@ -315,7 +279,7 @@ def _together(logs: Mapping[tuple[str, ...], Array]) -> dict[tuple[str, ...], Ar
 
 
 def _lanes(
-    role: _Role, values: Mapping[str, Array], table: Array | None
+    role: Role, values: Mapping[str, Array], table: Array | None
 ) -> tuple[Lanes, tuple[int, ...]]:
     """The parts of a token for all values of the drawn parents, and how many each has."""
     sizes = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)

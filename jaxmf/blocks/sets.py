@@ -33,8 +33,8 @@ from jaxmf.blocks.counts import (
     slot_sizes,
     statistics_of,
 )
+from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
 from jaxmf.blocks.state import State
-from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
@@ -44,32 +44,24 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-class _Child(NamedTuple):
-    """An observed block that the dishes partition."""
-
-    name: str
-    law: Any
-    parts: Parts
-
-
 class _Problem(NamedTuple):
     """What both sweeps work on.
 
     Attributes:
-        dish: name of the variable over sets.
-        law: its prior.
-        below: the blocks that it partitions.
-        columns: name -> (T,) or (T, D), all that the children need.
+        law: the prior of the dishes.
+        below: the blocks that they partition.
+        columns: name -> (T,) or (T, D), all that these need.
+        look_up: the parts of those that have a function of their parents.
         batches: (T,) int32, the batch of dishes that a token's set is in.
         sets: (T,) int32.
         seating: of dishes, a customer a set.
-        working: child -> what a sweep works on.
+        working: block -> what a sweep works on.
     """
 
-    dish: str
     law: Any
-    below: tuple[_Child, ...]
+    below: Below
     columns: dict[str, Array]
+    look_up: dict[str, Array]
     batches: Array
     sets: Array
     seating: Any
@@ -79,46 +71,24 @@ class _Problem(NamedTuple):
 def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Problem:
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes, law = network.sizes(data, slots), network.blocks[dish].law
-    below = tuple(
-        _Child(child, network.blocks[child].law, network.parts(child, sizes))
-        for child in network.children(dish)
-    )
-    working = {}
-    for child, own, parts in below:
-        before = statistics_of(child, own, parts, values, None)
-        working[child] = own.begin(before, state.numbers[child])
+    partitioned = below(network, dish, sizes)
+    statistics = statistics_of_roles(partitioned.roles, values, slots)
+    working = {
+        role.name: role.law.begin(statistics[role.name], state.numbers[role.name])
+        for role in partitioned.roles
+    }
     own_parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
-    batches = part_of(own_parts, values, data.num_tokens)
-    sets = part_of(of_sets, values, data.num_tokens)
     counts = own_statistics(network, dish, own_parts, state, data)
-    needed = {parent for child in below for parent in child.parts.by} - {dish}
-    needed |= {child.name for child in below}
-    columns = {name: values[name] for name in sorted(needed)}
-    seating = law.begin(counts, state.numbers[dish], with_sizes=False)
-    return _Problem(dish, law, below, columns, batches, sets, seating, working)
-
-
-def _moved(
-    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array], amount: Any
-) -> dict[str, PyTree]:
-    """A token into the parts of its dish, or out of them."""
-    after = dict(working)
-    for child, law, parts in problem.below:
-        after[child] = law.move(after[child], parts.of(token, None), token[child], amount)
-    return after
-
-
-def _log_predicted(
-    problem: _Problem, working: Mapping[str, PyTree], token: Mapping[str, Array]
-) -> Array:
-    """(K,) log probability of a token's values for every dish."""
-    total = jnp.zeros((problem.seating.counts.shape[1],), problem.seating.counts.dtype)
-    for child, law, parts in problem.below:
-        result = law.predictive(
-            working[child], parts.lanes(token, problem.dish, None), token[child]
-        )
-        total += result if law.is_log else jnp.log(result)
-    return total
+    return _Problem(
+        law=law,
+        below=partitioned,
+        columns={name: values[name] for name in partitioned.columns},
+        look_up=look_up_of(partitioned.roles),
+        batches=part_of(own_parts, values, data.num_tokens),
+        sets=part_of(of_sets, values, data.num_tokens),
+        seating=law.begin(counts, state.numbers[dish], with_sizes=False),
+        working=working,
+    )
 
 
 def _ended(
@@ -162,10 +132,11 @@ def sweep_tokens(
     # which dish each table of a batch has
     eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
-    compiled = _TokenLoop(problem.dish, problem.law, problem.below, law)
+    compiled = _TokenLoop(problem.law, problem.below, law)
     loop = fused_on_cpu(compiled.loop, in_turn=True)
     drawn, seating, of_dishes, no_table, no_dish = loop(
         problem.columns,
+        problem.look_up,
         (values[table], batches, problem.batches),
         (seating, problem.seating, eaten, problem.working),
         uniforms,
@@ -180,31 +151,27 @@ def sweep_tokens(
 
 
 class _TokenLoop(NamedTuple):
-    dish: str
     law: Any
-    below: tuple[_Child, ...]
+    below: Below
     table_law: Any
 
-    def loop(self, columns: Any, now: Any, start: Any, uniforms: Array) -> Any:
+    def loop(self, columns: Any, look_up: Any, now: Any, start: Any, uniforms: Array) -> Any:
         tables_now, batches, dish_batches = now
         seating, of_dishes, eaten, working = start
 
         def one(index: Array, carry: Any) -> Any:
             drawn, seating, of_dishes, eaten, working, no_table, no_dish = carry
-            token = {name: tables.row(column, index) for name, column in columns.items()}
+            token = _token(columns, index)
             batch, dish_batch = tables.row(batches, index), tables.row(dish_batches, index)
             chance = tables.row(uniforms, index)
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
-            problem = _Problem(
-                self.dish, self.law, self.below, columns, batch, batch, of_dishes, working
-            )
-            working = _moved(problem, working, token | {self.dish: dish}, -1)
+            working = self.below.moved(working, token, look_up, group=dish, amount=-1)
             seating = self.table_law.unseat(seating, batch, table)
             is_gone = tables.entry(seating.counts, batch, table) == 0
             without = self.law.unseat(of_dishes, dish_batch, dish)
             of_dishes = _either(is_gone, without, of_dishes)
-            logs = _log_predicted(problem, working, token | {self.dish: dish})
+            logs = self.below.log_predicted(working, token, look_up)
             likely = jnp.exp(logs - jnp.max(logs))
             of_each, room_dish = self.law.weights(of_dishes, dish_batch)
             of_new = of_each * likely
@@ -220,7 +187,7 @@ class _TokenLoop(NamedTuple):
             of_dishes = _either(is_new, seated, of_dishes)
             eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
             seating = self.table_law.seat(seating, batch, table, chance[3])
-            working = _moved(problem, working, token | {self.dish: dish}, 1)
+            working = self.below.moved(working, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
             no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
             return drawn, seating, of_dishes, eaten, working, no_table, no_dish
@@ -267,7 +234,7 @@ def sweep_sets(
     ends = jnp.append(starts[1:], num_tokens)
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
     # not as one kernel: XLA aborts on constants in its loops within loops
-    loop = _SetLoop(dish, problem.law, problem.below).loop
+    loop = _SetLoop(problem.law, problem.below, problem.look_up).loop
     own = (state.values[dish][order], problem.batches[order], starts, ends)
     number = jnp.sum(is_start)
     begin = (problem.seating, problem.working)
@@ -280,36 +247,33 @@ def sweep_sets(
 
 
 class _SetLoop(NamedTuple):
-    dish: str
     law: Any
-    below: tuple[_Child, ...]
+    below: Below
+    look_up: dict[str, Array]
 
     def loop(self, columns: Any, own: Any, begin: Any, number: Array, uniforms: Array) -> Any:
         dishes, batches, starts, ends = own
 
         def one_set(index: Array, carry: Any) -> Any:
             drawn, seating, working, no_room = carry
-            start, end = tables.row(starts, index), tables.row(ends, index)
-            batch, dish = tables.row(batches, start), tables.row(dishes, start)
+            where = tables.row(starts, index), tables.row(ends, index)
+            batch, dish = tables.row(batches, where[0]), tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
-            working = self._all(columns, seating, working, dish, (start, end), -1)
+            working = self._all(columns, working, dish, where, -1)
             seating = self.law.unseat(seating, batch, dish)
             weights, room = self.law.weights(seating, batch)
-
-            logs, working = self._weighed(columns, seating, working, weights, (start, end))
+            logs, working = self._weighed(columns, working, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
             seating = self.law.seat(seating, batch, dish, chance[1])
-            working = self._all(columns, seating, working, dish, (start, end), 1)
+            working = self._all(columns, working, dish, where, 1)
             return tables.put(drawn, index, dish), seating, working, no_room | ~room
 
         empty = (jnp.zeros_like(dishes), *begin, jnp.zeros((), bool))
         drawn, seating, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
         return drawn, seating, no_room
 
-    def _weighed(
-        self, columns: Any, seating: Any, working: Any, weights: Array, where: Any
-    ) -> tuple[Array, Any]:
+    def _weighed(self, columns: Any, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
         """The log marginal of a set's tokens with every dish that may be chosen: (K,).
 
         They come to a dish, each predicted from those before it, and leave again; dish after dish,
@@ -317,7 +281,6 @@ class _SetLoop(NamedTuple):
         """
         start, number = where[0], where[1] - where[0]
         places = jnp.arange(weights.shape[0])
-        problem = self._problem(columns, seating, working)
 
         def one(index: Array, carry: Any) -> Any:
             logs, working, dish = carry
@@ -325,36 +288,29 @@ class _SetLoop(NamedTuple):
             following = tables.lowest((weights > 0) & (places > dish))
             dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
             amount = jnp.where(step < number, 1, -1)
-            token = {
-                name: tables.row(column, start + step % number) for name, column in columns.items()
-            }
-            token |= {self.dish: dish}
-            predicted = tables.row(_log_predicted(problem, working, token), dish)
+            token = _token(columns, start + step % number)
+            predicted = tables.row(self.below.log_predicted(working, token, self.look_up), dish)
             logs = tables.add(logs, dish, jnp.where(step < number, predicted, 0))
-            return logs, _moved(problem, working, token, amount), dish
+            working = self.below.moved(working, token, self.look_up, group=dish, amount=amount)
+            return logs, working, dish
 
         begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
         num_steps = 2 * number * jnp.sum(weights > 0)
         logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
         return logs, working
 
-    def _problem(self, columns: Any, seating: Any, working: Any) -> _Problem:
-        nowhere = jnp.zeros((), jnp.int32)
-        return _Problem(
-            self.dish, self.law, self.below, columns, nowhere, nowhere, seating, working
-        )
-
-    def _all(
-        self, columns: Any, seating: Any, working: Any, dish: Array, where: Any, amount: int
-    ) -> Any:
+    def _all(self, columns: Any, working: Any, dish: Array, where: Any, amount: int) -> Any:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
-        problem = self._problem(columns, seating, working)
 
         def one(index: Array, working: Any) -> Any:
-            token = {name: tables.row(column, index) for name, column in columns.items()}
-            return _moved(problem, working, token | {self.dish: dish}, amount)
+            token = _token(columns, index)
+            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
 
         return jax.lax.fori_loop(where[0], where[1], one, working)
+
+
+def _token(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:
+    return {name: tables.row(column, index) for name, column in columns.items()}
 
 
 # --- where they start -----------------------------------------------------------------------------

@@ -30,20 +30,19 @@ process mixture model; Dahl (2005) for the first pass.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf import tables
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.state import State
-from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.special import accepts
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -180,17 +179,16 @@ def _shared_out(
     """All passes: the sides that a split proposes, or the present ones with their probability."""
     data, slots = where
     values = all_values(state, data)
-    sizes = network.sizes(data, slots | {name: _SIDES})
-    children = network.children(name)
-    below = tuple((c, network.blocks[c].law, network.parts(c, sizes)) for c in children)
-    needed = {parent for _, _, parts in below for parent in parts.by} - {name}
-    needed |= {child for child, _, _ in below}
+    partitioned = below(network, name, network.sizes(data, slots | {name: _SIDES}))
     in_order = jnp.concatenate([jnp.stack(pair), order])
-    columns = {one: values[one][in_order] for one in sorted(needed)}
-    empty = {c: law.begin(law.empty(p.number), state.numbers[c]) for c, law, p in below}
+    columns = {one: values[one][in_order] for one in partitioned.columns}
+    empty = {
+        role.name: role.law.begin(role.law.empty(role.parts.number), state.numbers[role.name])
+        for role in partitioned.roles
+    }
     numbers = state.numbers[name]
     discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
-    passes = _Passes(name, below)
+    passes = _Passes(partitioned, look_up_of(partitioned.roles))
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
     # not as one kernel each: XLA aborts on constants in loops within loops
@@ -210,10 +208,10 @@ def _shared_out(
 
 
 class _Passes(NamedTuple):
-    """Passes over the members, as decided when they are traced: the children with their parts."""
+    """Passes over the members: the blocks that they have values of, and their parts."""
 
-    name: str
-    below: tuple[tuple[str, Any, Parts], ...]
+    below: Below
+    look_up: dict[str, Array]
 
     def first(
         self,
@@ -287,21 +285,11 @@ class _Passes(NamedTuple):
         self, working: Mapping[str, PyTree], token: Mapping[str, Array], side: Array, amount: int
     ) -> dict[str, PyTree]:
         """A token into one of the three groups, or out of it."""
-        after = dict(working)
-        for child, law, parts in self.below:
-            part = parts.of({**token, self.name: side}, None)
-            after[child] = law.move(after[child], part, token[child], amount)
-        return after
+        return self.below.moved(working, token, self.look_up, group=side, amount=amount)
 
     def _predicted(self, working: Mapping[str, PyTree], token: Mapping[str, Array]) -> Array:
         """(3,) log probabilities of the values of a token in a, b and c."""
-        total = jnp.zeros((_SIDES,))
-        for child, law, parts in self.below:
-            places = parts.of({**token, self.name: jnp.arange(_SIDES)}, None)
-            lanes = Lanes(jnp.zeros((), jnp.int32), 1, _SIDES, places)
-            result = law.predictive(working[child], lanes, token[child])
-            total += result if law.is_log else jnp.log(result)
-        return total
+        return self.below.log_predicted(working, token, self.look_up)
 
 
 def _together() -> Array:

@@ -1,0 +1,146 @@
+"""The blocks that have to do with some indicators, and what part each has in a sweep over them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax.numpy as jnp
+
+from jaxmf.blocks.counts import statistics_of
+from jaxmf.blocks.wiring import Parts
+from jaxmf.priors.partitions import PartitionPrior
+from jaxmf.types import Array, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+class Role(NamedTuple):
+    """One block in the sweep over some indicators.
+
+    Attributes:
+        name: of the block.
+        law: of the block.
+        parts: of the block.
+        over: its parents among the indicators that are drawn.
+        is_drawn: whether it is one of them itself.
+    """
+
+    name: str
+    law: Any
+    parts: Parts
+    over: tuple[str, ...]
+    is_drawn: bool
+
+    @property
+    def is_indicator(self) -> bool:
+        """Whether it is latent."""
+        return isinstance(self.law, PartitionPrior)
+
+
+def involved(network: Network, names: Collection[str]) -> tuple[str, ...]:
+    """Some indicators and what they partition, parents first."""
+    below = {child for name in names for child in network.children(name)}
+    return tuple(name for name in network.order if name in {*names, *below})
+
+
+def roles_of(
+    network: Network,
+    names: tuple[str, ...],
+    sizes: Mapping[str, int],
+    *,
+    ready: Collection[str] | None = None,
+) -> tuple[Role, ...]:
+    """The roles of the blocks that have to do with some indicators.
+
+    Args:
+        network: the network.
+        names: the indicators that are drawn.
+        sizes: the number of values of every variable.
+        ready: the variables that have values, or are drawn; blocks that are not among them, or hang
+            on others, are left out. None for all.
+    """
+    found = []
+    for name in involved(network, names):
+        block = network.blocks[name]
+        if ready is not None and not {name, *block.by} <= {*ready}:
+            continue
+        over = tuple(chosen for chosen in names if chosen in block.by)
+        parts = network.parts(name, sizes)
+        found.append(Role(name, block.law, parts, over, name in names))
+    return tuple(found)
+
+
+class Below(NamedTuple):
+    """The observed blocks that an indicator partitions, as a loop over tokens works on them.
+
+    Attributes:
+        name: of the indicator.
+        num_groups: K, how many values it has.
+        roles: those of the blocks.
+    """
+
+    name: str
+    num_groups: int
+    roles: tuple[Role, ...]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What a token must have: the blocks' own values, and those of their other parents."""
+        needed = {parent for role in self.roles for parent in role.parts.by} - {self.name}
+        return tuple(sorted(needed | {role.name for role in self.roles}))
+
+    def moved(
+        self,
+        working: Mapping[str, PyTree],
+        token: Mapping[str, Array],
+        look_up: Mapping[str, Array],
+        *,
+        group: Array,
+        amount: Any,
+    ) -> dict[str, PyTree]:
+        """A token into the parts of a group (amount 1), or out of them (-1)."""
+        after = dict(working)
+        for name, law, parts, *_ in self.roles:
+            part = parts.of({**token, self.name: group}, look_up.get(name))
+            after[name] = law.move(after[name], part, token[name], amount)
+        return after
+
+    def log_predicted(
+        self,
+        working: Mapping[str, PyTree],
+        token: Mapping[str, Array],
+        look_up: Mapping[str, Array],
+    ) -> Array:
+        """Log probabilities of a token's values in every group: (K,) float."""
+        total = jnp.zeros((self.num_groups,), jnp.result_type(float))
+        for name, law, parts, *_ in self.roles:
+            lanes = parts.lanes(token, self.name, look_up.get(name))
+            result = law.predictive(working[name], lanes, token[name])
+            total += result if law.is_log else jnp.log(result)
+        return total
+
+
+def below(network: Network, name: str, sizes: Mapping[str, int]) -> Below:
+    """The blocks that an indicator partitions; all of them are observed.
+
+    Args:
+        network: the network.
+        name: of the indicator.
+        sizes: the number of values of every variable.
+    """
+    roles = roles_of(network, (name,), sizes)
+    return Below(name, sizes[name], tuple(role for role in roles if not role.is_drawn))
+
+
+def statistics_of_roles(
+    roles: Collection[Role], values: Mapping[str, Array], slots: Mapping[str, int]
+) -> dict[str, PyTree]:
+    """The statistics of blocks by name, given the values of all variables."""
+    return {r.name: statistics_of(r.name, r.law, r.parts, values, slots.get(r.name)) for r in roles}
+
+
+def look_up_of(roles: Collection[Role]) -> dict[str, Array]:
+    """The parts of every combination of values, for blocks that have a function of them."""
+    return {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
