@@ -44,6 +44,12 @@ CASES = {
     },
     "dishes of a finite menu": franchise(mf.PitmanYor(GAMMA, 0.3), mf.Dirichlet(2, GAMMA))
     | {"length": LENGTH},
+    "a function of the dishes": {
+        "dish": mf.Block(mf.Dirichlet(3, GAMMA), per="document"),
+        "word": mf.Block(
+            mf.DirichletMultinomial(3, 0.5), by=lambda dish: np.minimum(dish, 1), observed=True
+        ),
+    },
     "dishes of a hierarchy": franchise(mf.Dirichlet(2, GAMMA), mf.HDP(GAMMA, GAMMA))
     | {"dish": mf.Block(mf.HDP(GAMMA, GAMMA), by="document", per=("document", "table"))},
 }
@@ -94,7 +100,7 @@ def check(title, blocks):
     )
 
 
-TIERS = {"franchise": []}
+TIERS = {"franchise": [], "a function of the dishes": [pytest.mark.slow]}
 
 
 @pytest.mark.parametrize(
@@ -150,12 +156,10 @@ def test_documents_in_groups_against_enumeration():
 
 @pytest.mark.slow
 def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
-    def alone(self, columns, seating, working, weights, where):
-        problem = self._problem(columns, seating, working)
-
+    def alone(self, columns, working, weights, where):
         def one(index, logs):
             token = {name: column[index] for name, column in columns.items()}
-            return logs + sets._log_predicted(problem, working, token | {self.dish: jnp.int32(0)})
+            return logs + self.below.log_predicted(working, token, self.look_up)
 
         return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working
 
