@@ -21,8 +21,10 @@ from jaxmf.api import sample as sample
 from jaxmf.api import variational as variational
 from jaxmf.blocks import Block as Block
 from jaxmf.blocks import Network as Network
+from jaxmf.data import CellFeatures as CellFeatures
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
+from jaxmf.data import Features as Features
 from jaxmf.data import SparseBinary as SparseBinary
 from jaxmf.data import SparseSeries as SparseSeries
 from jaxmf.data import Tokens as Tokens
