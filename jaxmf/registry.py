@@ -13,7 +13,16 @@ from typing import Any, NamedTuple
 
 from jaxmf import settings
 from jaxmf.blocks import Block, Network
-from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.data import (
+    CellFeatures,
+    Dense,
+    Entries,
+    Features,
+    SparseBinary,
+    SparseSeries,
+    Tokens,
+    feature_parts,
+)
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.feature_model import FeatureModel
@@ -483,9 +492,24 @@ def encode_model(model: Any) -> dict[str, Any]:
     return {"name": entry.name, "settings": written}
 
 
-def decode_model(written: Mapping[str, Any]) -> Any:
-    """The model that `encode_model` wrote down."""
-    entry = get(written["name"])
-    return entry.model(
-        **{key: settings.decode(value) for key, value in written["settings"].items()}
+def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
+    """The model that `encode_model` wrote down, with the arrays of its features by setting."""
+    held = features or {}
+    return get(written["name"]).model(
+        **{
+            key: feature_parts.put_together(value, held[key])
+            if key in held
+            else settings.decode(value)
+            for key, value in written["settings"].items()
+        }
     )
+
+
+def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
+    """The arrays of a model's features by its settings: what `encode_model` leaves out."""
+    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return {
+        name: feature_parts.arrays(value)
+        for name, value in found.items()
+        if isinstance(value, (Features, CellFeatures))
+    }

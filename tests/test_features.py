@@ -1,5 +1,7 @@
 """Side information of rows, columns and cells: levels, standardisation, matching by ids, files."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,7 +10,8 @@ import pytest
 import scipy.sparse
 
 import jaxmf as mf
-from jaxmf.data import read_features
+from jaxmf import settings
+from jaxmf.data import feature_parts, read_features
 
 USERS = {"age": [20, 30, 40, 30], "sex": ["F", "M", "F", "F"], "job": [7, 3, 7, 7]}
 IDS = ["ann", "bo", "cy", "di"]
@@ -208,3 +211,32 @@ def test_features_from_files(tmp_path):
     path.write_text("id\nann\n")
     with pytest.raises(ValueError, match="a column of ids, and features"):
         read_features(path)
+
+
+# --- saved runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [IDS, [4, 3, 2, 1], None])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_taken_apart_and_put_together(ids, sparse):
+    features = mf.Features.from_columns(USERS, ids=ids, sparse=sparse, missing="zero")
+    words = json.loads(json.dumps(settings.encode(features)))
+    again = feature_parts.put_together(words, feature_parts.arrays(features))
+    assert again.fingerprint() == features.fingerprint()
+    assert again.labels == features.labels
+    assert again.missing == "zero"
+    np.testing.assert_array_equal(again.match(ids, size=4).to_array(), features.to_array())
+    np.testing.assert_array_equal(again.encode(USERS).to_array(), features.to_array())
+    other = feature_parts.arrays(mf.Features(2 * features.to_array()))
+    with pytest.raises(ValueError, match="fingerprint differs"):
+        feature_parts.put_together(words, other)
+
+
+def test_features_of_cells_are_taken_apart_and_put_together():
+    table = mf.CellFeatures([1, 0], [0, 1], [[3.0], [5.0]], (2, 2), row_names=["a", "b"])
+    words = json.loads(json.dumps(settings.encode(table)))
+    again = feature_parts.put_together(words, feature_parts.arrays(table))
+    assert again.row_names.tolist() == ["a", "b"]
+    assert again.take(jnp.array([0, 0]), jnp.array([1, 0])).tolist() == [[5.0], [0.0]]
+    with pytest.raises(TypeError, match="cannot be written as JSON"):
+        settings.encode(mf.Features(np.eye(1), [("a", 1)]))
