@@ -35,6 +35,8 @@ from jaxmf.likelihoods.families.multivariate_normal import (
 )
 from jaxmf.likelihoods.families.normal import NormalInverseGamma as NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson as GammaPoisson
+from jaxmf.likelihoods.ordered import Ordinal as Ordinal
+from jaxmf.likelihoods.ordered import Probit as Probit
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
 from jaxmf.models.bpmf import BPMF as BPMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel

@@ -35,6 +35,8 @@ _PRIORS = {
     "GammaPoisson": "jaxmf.likelihoods.families.poisson",
     "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
     "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
+    "Ordinal": "jaxmf.likelihoods.ordered",
+    "Probit": "jaxmf.likelihoods.ordered",
     "Gaussian": "jaxmf.variational.likelihood",
     "Sigmoid": "jaxmf.variational.likelihood",
     "Exact": "jaxmf.variational.zeros",
