@@ -38,6 +38,7 @@ from jaxmf.likelihoods.families.poisson import GammaPoisson as GammaPoisson
 from jaxmf.likelihoods.ordered import Ordinal as Ordinal
 from jaxmf.likelihoods.ordered import Probit as Probit
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
+from jaxmf.models.bpmf import BPMF as BPMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.mixtures import DPMixture as DPMixture

@@ -107,7 +107,7 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
-    container, build = _prepare(model, data, "sample", options, sample)
+    model, container, build = _prepare(model, data, "sample", options, sample)
     algorithm = build(**options)
     if predict_at is not None:
         algorithm = _with_predictions(algorithm, model, container, predict_at)
@@ -176,7 +176,7 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
     _count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
@@ -249,7 +249,7 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    container, build = _prepare(model, data, "variational", options, variational)
+    model, container, build = _prepare(model, data, "variational", options, variational)
     _count("num_validation", num_validation, 0)
     if analytic:
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
@@ -308,13 +308,16 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 
 def _prepare(
     model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> tuple[Any, Callable[..., Any]]:
+) -> tuple[Any, Any, Callable[..., Any]]:
+    """The model in the order of the data, the data as its container, and what makes the method."""
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     registry.check_options(entry, method, options, verb)
     container = as_container(data, entry.container)
+    if hasattr(model, "matched"):
+        model = model.matched(container)
     registry.check_data(model, container, "data")
-    return container, entry.builder(model, method)
+    return model, container, entry.builder(model, method)
 
 
 def _in_words(value: Any) -> Any:
@@ -362,10 +365,12 @@ def _meta(
 def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
     """The algorithm with predictive moments of some cells among its running means."""
     rows, columns = prediction.read_cells(cells, data)
+    # a model whose draws may leave out what predictions need says what these need
+    record = engine.as_partial(getattr(model, "whole_draw", algorithm.record))
     average = Partial(
         _predictive_moments,
         model,
-        algorithm.record,
+        record,
         algorithm.average,
         jax.numpy.asarray(rows),
         jax.numpy.asarray(columns),

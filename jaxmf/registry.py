@@ -25,6 +25,7 @@ from jaxmf.data import (
 )
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.models.bpmf import BPMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
@@ -164,6 +165,15 @@ def _ratings() -> Any:
     generator = np.random.default_rng(0)
     rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
     return Entries(rows, columns, generator.integers(1, 6, 30), (8, 6))
+
+
+def _stars() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
+    means = (generator.normal(size=(8, 2)) @ generator.normal(size=(2, 6)))[rows, columns]
+    return Entries(rows, columns, 3 + means + 0.3 * generator.normal(size=30), (8, 6))
 
 
 def _written() -> Any:
@@ -321,6 +331,16 @@ ENTRIES: tuple[Entry, ...] = (
         container=Entries,
         one_line="groups of users with a law of ratings for every item (user rating profile)",
         example=lambda: (URP(2, user_concentration=0.5), _ratings()),
+    ),
+    Entry(
+        name="bpmf",
+        model=BPMF,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Entries,
+        one_line="real factors of users and items behind ratings, with side information (Bayesian "
+        "probabilistic matrix factorisation)",
+        example=lambda: (BPMF(2, level=3.0), _stars()),
     ),
     Entry(
         name="multi-lda",

@@ -47,6 +47,8 @@ class Algorithm(NamedTuple):
         grow: ``(state, {axis: size}) -> state``, the same state at larger capacity, new slots zero.
         capacity: ``state -> {axis: size}``, the sizes of the growing axes, from shapes alone.
         average: ``(key, state, data) -> dict`` of quantities whose mean over draws is wanted.
+        prepare: ``data -> data`` as the steps go through them, done once a run; the other functions
+            take either.
     """
 
     init: Callable[..., PyTree]
@@ -55,6 +57,7 @@ class Algorithm(NamedTuple):
     grow: Callable[..., PyTree] | None = None
     capacity: Callable[..., dict[str, int]] | None = None
     average: Callable[..., dict[str, Array]] | None = None
+    prepare: Callable[..., PyTree] | None = None
 
 
 def algorithm(
@@ -65,11 +68,12 @@ def algorithm(
     grow: Callable[..., PyTree] | None = None,
     capacity: Callable[..., dict[str, int]] | None = None,
     average: Callable[..., dict[str, Array]] | None = None,
+    prepare: Callable[..., PyTree] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average: see `Algorithm`.
+        init, step, record, grow, capacity, average, prepare: see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.
@@ -94,6 +98,7 @@ def algorithm(
         grow=None if grow is None else as_partial(grow),
         capacity=None if capacity is None else as_partial(capacity),
         average=None if average is None else as_partial(average),
+        prepare=None if prepare is None else as_partial(prepare),
     )
 
 

@@ -219,11 +219,31 @@ class NormalInverseWishart(Family):
     def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
         of_square, of_below, of_mean = jax.random.split(key, 3)
         shape, dtype = statistics.scale.shape, statistics.scale.dtype
-        degrees = (self.degrees + statistics.number)[:, None] - jnp.arange(self.size)
+        normals = [
+            jax.random.normal(of_below, shape, dtype),
+            jax.random.normal(of_mean, statistics.location.shape, dtype)[..., None],
+        ]
+        log_gammas = loggammas(of_square, self.gamma_shapes(statistics.number).astype(dtype))
+        return self.parameters_of(statistics, log_gammas, jnp.concatenate(normals, axis=-1))
+
+    def gamma_shapes(self, number: Array) -> Array:
+        """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
+        return (self.degrees + number[:, None] - jnp.arange(self.size)) / 2
+
+    def parameters_of(
+        self, statistics: Wisharts, log_gammas: Array, normals: Array
+    ) -> Parameters:
+        """Parameters of every group as a function of random numbers.
+
+        Args:
+            statistics: of G groups.
+            log_gammas: (G, D) float, logarithms of Gamma draws of shapes `gamma_shapes`.
+            normals: (G, D, D + 1) float, standard normal.
+        """
         # Bartlett: with A lower triangular, A A' is Wishart and L A'^-1 a factor of its inverse
-        diagonal = jnp.sqrt(2 * jnp.exp(loggammas(of_square, degrees.astype(dtype) / 2)))
-        normals = jax.random.normal(of_below, shape, dtype)
-        bartlett = jnp.tril(normals, -1) + jnp.eye(self.size, dtype=dtype) * diagonal[:, None, :]
+        diagonal = jnp.sqrt(2 * jnp.exp(log_gammas))
+        identity = jnp.eye(self.size, dtype=normals.dtype)
+        bartlett = jnp.tril(normals[..., :-1], -1) + identity * diagonal[:, None, :]
         upper = jnp.linalg.cholesky(statistics.scale)
         # covariance = upper (A A')^-1 upper'; any square root serves, the Cholesky factor is kept
         root = jax.lax.linalg.triangular_solve(
@@ -231,10 +251,9 @@ class NormalInverseWishart(Family):
         )
         covariance = jnp.swapaxes(root, 1, 2) @ root
         factor = jnp.linalg.cholesky(covariance)
-        normal = jax.random.normal(of_mean, statistics.location.shape, dtype)
         spread = jnp.sqrt(self.weight + statistics.number)[:, None]
-        mean = statistics.location + jnp.einsum("gij,gj->gi", factor, normal) / spread
-        return Parameters(mean, factor)
+        apart = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
+        return Parameters(statistics.location + apart, factor)
 
     def log_prob(self, parameters: Parameters, value: Array) -> Array:
         apart = (value - parameters.mean)[..., None]

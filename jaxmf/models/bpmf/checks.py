@@ -1,0 +1,129 @@
+"""What `BPMF` refuses, in words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.priors import hyper
+from jaxmf.variational.likelihood import Gaussian
+
+_WIDEST = 512
+
+
+def settings(model: Any) -> dict[str, Any]:
+    """The settings of a model with defaults filled in.
+
+    Raises:
+      TypeError, ValueError: see `BPMF`.
+    """
+    number = model.num_factors
+    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
+        raise TypeError(f"num_factors must be a whole number, got {number!r}")
+    if number < 0:
+        raise ValueError(f"num_factors must not be negative, got {number}")
+    for name in ("biases", "coefficients", "link"):
+        flag(name, getattr(model, name))
+    if number == 0 and not model.biases:
+        raise ValueError("num_factors=0 without biases leaves nothing to be learned")
+    for name, kind in (
+        ("row_features", Features),
+        ("column_features", Features),
+        ("cell_features", CellFeatures),
+    ):
+        _features(name, getattr(model, name), kind, model.coefficients)
+    for name in ("row_prior", "column_prior"):
+        prior = getattr(model, name)
+        if not isinstance(prior, NormalInverseWishart) and not hyper.is_placeholder(prior):
+            raise TypeError(
+                f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}"
+            )
+    found: dict[str, Any] = {"num_factors": int(number)}
+    found["likelihood"] = _likelihood(model.likelihood)
+    found["link_precision"] = _with_default("link_precision", model.link_precision, "Gamma")
+    _level(model.level)
+    return found
+
+
+def flag(name: str, value: Any) -> bool:
+    """True or False.
+
+    Raises:
+      TypeError: anything else.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return value
+
+
+def _features(name: str, features: Any, kind: type, coefficients: bool) -> None:
+    if features is None or hyper.is_placeholder(features):
+        return
+    if not isinstance(features, kind):
+        raise TypeError(
+            f"{name} must be {kind.__name__}, got {type(features).__name__}; make them with "
+            f"{kind.__name__}.from_pandas(...)"
+        )
+    if kind is Features and coefficients and features.width > _WIDEST:
+        raise ValueError(
+            f"{name}: {features.width} features would be a coefficient each for every row or "
+            f"column, at most {_WIDEST} of them; use coefficients=False, with which factors "
+            "depend on them"
+        )
+
+
+def _likelihood(likelihood: Any) -> Any:
+    if hyper.is_placeholder(likelihood):
+        return likelihood
+    if not isinstance(likelihood, Gaussian):
+        raise TypeError(f"likelihood must be Gaussian(), got {likelihood!r}")
+    variance = _with_default("noise_variance", likelihood.noise_variance, "InverseGamma")
+    return replace(likelihood, noise_variance=variance)
+
+
+def _with_default(name: str, prior: Any, family: str) -> Any:
+    if prior is None:
+        import numpyro.distributions as dist
+
+        return getattr(dist, family)(1.0, 1.0)
+    hyper.validate(name, prior)
+    return prior
+
+
+def _level(level: Any) -> None:
+    if level is None or hyper.is_placeholder(level) or isinstance(level, jax.Array):
+        return
+    if isinstance(level, bool) or not isinstance(level, (int, float)) or not np.isfinite(level):
+        raise TypeError(f"level must be a number or None, got {level!r}")
+
+
+def data(model: Any, entries: Entries, name: str) -> None:
+    """Refuses data of another size than features that have no ids.
+
+    Raises:
+      ValueError: in words.
+    """
+    del model, entries, name
+
+
+def matched(model: Any, entries: Entries) -> Any:
+    """The model with its features in the order of the data; see `BPMF.matched`."""
+    sides = {
+        "row_features": (entries.row_names, entries.num_rows),
+        "column_features": (entries.column_names, entries.num_columns),
+    }
+    found: dict[str, Any] = {
+        name: getattr(model, name).match(ids, size=size, what=name)
+        for name, (ids, size) in sides.items()
+        if getattr(model, name) is not None
+    }
+    if model.cell_features is not None:
+        found["cell_features"] = model.cell_features.match(
+            entries.row_names, entries.column_names, shape=entries.shape
+        )
+    return replace(model, **found) if found else model

@@ -1,0 +1,60 @@
+"""Draws of BPMF from its prior, and of data given them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Entries
+from jaxmf.data.container import bare
+from jaxmf.models.bpmf.state import SideLaw, State
+from jaxmf.models.bpmf.updates import row_means
+from jaxmf.priors import hyper
+from jaxmf.samplers.factors.vectors import cell_means
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
+
+
+def simulate_state(model: BPMF, key: Key, num_rows: int, num_columns: int) -> State:
+    """A state from the prior."""
+    keys = jax.random.split(key, 3)
+    u, row_law = _side(model, keys[0], num_rows)
+    v, column_law = _side(model.transpose(), keys[1], num_columns)
+    return State(u, v, row_law, column_law, model.law().sample_prior(keys[2]))
+
+
+def _side(model: BPMF, key: Key, number: int) -> tuple[Array, SideLaw]:
+    law_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
+    prior = model.row_law_prior()
+    law = prior.sample_parameters(law_key, prior.empty(1), {})
+    size = law.mean.shape[1]
+    num_features = 0 if model.row_link() is None else model.row_link().width
+    precision = hyper.sample_prior(precision_key, model.link_precision)
+    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype) @ law.factor[0].T
+    side = SideLaw(
+        law=law,
+        groups=jnp.zeros((number,), jnp.int32),
+        link=link / jnp.sqrt(precision),
+        link_precision=precision,
+    )
+    normals = jax.random.normal(vector_key, (number, size), law.mean.dtype)
+    return row_means(model, side) + normals @ law.factor[0].T, side
+
+
+def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Array) -> Entries:
+    """Values of the cells (rows, columns) given a state."""
+    shape = state.u.shape[0], state.v.shape[0]
+    features = jnp.zeros((rows.shape[0], 0), state.u.dtype)
+    if model.cell_features is not None:
+        features = model.cell_features.take(rows, columns)
+    known = model.known(*shape, features)
+    means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
+    values = model.law().sample(key, state.noise, means)
+    if model.is_normal and model.level is not None:
+        values = values + model.level
+    fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}
+    return bare(Entries, **fields, row_names=None, column_names=None)

@@ -1,0 +1,195 @@
+"""Draws of the factors of all rows given those of the columns.
+
+The mean of a cell is
+
+    mu_ij = U_i' w_ij + h_i' g_ij
+
+where w_ij holds what the row's own factors meet (the column's factors, a one for its bias, features
+of the column and of the cell) and the second term what the column's other coefficients add
+(Table 6.1). Given everything else the rows are independent and normal (eq 6.24, 6.25),
+
+    precision_i = Lambda + tau sum_j w w',   Lambda the precision of the row's prior, tau the noise's.
+
+The draw is made as a change of the present factors, from the residuals of these: so a large common
+level of the values costs no digits.
+
+Source: Salakhutdinov & Mnih (2008), eqs 11 to 13; Porteous (2010), section 6.2.8, with the sign of
+the covariances of eq 6.25 put right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.samplers.factors.layout import Chunks, piece_size
+from jaxmf.types import Array
+
+_NUMBERS_A_BLOCK = 2**20
+
+
+class Design(NamedTuple):
+    """What meets the factors of a row, for rows of one side.
+
+    Attributes:
+      table: (M + 1, E + H) float, of every column: the E entries of w that are the column's, then
+        the H of g. The last line is zero: cells that do not exist lie there.
+      own: (N, H) float, h_i.
+      cell_features: (T + 1, F) float, the last F entries of w; the last line is zero.
+      cell_coefficients: (M + 1, F) float, those of the column for them.
+    """
+
+    table: Array
+    own: Array
+    cell_features: Array
+    cell_coefficients: Array
+
+    @property
+    def num_shared(self) -> int:
+        """E, the entries of w that every cell of a column has."""
+        return self.table.shape[1] - self.own.shape[1]
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether cells have features of their own."""
+        return self.cell_features.shape[1] > 0
+
+
+class RowPriors(NamedTuple):
+    """Normal laws of the factors of the rows.
+
+    Attributes:
+      means: (N, D) float.
+      groups: (N,) int32.
+      precisions: (G, D, D) float, of the groups.
+    """
+
+    means: Array
+    groups: Array
+    precisions: Array
+
+
+class _Block(NamedTuple):
+    """What belongs to a block of R rows."""
+
+    factors: Array
+    normals: Array
+    own: Array
+    means: Array
+    groups: Array
+    first: Array
+    start: Array
+    end: Array
+
+
+def block_size(num_rows: int, width: int) -> int:
+    """Rows whose products are held at a time."""
+    return max(1, min(num_rows, _NUMBERS_A_BLOCK // (width + 1) ** 2))
+
+
+def draw_rows(
+    normals: Array,
+    factors: Array,
+    design: Design,
+    targets: Array,
+    *,
+    chunks: Chunks,
+    priors: RowPriors,
+    precision: Array,
+) -> tuple[Array, Array]:
+    """The factors of all rows given the rest.
+
+    Args:
+      normals: (N, D) float, standard normal.
+      factors: (N, D) float, the present ones.
+      design: what they meet.
+      targets: (T + 1,) float, values of the cells, normal about their means; the last is zero.
+      chunks: the cells by rows.
+      priors: of the factors.
+      precision: () float, tau.
+
+    Returns:
+      The new factors (N, D), and the sum of the squared residuals at them, () float.
+    """
+    num_rows, width = factors.shape
+    size = block_size(num_rows, width)
+    num_blocks = -(-num_rows // size)
+    firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
+    blocks = _Block(
+        *(_in_blocks(part, num_blocks, size) for part in (factors, normals, design.own)),
+        *(_in_blocks(part, num_blocks, size) for part in (priors.means, priors.groups)),
+        first=firsts,
+        start=chunks.starts[firsts],
+        end=chunks.starts[jnp.minimum(firsts + size, num_rows)],
+    )
+
+    def draw_block(squares: Array, block: _Block) -> tuple[Array, Array]:
+        products = _products(block, design, targets, chunks)
+        change = _draw_change(products, block, priors.precisions, precision)
+        after = jnp.concatenate([change, -jnp.ones_like(change[:, :1])], axis=1)
+        rest = jnp.einsum("rd,rde,re->", after, products, after)
+        return squares + rest, block.factors + change
+
+    zero = jnp.zeros((), factors.dtype)
+    squares, drawn = jax.lax.scan(draw_block, zero, blocks)
+    return drawn.reshape(num_blocks * size, width)[:num_rows], squares
+
+
+def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
+    padding = num_blocks * size - values.shape[0]
+    padded = jnp.pad(values, ((0, padding), *((0, 0),) * (values.ndim - 1)))
+    return padded.reshape(num_blocks, size, *values.shape[1:])
+
+
+def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> Array:
+    """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
+    size, width = block.factors.shape
+    num_chunks = chunks.rows.shape[0]
+    piece = piece_size(num_chunks)
+    own = jnp.concatenate([block.factors[:, : design.num_shared], block.own], axis=1)
+
+    def add_piece(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        start, products = carry
+        others, cells, rows = (
+            jax.lax.dynamic_slice_in_dim(part, start, piece)
+            for part in (chunks.others, chunks.cells, chunks.rows)
+        )
+        places = jnp.where(start + jnp.arange(piece) < block.end, rows - block.first, size)
+        here = jnp.minimum(places, size - 1)
+        met = design.table[others]
+        means = jnp.einsum("pce,pe->pc", met, own[here])
+        shared = met[..., : design.num_shared]
+        if design.has_cells:
+            features = design.cell_features[cells]
+            both = block.factors[here, None, design.num_shared :] + design.cell_coefficients[others]
+            means = means + jnp.sum(features * both, axis=-1)
+            shared = jnp.concatenate([shared, features], axis=-1)
+        residuals = targets[cells] - means
+        column = jnp.concatenate([shared, residuals[..., None]], axis=-1)
+        squares = jnp.einsum("pcd,pce->pde", column, column)
+        products = products.at[places].add(squares, mode="drop", indices_are_sorted=True)
+        return start + piece, products
+
+    zeros = jnp.zeros((size, width + 1, width + 1), block.factors.dtype)
+    _, products = jax.lax.while_loop(
+        lambda carry: carry[0] < block.end, add_piece, (block.start, zeros)
+    )
+    return products
+
+
+def _draw_change(
+    products: Array, block: _Block, precisions: Array, precision: Array
+) -> Array:
+    """New factors minus the present ones: (R, D)."""
+    prior = precisions[block.groups]
+    apart = block.means - block.factors
+    matrix = prior + precision * products[:, :-1, :-1]
+    side = jnp.einsum("rde,re->rd", prior, apart) + precision * products[:, :-1, -1]
+    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+    # the second solve waits for the first, see `likelihoods.gaussian.solve_both`
+    half = jax.lax.linalg.triangular_solve(factor, side[..., None], left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(
+        factor, half + block.normals[..., None], left_side=True, lower=True, transpose_a=True
+    )[..., 0]
