@@ -150,7 +150,7 @@ def neighbours(train: Entries, *, number: int, shrinkage: float = 100.0) -> np.n
         close *= common / np.maximum(common + shrinkage, 1)
         np.fill_diagonal(close[:, start:], -np.inf)
         best = np.argsort(-close, axis=1, kind="stable")[:, :number]
-        positive = np.take_along_axis(close, best, axis=1) > 0
+        positive = np.take_along_axis(close, best, axis=1) > 1e-9  # more than rounding
         found[block, : best.shape[1]] = np.where(positive, best, -1)
     return found
 

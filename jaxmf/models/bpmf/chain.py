@@ -13,18 +13,18 @@ import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.engine import Info
+from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.models.bpmf.updates import (
     LawDraws,
     gamma_shapes,
-    noise_shape,
     means_of_data,
+    noise_shape,
     update_noise,
     update_row_law,
     update_row_vectors,
     wait,
 )
-from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.priors import hyper
 from jaxmf.special import as_normals, loggammas, uniforms
 from jaxmf.types import Array, Key

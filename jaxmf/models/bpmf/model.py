@@ -16,13 +16,12 @@ Monte Carlo; Porteous (2010), section 6.2; Simm et al. (2017) for the link.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.data import CellFeatures, Entries, Features
