@@ -39,7 +39,7 @@ def log_mass(lower: Array, upper: Array) -> Array:
     """
     interval = _reflect(lower, upper)
     central = jnp.log(_central_mass(interval))
-    near = jnp.maximum(interval.near, _CUT)
+    near = _beyond_cut(interval)
     tail = jnp.log(erfcx(near / _ROOT_2) / 2) - near**2 / 2 + jnp.log1p(-_rest(interval))
     return jnp.where(interval.near < _CUT, central, tail)
 
@@ -56,7 +56,7 @@ def slopes(lower: Array, upper: Array) -> tuple[Array, Array]:
     """
     interval = _reflect(lower, upper)
     mass = _central_mass(interval)
-    near = jnp.maximum(interval.near, _CUT)
+    near = _beyond_cut(interval)
     width = _width(interval)
     hazard = 2 / (_ROOT_2_PI * erfcx(near / _ROOT_2)) / (1 - _rest(interval))
     is_central = interval.near < _CUT
@@ -101,7 +101,7 @@ def truncated_normals(uniforms: Array, mean: Array, lower: Array, upper: Array) 
 
 def _distance(uniforms: Array, interval: _Reflected) -> Array:
     """How far from the nearer end a draw lies, where that end is beyond the cut."""
-    near = jnp.maximum(interval.near, _CUT)
+    near = _beyond_cut(interval)
     log_tail = jnp.log1p(-uniforms * (1 - _rest(interval)))
     distance = -2 * log_tail / (near + jnp.sqrt(near**2 - 2 * log_tail))
     ratio = erfcx(near / _ROOT_2)
@@ -122,10 +122,16 @@ def _reflect(lower: Array, upper: Array) -> _Reflected:
     return _Reflected(is_left, near, jnp.minimum(far, jnp.abs(near) + _WIDEST))
 
 
+def _beyond_cut(interval: _Reflected) -> Array:
+    """The nearer end where it lies beyond the cut, which stands for the others."""
+    return jnp.where(interval.near < _CUT, _CUT, interval.near)
+
+
 def _central_mass(interval: _Reflected) -> Array:
     """The mass of an interval whose nearer end lies before the cut; of others something."""
-    near = jnp.minimum(interval.near, _CUT)
-    far = jnp.where(interval.near < _CUT, interval.far, _CUT + 1)
+    is_central = interval.near < _CUT
+    near = jnp.where(is_central, interval.near, _CUT)
+    far = jnp.where(is_central, interval.far, _CUT + 1)
     return ndtr(-near) - ndtr(-far)
 
 
@@ -135,7 +141,7 @@ def _width(interval: _Reflected) -> Array:
 
 def _rest(interval: _Reflected) -> Array:
     """The tail beyond the far end over that beyond the near one, both beyond the cut."""
-    near = jnp.maximum(interval.near, _CUT)
+    near = _beyond_cut(interval)
     width = _width(interval)
     ratio = erfcx((near + width) / _ROOT_2) / erfcx(near / _ROOT_2)
     return ratio * jnp.exp(-width * (near + width / 2))
