@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 from jaxmf import engine, registry, settings
 from jaxmf.data import as_container
 from jaxmf.engine.environment import describe_environment
-from jaxmf.posterior import Meta, Posterior, prediction
+from jaxmf.posterior import Meta, Posterior, categories, prediction
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -98,8 +98,9 @@ def sample(
         checkpoint_seconds: least time between two checkpoints.
         resume: go on from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
-        predict_at: cells, as for `Posterior.predict`, whose predictive mean and sd are gathered on
-            the way, for draws too large to keep; see ``averages``.
+        predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
+            of values, where these are few) are gathered on the way, for draws too large to keep:
+            "predicted", "predicted_square" and "predicted_probabilities" in ``averages``.
         **options: options of the model's sampler.
     Returns:
         The posterior; an interrupted run gives back the draws there are.
@@ -381,8 +382,11 @@ def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
 def _predictive_moments(
     model: Any, record: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
 ) -> dict[str, Any]:
-    mean, variance = model.predict_cells(record(key, state, data), data, rows, columns)
+    draw = record(key, state, data)
+    mean, variance = model.predict_cells(draw, data, rows, columns)
     moments = {"predicted": mean, "predicted_square": variance + mean**2}
+    if categories.has_categories(model):
+        moments["predicted_probabilities"] = model.cell_probabilities(draw, data, rows, columns)
     return moments if other is None else moments | other(key, state, data)
 
 

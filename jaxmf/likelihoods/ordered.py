@@ -79,9 +79,13 @@ class Probit:
             eta: (T,) float, the means of the latent values.
             there: (T,) bool, whether there is a cell; elsewhere the latent value is the mean.
         """
-        zero = jnp.zeros(1, eta.dtype)
-        latent = kernels.draw_latent(key, zero, eta, (values > 0.5).astype(jnp.int32))
+        latent = self.latent(key, noise, values, eta)
         return (jnp.where(there, latent, eta), jnp.ones((), eta.dtype)), noise
+
+    def latent(self, key: Key, noise: Array, values: Array, eta: Array) -> Array:
+        """Latent values (T,) given cells and means."""
+        zero = jnp.zeros(1, eta.dtype)
+        return kernels.draw_latent(key, zero, eta, (values > 0.5).astype(jnp.int32))
 
     def log_density(self, noise: Array, values: Array, eta: Array) -> Array:
         """Log probability of cells given their means, of their shape."""
@@ -195,6 +199,10 @@ class Ordinal:
         noise, _ = kernels.draw_thresholds(threshold_key, noise, cells, scale=scale)
         latent = kernels.draw_latent(latent_key, noise, eta, codes)
         return (jnp.where(there, latent, eta), jnp.ones((), eta.dtype)), noise
+
+    def latent(self, key: Key, noise: Array, values: Array, eta: Array) -> Array:
+        """Latent values (T,) given cells, means and thresholds."""
+        return kernels.draw_latent(key, noise, eta, self.codes(values))
 
     def log_density(self, noise: Array, values: Array, eta: Array) -> Array:
         """Log probability of cells given their means, of their shape."""

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry, settings
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, prediction, transposed
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
@@ -257,11 +257,14 @@ class Posterior:
         cells: Any = None,
         *,
         new_rows: Any = None,
+        new_columns: Any = None,
+        row_features: Any = None,
+        column_features: Any = None,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         num_draws: int | None = None,
         seed: int = 0,
     ) -> Prediction:
-        """Predict cells: the missing ones, those asked for, or those of rows not seen before.
+        """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
         The predictive law is the mixture over draws, noise included.
 
@@ -271,6 +274,10 @@ class Posterior:
                 ids of the data are whole numbers themselves.
             new_rows: data with the same columns. By default its missing cells are predicted, given
                 its observed ones, and all of them when none is missing.
+            new_columns: data with the same rows, likewise, of models whose two sides are alike.
+            row_features: `Features` of the new rows, of models that have such; without `new_rows`
+                they are rows of which no cell is known.
+            column_features: those of new columns, likewise.
             quantiles: levels between 0 and 1.
             num_draws: predictive draws kept for each cell (quantiles are taken from them); by
                 default as many as there are posterior draws, fewer when the cells are many.
@@ -283,7 +290,23 @@ class Posterior:
         self._check_cells()
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
+        if new_columns is not None or column_features is not None:
+            if new_rows is not None or row_features is not None:
+                raise ValueError("new rows and new columns: predict one of them at a time")
+            return transposed.prediction_of_columns(
+                self,
+                cells,
+                new_columns,
+                features=column_features,
+                quantiles=quantiles,
+                num_draws=num_draws,
+                seed=seed,
+            )
+        new_rows = transposed.rows_without_cells(self, row_features, new_rows)
         target = self.data if new_rows is None else self.container(new_rows, "new_rows")
+        if new_rows is not None:
+            model = transposed.model_of_new(self, target, row_features)
+            self = dataclasses.replace(self, model=model)
         if cells is not None:
             where = prediction.read_cells(cells, target)
         elif target.num_missing or new_rows is None:
@@ -329,6 +352,11 @@ class Posterior:
             raise ValueError(
                 f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
                 "and document_completion"
+            )
+        if any(name not in self.draws for name in getattr(self.model, "kept_for_cells", ())):
+            raise ValueError(
+                "the draws were made without what predictions need (keep_factors=False); "
+                "`averages` has what was gathered by predict_at, or sample again with keep_factors"
             )
 
     def probabilities(self, cells: Any) -> np.ndarray:
@@ -489,7 +517,7 @@ class Posterior:
             mean += weights[block] @ means
         return mean.reshape(places.size, num_columns)
 
-    def transform(self, new_rows: Any, *, seed: int = 0) -> np.ndarray:
+    def transform(self, new_rows: Any, *, row_features: Any = None, seed: int = 0) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
         Features are those of the reference draw (highest log joint), in the order of `features`. Of
@@ -497,6 +525,7 @@ class Posterior:
 
         Args:
             new_rows: data with the same columns; missing cells are summed out.
+            row_features: `Features` of the new rows, of models that have such.
             seed: of the chain over features where they are too many to sum over.
         Returns:
             (N_new, K) float between 0 and 1.
@@ -507,7 +536,8 @@ class Posterior:
 
             return topics.transform(self, target, seed)
         key = jax.random.key(seed)
-        probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
+        model = transposed.model_of_new(self, target, row_features)
+        probabilities = _transform(model, key, self.reference_draw(), self.data, target)
         if "z" not in self.draws:
             return np.asarray(probabilities)
         return np.asarray(probabilities)[:, self.features().slots]

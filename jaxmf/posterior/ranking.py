@@ -1,8 +1,10 @@
-"""Scores of cells with their uncertainty, and the best columns of a row, of a variational fit."""
+"""Scores of cells with their uncertainty, and the best columns of a row."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -21,25 +23,31 @@ ORDERS = ("score", "probability")
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Scores:
-    """Scores of cells, on the scale of the likelihood's argument.
+    """Scores of cells, on the scale of the likelihood's argument; of draws, of the values.
 
     Args:
         mean: of the score, any shape.
-        sd: standard deviation of the score under the fitted law.
-        probability: of a one, with the uncertainty of the score averaged over.
-        plain_probability: of a one at the mean of the score.
+        sd: standard deviation of the score under the fitted law; of draws, of the cell's value,
+            noise included.
+        probability: of a one, with the uncertainty of the score averaged over; None where cells
+            are not zeros and ones.
+        plain_probability: of a one at the mean of the score; None likewise, and of draws.
     """
 
     mean: np.ndarray
     sd: np.ndarray
-    probability: np.ndarray
-    plain_probability: np.ndarray
+    probability: np.ndarray | None = None
+    plain_probability: np.ndarray | None = None
 
     def __repr__(self) -> str:
-        return (
+        words = (
             f"Scores of {self.mean.size:,} cells, sd {np.nanmin(self.sd):.3g} to "
-            f"{np.nanmax(self.sd):.3g}, probability {np.nanmin(self.probability):.3g} to "
-            f"{np.nanmax(self.probability):.3g}"
+            f"{np.nanmax(self.sd):.3g}"
+        )
+        if self.probability is None:
+            return words
+        return words + (
+            f", probability {np.nanmin(self.probability):.3g} to {np.nanmax(self.probability):.3g}"
         )
 
 
@@ -66,14 +74,16 @@ class Recommendations:
         kept = self.columns >= 0
         rows = self.rows if self.row_names is None else self.row_names
         columns = self.columns if self.column_names is None else self.column_names
-        return {
+        table = {
             "row": np.broadcast_to(rows[:, None], kept.shape)[kept],
             "rank": np.broadcast_to(1 + np.arange(kept.shape[1]), kept.shape)[kept],
             "column": columns[kept],
-            "probability": self.scores.probability[kept],
             "score": self.scores.mean[kept],
             "sd": self.scores.sd[kept],
         }
+        if self.scores.probability is not None:
+            table["probability"] = self.scores.probability[kept]
+        return table
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame."""
@@ -107,11 +117,20 @@ def scores(posterior: Posterior, cells: Any) -> Scores:
 
 def check(posterior: Posterior, question: str) -> None:
     """Refuses a model without scores."""
-    if not hasattr(posterior.model, "score_cells"):
+    if not hasattr(posterior.model, "score_cells") and not _by_draws(posterior):
         raise ValueError(f"{type(posterior.model).__name__} has no {question}; see predict(cells)")
 
 
+def _by_draws(posterior: Posterior) -> bool:
+    """Whether scores are expected values, averaged over draws."""
+    return hasattr(posterior.model, "expected_values")
+
+
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
+    if _by_draws(posterior):
+        found = posterior.predict((rows, columns), num_draws=1)
+        is_binary = getattr(posterior.model, "values", None) == (0.0, 1.0)
+        return Scores(found.mean, found.sd, found.mean if is_binary else None)
     draw = posterior.reference_draw()
     # few sizes of blocks, so that few programs serve all numbers of cells, in bounded memory
     block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
@@ -155,19 +174,47 @@ def recommend(
     width = min(int(n), data.num_columns)
     best = np.full((places.size, width), -1)
     known = None if include_known else data.to_scipy()
-    draw = posterior.reference_draw()
-    evaluate = _score_rows if by == "score" else _probability_rows
+    evaluate = _evaluation(posterior, by)
     block = max(1, min(places.size, _BLOCK_CELLS // data.num_columns))
     for start in range(0, places.size, block):
         # one size of block, so that one program serves all
         here = places[np.minimum(np.arange(start, start + block), places.size - 1)]
-        values = np.array(evaluate(posterior.model, draw, here))
+        values = np.array(evaluate(here))
         if known is not None:
             own = known[here].tocoo()
             values[own.row, own.col] = -np.inf
         kept = slice(start, min(start + block, places.size))
         best[kept] = _best(values, width)[: kept.stop - start]
     return _assemble(posterior, places, best)
+
+
+def _evaluation(posterior: Posterior, by: str) -> Callable[[np.ndarray], Any]:
+    """What orders the columns of some rows: rows (R,) -> (R, D)."""
+    if not _by_draws(posterior):
+        function = _score_rows if by == "score" else _probability_rows
+        return partial(function, posterior.model, posterior.reference_draw())
+    if by != "score":
+        raise ValueError('by: draws of this model are ordered by the expected value, by="score"')
+    draws, weights = posterior.flat_draws()
+
+    def evaluate(rows: np.ndarray) -> np.ndarray:
+        size = rows.size * posterior.data.num_columns
+        total = np.zeros((rows.size, posterior.data.num_columns))
+
+        def of_block(block: Any, indices: np.ndarray) -> Any:
+            del indices
+            return _expected_values(posterior.model, block, posterior.data, rows)
+
+        for where, values in prediction.over_draws(of_block, draws, 8 * size):
+            total += np.tensordot(weights[where], values, axes=1)
+        return total
+
+    return evaluate
+
+
+@jax.jit
+def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
+    return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 
 
 def _best(values: np.ndarray, width: int) -> np.ndarray:
@@ -189,7 +236,9 @@ def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Rec
     cells = np.repeat(places, best.shape[1]), np.where(there, best, 0).ravel()
     found = _scores_of(posterior, *cells)
 
-    def fold(values: np.ndarray) -> np.ndarray:
+    def fold(values: np.ndarray | None) -> Any:
+        if values is None:
+            return None
         return np.where(there, values.reshape(best.shape), np.nan)
 
     names = None

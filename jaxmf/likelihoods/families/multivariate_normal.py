@@ -230,9 +230,7 @@ class NormalInverseWishart(Family):
         """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
         return (self.degrees + number[:, None] - jnp.arange(self.size)) / 2
 
-    def parameters_of(
-        self, statistics: Wisharts, log_gammas: Array, normals: Array
-    ) -> Parameters:
+    def parameters_of(self, statistics: Wisharts, log_gammas: Array, normals: Array) -> Parameters:
         """Parameters of every group as a function of random numbers.
 
         Args:

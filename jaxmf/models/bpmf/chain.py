@@ -69,7 +69,8 @@ def _start(model: BPMF, key: Key, number: int, width: int) -> Array:
 
 def _start_law(model: BPMF, vectors: Array) -> SideLaw:
     number, width = vectors.shape
-    num_features = 0 if model.row_link() is None else model.row_link().width
+    features = model.row_link()
+    num_features = 0 if features is None else features.width
     law = Parameters(
         jnp.zeros((1, width), vectors.dtype), jnp.eye(width, dtype=vectors.dtype)[None]
     )
@@ -131,7 +132,7 @@ class _Draws(NamedTuple):
 
 
 def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
-    """All in two calls of the generator: most of the time to compile a step goes into such calls."""
+    """All in two calls of the generator: compiling these is most of compiling a step."""
     laws = state.row_law.law, state.column_law.law
     wanted = [law.factor.shape for law in laws]
     shapes = [(*shape[:2], shape[2] + 1) for shape in wanted] + [state.u.shape, state.v.shape]
@@ -147,9 +148,7 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
     ends = of_sides[0].size, of_sides[0].size + of_sides[1].size
     rows, columns, rest = jnp.split(log_gammas, ends)
     return _Draws(
-        rows=LawDraws(
-            rows.reshape(of_sides[0].shape), normals[0], jax.random.fold_in(key, 3)
-        ),
+        rows=LawDraws(rows.reshape(of_sides[0].shape), normals[0], jax.random.fold_in(key, 3)),
         columns=LawDraws(
             columns.reshape(of_sides[1].shape), normals[1], jax.random.fold_in(key, 4)
         ),

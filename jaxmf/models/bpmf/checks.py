@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.variational.likelihood import Gaussian
 
@@ -40,9 +41,7 @@ def settings(model: Any) -> dict[str, Any]:
     for name in ("row_prior", "column_prior"):
         prior = getattr(model, name)
         if not isinstance(prior, NormalInverseWishart) and not hyper.is_placeholder(prior):
-            raise TypeError(
-                f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}"
-            )
+            raise TypeError(f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}")
     found: dict[str, Any] = {"num_factors": int(number)}
     found["likelihood"] = _likelihood(model.likelihood)
     found["link_precision"] = _with_default("link_precision", model.link_precision, "Gamma")
@@ -61,7 +60,7 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def _features(name: str, features: Any, kind: type, coefficients: bool) -> None:
+def _features(name: str, features: Any, kind: Any, coefficients: bool) -> None:
     if features is None or hyper.is_placeholder(features):
         return
     if not isinstance(features, kind):
@@ -80,8 +79,12 @@ def _features(name: str, features: Any, kind: type, coefficients: bool) -> None:
 def _likelihood(likelihood: Any) -> Any:
     if hyper.is_placeholder(likelihood):
         return likelihood
+    if isinstance(likelihood, Probit | Ordinal):
+        return likelihood
     if not isinstance(likelihood, Gaussian):
-        raise TypeError(f"likelihood must be Gaussian(), got {likelihood!r}")
+        raise TypeError(
+            f"likelihood must be Gaussian(), Probit() or Ordinal(levels), got {likelihood!r}"
+        )
     variance = _with_default("noise_variance", likelihood.noise_variance, "InverseGamma")
     return replace(likelihood, noise_variance=variance)
 
@@ -103,12 +106,17 @@ def _level(level: Any) -> None:
 
 
 def data(model: Any, entries: Entries, name: str) -> None:
-    """Refuses data of another size than features that have no ids.
+    """Refuses values that the likelihood does not have.
 
     Raises:
       ValueError: in words.
     """
-    del model, entries, name
+    if model.is_normal:
+        return
+    try:
+        model.likelihood.check(entries.values)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def matched(model: Any, entries: Entries) -> Any:

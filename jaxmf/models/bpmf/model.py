@@ -16,6 +16,7 @@ Monte Carlo; Porteous (2010), section 6.2; Simm et al. (2017) for the link.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -114,9 +115,19 @@ class BPMF:
         """The law of a cell given a draw, as predictions know it."""
         return "normal"
 
-    def law(self) -> NormalCells:
+    @property
+    def kept_for_cells(self) -> tuple[str, ...]:
+        """What a draw must have for predictions."""
+        return ("u", "v")
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The values that a cell may have; None for real ones."""
+        return None if self.is_normal else self.likelihood.levels
+
+    def law(self) -> Any:
         """The law of cells given their means."""
-        return NormalCells(self.likelihood.noise_variance)
+        return NormalCells(self.likelihood.noise_variance) if self.is_normal else self.likelihood
 
     def transpose(self) -> BPMF:
         """The model of the transposed matrix: rows and columns in each other's place."""
@@ -190,8 +201,8 @@ class BPMF:
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""
-        sides = (self.row_features, num_rows), (self.column_features, num_columns)
-        return Known(*(self._dense(*side, cells.dtype) for side in sides), cells)
+        rows = self._dense(self.row_features, num_rows, cells.dtype)
+        return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
     def _dense(self, features: Features | None, number: int, dtype: Any) -> Array:
         if features is None or not self.coefficients or not features.width:
@@ -267,17 +278,38 @@ class BPMF:
 
     def noise_draw(self, noise: Any) -> Draw:
         """What a draw keeps of the noise."""
-        return {"noise_scale": jnp.sqrt(noise)}
+        if self.is_normal:
+            return {"noise_scale": jnp.sqrt(noise)}
+        return {"thresholds": noise} if noise.size else {}
 
-    def noise_of(self, draw: Draw) -> Any:
-        """The noise of a draw, as the likelihood has it."""
-        return jnp.asarray(draw["noise_scale"]) ** 2
+    def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+        """Probability of every value of cells: (M, V) float; of cells with few values only."""
+        means = queries.means_of_cells(self, draw, data, rows, columns)
+        return self.law().probabilities(queries.noise_of(self, draw), means)
 
     def predict_cells(
         self, draw: Draw, data: Any, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         return queries.cell_moments(self, draw, data, rows, columns)
+
+    def expected_values(self, draw: Draw, data: Any, rows: Array) -> Array:
+        """Expected values (R, M) of all cells of some rows, without features of cells."""
+        return queries.expected_values(self, draw, data, rows)
+
+    # --- rows not seen in training ----------------------------------------------------------------
+
+    def for_new_rows(self, features: Features | None, number: int) -> BPMF:
+        """The model with the features of new rows in the place of those of the rows in training.
+
+        Args:
+          features: of the new rows; None for zeros.
+          number: of new rows.
+        """
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.row_features is not None and features is None:
+            features = Features(np.zeros((number, self.row_features.width)))
+        return bare(BPMF, **present | {"row_features": features, "cell_features": None})
 
     def predict_rows(
         self, key: Key, draw: Draw, data: Any, new_data: Entries
@@ -289,6 +321,21 @@ class BPMF:
         """
         return queries.row_moments(self, key, draw, data, new_data)
 
+    def new_cell_probabilities(
+        self, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+    ) -> Array:
+        """Probability of every value of cells of rows not seen in training: (M, V) float."""
+        return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
+
     def transform_rows(self, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
-        """Posterior means (N', K) of the latent factors of new rows given a draw."""
-        return queries.expected_rows(self, draw, data, new_data)
+        """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
+        return queries.latent_factors(self, key, draw, data, new_data)
+
+    def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
+        """Draws of the transposed model: rows and columns in each other's place."""
+        turned = {"u": "v", "v": "u"}
+        for name in draws:
+            for own, other in (("row_", "column_"), ("column_", "row_")):
+                if name.startswith(own):
+                    turned[name] = other + name.removeprefix(own)
+        return {turned.get(name, name): value for name, value in draws.items()}

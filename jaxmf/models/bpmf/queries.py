@@ -1,4 +1,8 @@
-"""What a draw of BPMF says: cells, and rows not seen in training."""
+"""What a draw of BPMF says: cells, and rows not seen in training.
+
+Questions about new rows are asked of a model whose `row_features` are those of the new rows, see
+`BPMF.for_new_rows`.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,8 @@ import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.models.bpmf.state import SideLaw
+from jaxmf.models.bpmf.updates import row_means
 from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.layout import in_chunks
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
@@ -19,20 +25,24 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 Draw = dict[str, Array]
+# Of latent values and vectors of new rows, from their prior on; cells that are not normal only.
+_NUM_SWEEPS = 20
 
 
-def _known(model: BPMF, draw: Draw, rows: Array, columns: Array) -> Known:
-    dtype = jnp.asarray(draw["u"]).dtype
-    features = jnp.zeros((rows.shape[0], 0), dtype)
-    if model.cell_features is not None:
-        features = model.cell_features.take(rows, columns)
-    return model.known(draw["u"].shape[0], draw["v"].shape[0], features)
+def noise_of(model: BPMF, draw: Draw) -> Any:
+    """The noise of a draw, as the likelihood has it in a state."""
+    if model.is_normal:
+        return jnp.asarray(draw["noise_scale"]) ** 2
+    return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
-def cell_means_of(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+def means_of_cells(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
     """Means of cells given a draw, with the level: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
-    known = _known(model, draw, rows, columns)
+    features = jnp.zeros((rows.shape[0], 0), u.dtype)
+    if model.cell_features is not None:
+        features = model.cell_features.take(rows, columns).astype(u.dtype)
+    known = model.known(u.shape[0], v.shape[0], features)
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
     return means + model.centre(data).astype(means.dtype)
 
@@ -41,59 +51,109 @@ def cell_moments(
     model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
-    means = cell_means_of(model, draw, data, rows, columns)
-    return model.law().moments(model.noise_of(draw), means)
+    means = means_of_cells(model, draw, data, rows, columns)
+    return model.law().moments(noise_of(model, draw), means)
 
 
-def fold_in(model: BPMF, normals: Array, draw: Draw, data: Any, new_data: Entries) -> Array:
-    """Vectors (N', D) of new rows, drawn given their cells; posterior means where normals are 0."""
+def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
+    """Expected values (R, M) of all cells of some rows, without features of cells."""
     v = jnp.asarray(draw["v"])
+    known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
+    known = known._replace(rows=known.rows[rows])
+    means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
+    return model.law().moments(noise_of(model, draw), means + model.centre(data))[0]
+
+
+def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
+    """Features of rows and columns; those of cells are left out, as zeros."""
+    known = model.known(num_rows, v.shape[0], jnp.zeros((num_cells, 0), v.dtype))
+    width = v.shape[1] - model.num_factors - int(model.biases) - known.rows.shape[1]
+    return known._replace(cells=jnp.zeros((num_cells, width), v.dtype))
+
+
+def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
+    parts = design(v, known, model.num_factors)
+    left = jnp.concatenate([u[:, : parts.num_shared], parts.own], axis=1)
+    return left @ parts.table[:-1].T
+
+
+def prior_means(model: BPMF, draw: Draw, number: int) -> Array:
+    """Means (N', D) of the vectors of new rows before their cells are seen."""
     law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
-    number = new_data.num_rows
-    means = jnp.broadcast_to(law.mean[0], (number, law.mean.shape[1]))
-    values = new_data.values - model.centre(data)
-    drawn, _ = draw_rows(
-        normals,
-        means,
-        design(v, _known_of_new(model, new_data), model.num_factors),
-        jnp.concatenate([values, jnp.zeros_like(values[:1])]),
-        chunks=in_chunks(new_data.rows, new_data.columns, number, new_data.num_columns),
-        priors=RowPriors(means, jnp.zeros((number,), jnp.int32), precisions(law)),
-        precision=1 / model.noise_of(draw),
+    nothing = jnp.zeros((0, law.mean.shape[1]), law.mean.dtype)
+    side = SideLaw(
+        law=law,
+        groups=jnp.zeros((number,), jnp.int32),
+        link=jnp.asarray(draw.get("row_link", nothing)),
+        link_precision=jnp.ones((), law.mean.dtype),
     )
-    return drawn
+    return row_means(model, side)
 
 
-def _known_of_new(model: BPMF, new_data: Entries) -> Known:
-    number = new_data.values.shape[0]
-    width = 0 if model.cell_features is None else model.cell_features.width
-    cells = jnp.zeros((number, width), new_data.values.dtype)
-    known = model.known(new_data.num_rows, new_data.num_columns, cells)
-    return known
+def fold_in(
+    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, *, spread: float = 1.0
+) -> Array:
+    """Vectors (N', D) of new rows given their cells and the columns' vectors.
+
+    One exact draw where cells are normal; else twenty sweeps over latent values and vectors.
+    `spread` multiplies the last draw's deviation: at 0 it is the mean.
+    """
+    v = jnp.asarray(draw["v"])
+    means = prior_means(model, draw, new_data.num_rows)
+    law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
+    priors = RowPriors(means, jnp.zeros((means.shape[0],), jnp.int32), precisions(law))
+    known = _known(model, new_data.num_rows, v, new_data.num_entries)
+    meets = design(v, known, model.num_factors)
+    cells = new_data.rows, new_data.columns
+    chunks = in_chunks(*cells, new_data.num_rows, new_data.num_columns)
+    noise = noise_of(model, draw)
+    values = (new_data.values - model.centre(data)).astype(v.dtype)
+
+    def sweep(index: Array, u: Array) -> Array:
+        normals_key, latent_key = jax.random.split(jax.random.fold_in(key, index))
+        targets, precision = values, jnp.ones((), v.dtype)
+        if model.is_normal:
+            precision = (1 / noise).astype(v.dtype)
+        else:
+            eta = cell_means(u, v, known, *cells, num_factors=model.num_factors)
+            targets = model.law().latent(latent_key, noise, values, eta)
+        scale = jnp.where(index == last, spread, 1.0)
+        drawn, _ = draw_rows(
+            scale * jax.random.normal(normals_key, u.shape, u.dtype),
+            u,
+            meets,
+            jnp.concatenate([targets, jnp.zeros((1,), v.dtype)]),
+            chunks=chunks,
+            priors=priors,
+            precision=precision,
+        )
+        return drawn
+
+    last = 0 if model.is_normal else _NUM_SWEEPS - 1
+    return jax.lax.fori_loop(0, last + 1, sweep, means)
 
 
 def row_moments(
     model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of all cells of new rows, each (N', M)."""
-    shape = new_data.num_rows, jnp.asarray(draw["row_mean"]).shape[-1]
-    normals = jax.random.normal(key, shape, new_data.values.dtype)
-    u = fold_in(model, normals, draw, data, new_data)
-    means = all_means(model, u, draw, new_data) + model.centre(data)
-    return model.law().moments(model.noise_of(draw), means)
+    u = fold_in(model, key, draw, data, new_data)
+    known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
+    means = _all_means(model, u, jnp.asarray(draw["v"]), known) + model.centre(data)
+    return model.law().moments(noise_of(model, draw), means)
 
 
-def all_means(model: BPMF, u: Array, draw: Draw, new_data: Entries) -> Array:
-    """Means (N', M) of all cells of rows with these vectors, without features of cells."""
-    known = _known_of_new(model, new_data)
-    parts = design(jnp.asarray(draw["v"]), known, model.num_factors)
-    table = parts.table[:-1]
-    left = jnp.concatenate([u[:, : parts.num_shared], parts.own], axis=1)
-    return left @ table.T
+def new_cell_probabilities(
+    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+) -> Array:
+    """Probability of every value of cells of new rows: (M, V) float."""
+    u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
+    known = _known(model, new_data.num_rows, v, rows.shape[0])
+    means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
+    return model.law().probabilities(noise_of(model, draw), means)
 
 
-def expected_rows(model: BPMF, draw: Draw, data: Any, new_data: Entries) -> Array:
-    """Posterior means (N', K) of the latent factors of new rows given a draw."""
-    shape = new_data.num_rows, jnp.asarray(draw["row_mean"]).shape[-1]
-    u = fold_in(model, jnp.zeros(shape, new_data.values.dtype), draw, data, new_data)
+def latent_factors(model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+    """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
+    u = fold_in(model, key, draw, data, new_data, spread=0.0)
     return u[:, : model.num_factors]

@@ -32,7 +32,8 @@ def _side(model: BPMF, key: Key, number: int) -> tuple[Array, SideLaw]:
     prior = model.row_law_prior()
     law = prior.sample_parameters(law_key, prior.empty(1), {})
     size = law.mean.shape[1]
-    num_features = 0 if model.row_link() is None else model.row_link().width
+    features = model.row_link()
+    num_features = 0 if features is None else features.width
     precision = hyper.sample_prior(precision_key, model.link_precision)
     link = jax.random.normal(link_key, (num_features, size), law.mean.dtype) @ law.factor[0].T
     side = SideLaw(

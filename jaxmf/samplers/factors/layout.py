@@ -81,7 +81,7 @@ def arranged(data: Entries | Arranged) -> Arranged:
 
 def piece_size(num_chunks: int) -> int:
     """How many chunks are worked on at a time."""
-    return min(_LARGEST_PIECE, num_chunks)
+    return max(1, min(_LARGEST_PIECE, num_chunks))
 
 
 def in_chunks(rows: Array, others: Array, num_rows: int, num_others: int) -> Chunks:

@@ -8,7 +8,9 @@ where w_ij holds what the row's own factors meet (the column's factors, a one fo
 of the column and of the cell) and the second term what the column's other coefficients add
 (Table 6.1). Given everything else the rows are independent and normal (eq 6.24, 6.25),
 
-    precision_i = Lambda + tau sum_j w w',   Lambda the precision of the row's prior, tau the noise's.
+    precision_i = Lambda + tau sum_j w w'
+
+with Lambda the precision of the row's prior and tau that of the noise.
 
 The draw is made as a change of the present factors, from the residuals of these: so a large common
 level of the values costs no digits.
@@ -117,9 +119,12 @@ def draw_rows(
     size = block_size(num_rows, width)
     num_blocks = -(-num_rows // size)
     firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
+    parts = factors, normals, design.own, priors.means, priors.groups
     blocks = _Block(
-        *(_in_blocks(part, num_blocks, size) for part in (factors, normals, design.own)),
-        *(_in_blocks(part, num_blocks, size) for part in (priors.means, priors.groups)),
+        **{
+            name: _in_blocks(part, num_blocks, size)
+            for name, part in zip(_Block._fields, parts, strict=False)
+        },
         first=firsts,
         start=chunks.starts[firsts],
         end=chunks.starts[jnp.minimum(firsts + size, num_rows)],
@@ -179,9 +184,7 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
     return products
 
 
-def _draw_change(
-    products: Array, block: _Block, precisions: Array, precision: Array
-) -> Array:
+def _draw_change(products: Array, block: _Block, precisions: Array, precision: Array) -> Array:
     """New factors minus the present ones: (R, D)."""
     prior = precisions[block.groups]
     apart = block.means - block.factors

@@ -9,13 +9,14 @@ U_c; a column's vector V_j likewise, with coefficients for the features of the r
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from jaxmf.samplers.factors.rows import Design
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 
 _CELLS_A_PIECE = 2**14
 
@@ -115,7 +116,7 @@ def cell_means(
     return in_pieces(of_piece, (rows, columns, known.cells))
 
 
-def in_pieces(function, arrays):
+def in_pieces(function: Callable[..., Array], arrays: PyTree) -> Array:
     """A function of lines, applied to pieces of arrays (T, ...) in bounded memory: (T,)."""
     number = arrays[0].shape[0]
     if number <= _CELLS_A_PIECE:
