@@ -29,6 +29,7 @@ BENCHMARKS = {
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
     "blocks": "benchmarks.blocks",
+    "factors": "benchmarks.factors",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
