@@ -17,7 +17,7 @@ from jaxmf.data.cell_features import CellFeatures
 from jaxmf.data.entries import Entries
 from jaxmf.data.features import Features
 
-_ITEMS_AT_ONCE = 512
+_ITEMS_AT_ONCE = 128
 _LOOK_UPS_AT_ONCE = 2**20
 
 
@@ -47,7 +47,7 @@ def rating_features(
     - ``previous k``: the user's k-th rating back, among the training cells that are earlier than
       the cell, less the mean of all.
     - ``neighbour k``: the user's training rating of the item that is k-th in correlation with the
-      cell's, less that item's mean.
+      cell's by the ratings of other users (see `neighbours`), less that item's mean.
 
     Args:
         train: the training ratings.
@@ -126,32 +126,42 @@ def previous_ratings(train: Entries, times: Any, cells: Cells, *, number: int) -
     return np.where(places >= starts[:, None], values[np.maximum(places, 0)], 0.0)
 
 
-def neighbours(train: Entries, *, number: int, shrinkage: float = 100.0) -> np.ndarray:
+def neighbours(
+    train: Entries, *, number: int, shrinkage: float = 100.0, num_folds: int = 5
+) -> np.ndarray:
     """The items in closest correlation with each item: Pearson's, over the users who rated both.
+
+    The users of a fold (every `num_folds`-th) have items that are close by the ratings of all the
+    others. Were a user's own ratings among them, the items whose ratings happen to agree with his
+    would be preferred, and would seem to tell more of his training ratings than of his others.
 
     Args:
         train: the training ratings of N users and D items.
         number: Q, how many.
         shrinkage: correlations over n users are multiplied by n / (n + shrinkage).
+        num_folds: F, at least 2.
 
     Returns:
-        (D, Q) int, the closest first; -1 where fewer items have a positive correlation.
+        (F, D, Q) int, the closest first; -1 where fewer items have a positive correlation. User i
+        belongs to fold i mod F.
     """
     ratings = scipy.sparse.csr_array(train.to_scipy().astype(float))
     # about the mean, or sums of squares of large numbers would cancel
     ratings.data = ratings.data - ratings.data.mean()
-    seen, squares = ratings.copy(), ratings.copy()
-    seen.data = np.ones_like(seen.data)
-    squares.data = squares.data**2
-    found = np.full((train.num_columns, number), -1)
+    folds = [ratings[fold::num_folds] for fold in range(num_folds)]
+    found = np.full((num_folds, train.num_columns, number), -1)
     for start in range(0, train.num_columns, _ITEMS_AT_ONCE):
         block = slice(start, min(start + _ITEMS_AT_ONCE, train.num_columns))
-        common, close = _correlations(ratings, seen, squares, block)
-        close *= common / np.maximum(common + shrinkage, 1)
-        np.fill_diagonal(close[:, start:], -np.inf)
-        best = np.argsort(-close, axis=1, kind="stable")[:, :number]
-        positive = np.take_along_axis(close, best, axis=1) > 1e-9  # more than rounding
-        found[block, : best.shape[1]] = np.where(positive, best, -1)
+        sums = [_sums(fold, block) for fold in folds]
+        whole = [sum(parts) for parts in zip(*sums, strict=True)]
+        for fold, own in enumerate(sums):
+            others = [one - part for one, part in zip(whole, own, strict=True)]
+            close = _correlations(*others) * others[0] / np.maximum(others[0] + shrinkage, 1)
+            np.fill_diagonal(close[:, start:], -np.inf)
+            best = np.argsort(-close, axis=1, kind="stable")[:, :number]
+            # more than rounding
+            positive = np.take_along_axis(close, best, axis=1) > 1e-9
+            found[fold, block, : best.shape[1]] = np.where(positive, best, -1)
     return found
 
 
@@ -160,7 +170,7 @@ def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.n
 
     Args:
         train: the training ratings.
-        similar: (D, Q) int of `neighbours`.
+        similar: (F, D, Q) int of `neighbours`.
         cells: any cells, M.
 
     Returns:
@@ -173,10 +183,10 @@ def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.n
     keys = rows * train.num_columns + columns
     order = np.argsort(keys)
     keys, centred = keys[order], (values - means[columns])[order]
-    result = np.zeros((len(cells.rows), similar.shape[1]))
+    result = np.zeros((len(cells.rows), similar.shape[2]))
     for start in range(0, len(result), _LOOK_UPS_AT_ONCE):
         some = slice(start, start + _LOOK_UPS_AT_ONCE)
-        wanted = similar[cells.columns[some]]
+        wanted = similar[cells.rows[some] % len(similar), cells.columns[some]]
         asked = cells.rows[some].astype(np.int64)[:, None] * train.num_columns + wanted
         places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
         there = (wanted >= 0) & (keys[places] == asked)
@@ -184,25 +194,38 @@ def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.n
     return result
 
 
-def _correlations(
-    ratings: Any, seen: Any, squares: Any, block: slice
-) -> tuple[np.ndarray, np.ndarray]:
-    """Numbers of common users (B, D) of a block of items with all, and correlations over them."""
+def _sums(ratings: Any, block: slice) -> list[np.ndarray]:
+    """Sums over the users who rated both items, (B, D) each, of a block of items with all.
+
+    Their number; of ratings of the one and of the other; of squares; of products.
+    """
+    seen, squares = ratings.copy(), ratings.copy()
+    seen.data = np.ones_like(seen.data)
+    squares.data = squares.data**2
     own, own_seen, own_squares = (
         scipy.sparse.csr_array(x[:, block].T) for x in (ratings, seen, squares)
     )
-    common, mine, theirs, my_squares, their_squares, products = (
-        (left @ right).toarray()
-        for left, right in (
-            (own_seen, seen), (own, seen), (own_seen, ratings), (own_squares, seen),
-            (own_seen, squares), (own, ratings),
-        )
+    pairs = (
+        (own_seen, seen), (own, seen), (own_seen, ratings), (own_squares, seen),
+        (own_seen, squares), (own, ratings),
     )  # fmt: skip
+    return [(left @ right).toarray() for left, right in pairs]
+
+
+def _correlations(
+    common: np.ndarray,
+    mine: np.ndarray,
+    theirs: np.ndarray,
+    my_squares: np.ndarray,
+    their_squares: np.ndarray,
+    products: np.ndarray,
+) -> np.ndarray:
+    """(B, D) correlations from sums over the users who rated both."""
     number = np.maximum(common, 1)
     covariance = products - mine * theirs / number
     spread = (my_squares - mine**2 / number) * (their_squares - theirs**2 / number)
     enough = spread > 1e-9 * number**2
-    return common, np.where(enough, covariance / np.sqrt(np.where(enough, spread, 1)), 0.0)
+    return np.where(enough, covariance / np.sqrt(np.where(enough, spread, 1)), 0.0)
 
 
 def _dates(times: np.ndarray, number: int, flag_at: float | None) -> dict[str, np.ndarray]:
