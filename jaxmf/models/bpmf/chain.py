@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.models.bpmf.updates import (
     LawDraws,
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["keep_factors"],
+    meta_fields=["keep_factors", "num_slots"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
     """The structural options of the sampler, all of them static: equal ones compile nothing new."""
 
     keep_factors: bool
+    num_slots: int = 1
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
@@ -54,8 +56,8 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     return State(
         u=u,
         v=v,
-        row_law=_start_law(model, u),
-        column_law=_start_law(model.transpose(), v),
+        row_law=_start_law(plan, model, u),
+        column_law=_start_law(plan, model.transpose(), v),
         noise=model.law().start(values),
     )
 
@@ -67,18 +69,22 @@ def _start(model: BPMF, key: Key, number: int, width: int) -> Array:
     return jnp.where(jnp.arange(width) < model.num_factors, vectors, 0)
 
 
-def _start_law(model: BPMF, vectors: Array) -> SideLaw:
+def _start_law(plan: SamplerPlan, model: BPMF, vectors: Array) -> SideLaw:
+    size = groups.num_groups(model, plan.num_slots)
     number, width = vectors.shape
     features = model.row_link()
     num_features = 0 if features is None else features.width
+    identity = jnp.eye(width, dtype=vectors.dtype)
     law = Parameters(
-        jnp.zeros((1, width), vectors.dtype), jnp.eye(width, dtype=vectors.dtype)[None]
+        jnp.zeros((size, width), vectors.dtype),
+        jnp.broadcast_to(identity, (size, width, width)),
     )
     return SideLaw(
         law=law,
         groups=jnp.zeros((number,), jnp.int32),
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=_start_precision(model.link_precision).astype(vectors.dtype),
+        mixture=groups.start(model, plan.num_slots),
     )
 
 
@@ -105,16 +111,37 @@ def step(
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
-    state = update_row_law(model, draws.rows, state)
+    state, no_rows = update_row_law(model, draws.rows, state)
     state, _ = update_row_vectors(model, draws.u, state, data, **given)
     turned, columns = wait(state).transpose(), model.transpose()
-    turned = update_row_law(columns, draws.columns, turned)
+    turned, no_columns = update_row_law(columns, draws.columns, turned)
     turned, squares = update_row_vectors(columns, draws.v, turned, data.transpose(), **given)
     state = turned.transpose()
     if model.is_normal:
         noise_key = jax.random.fold_in(key, 5)
         state = update_noise(model, noise_key, draws.noise, state, data, squares)
-    return state, Info(overflow={})
+    overflow = {"row_groups": no_rows, "column_groups": no_columns}
+    return state, Info(overflow={name: overflow[name] for name in capacity(state)})
+
+
+def grow(state: State, sizes: dict[str, int]) -> State:
+    """The state with more slots for groups."""
+    rows = sizes.get("row_groups", state.row_law.law.mean.shape[0])
+    columns = sizes.get("column_groups", state.column_law.law.mean.shape[0])
+    return state._replace(
+        row_law=groups.grow(state.row_law, rows),
+        column_law=groups.grow(state.column_law, columns),
+    )
+
+
+def capacity(state: State) -> dict[str, int]:
+    """Slots of the growing groups of either side."""
+    sides = {"row_groups": state.row_law, "column_groups": state.column_law}
+    return {
+        name: side.law.mean.shape[-2]
+        for name, side in sides.items()
+        if side.mixture is not None and side.mixture.slots
+    }
 
 
 def _start_precision(prior: hyper.Hyperparameter) -> Array:
@@ -134,8 +161,9 @@ class _Draws(NamedTuple):
 def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
     """All in two calls of the generator: compiling these is most of compiling a step."""
     laws = state.row_law.law, state.column_law.law
-    wanted = [law.factor.shape for law in laws]
-    shapes = [(*shape[:2], shape[2] + 1) for shape in wanted] + [state.u.shape, state.v.shape]
+    # of a mixture they are drawn where its groups are known
+    widths = [law.mean.shape[-1] for law in laws]
+    shapes = [(1, width, width + 1) for width in widths] + [state.u.shape, state.v.shape]
     sizes = [math.prod(shape) for shape in shapes]
     flat = as_normals(uniforms(jax.random.fold_in(key, 1), (sum(sizes),)))
     parts = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
@@ -172,11 +200,13 @@ def record(
         "log_joint": model.log_joint(state, data),
     }
     draw |= model.noise_draw(state.noise)
-    for name, side, link in (
-        ("row", state.row_law, model.row_link()),
-        ("column", state.column_law, model.column_link()),
+    for name, own, side in (
+        ("row", model, state.row_law),
+        ("column", model.transpose(), state.column_law),
     ):
-        if link is not None:
+        if own.row_link() is not None:
             draw[f"{name}_link"] = side.link
             draw[f"{name}_link_precision"] = side.link_precision
+        if side.mixture is not None:
+            draw |= groups.recorded(own, name, side)
     return draw | ({"u": state.u, "v": state.v} if plan.keep_factors else {})

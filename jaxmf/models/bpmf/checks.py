@@ -12,9 +12,11 @@ from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
+from jaxmf.priors.partitions import HDP, PartitionPrior
 from jaxmf.variational.likelihood import Gaussian
 
 _WIDEST = 512
+_FIRST_SLOTS = 32
 
 
 def settings(model: Any) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def settings(model: Any) -> dict[str, Any]:
         raise TypeError(f"num_factors must be a whole number, got {number!r}")
     if number < 0:
         raise ValueError(f"num_factors must not be negative, got {number}")
-    for name in ("biases", "coefficients", "link"):
+    for name in ("biases", "coefficients"):
         flag(name, getattr(model, name))
     if number == 0 and not model.biases:
         raise ValueError("num_factors=0 without biases leaves nothing to be learned")
@@ -42,11 +44,59 @@ def settings(model: Any) -> dict[str, Any]:
         prior = getattr(model, name)
         if not isinstance(prior, NormalInverseWishart) and not hyper.is_placeholder(prior):
             raise TypeError(f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}")
-    found: dict[str, Any] = {"num_factors": int(number)}
+    _sizes(model)
+    found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model.mixture)}
+    is_mixed = any(prior is not None for prior in found["mixture"])
+    if model.link and is_mixed:
+        raise ValueError(
+            "link=True: with a mixture the vectors of every group have a covariance of their own, "
+            "which the weights of a link cannot share; leave one of them out"
+        )
+    found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
     found["link_precision"] = _with_default("link_precision", model.link_precision, "Gamma")
     _level(model.level)
     return found
+
+
+def _sizes(model: Any) -> None:
+    """Refuses priors of vectors of another length than there are."""
+    for name, wanted in (("row_prior", model.row_width), ("column_prior", model.column_width)):
+        size = getattr(getattr(model, name), "size", None)
+        if isinstance(size, int) and size != wanted():
+            raise ValueError(
+                f"{name}: is of vectors of length {size}, here they have {wanted()}: factors, "
+                "bias, and coefficients of features; leave the size out: NormalInverseWishart()"
+            )
+
+
+def _mixture(mixture: Any) -> tuple[Any, Any]:
+    """The priors of the groups of both sides."""
+    pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
+    if len(pair) != 2:
+        raise ValueError(f"mixture: a prior for both sides, or a pair of them, got {len(pair)}")
+    for prior in pair:
+        if prior is None or hyper.is_placeholder(prior):
+            continue
+        if isinstance(prior, HDP) or not isinstance(prior, PartitionPrior):
+            raise TypeError(
+                "mixture must be DirichletProcess(), PitmanYor(), Dirichlet(num_components) or "
+                f"None, got {prior!r}"
+            )
+    return pair
+
+
+def capacity(value: Any) -> int:
+    """Slots for groups to begin with.
+
+    Raises:
+      ValueError: no whole number, or none.
+    """
+    if value is None:
+        return _FIRST_SLOTS
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ValueError(f"capacity must be an integer of at least 1, got {value!r}")
+    return value
 
 
 def flag(name: str, value: Any) -> bool:

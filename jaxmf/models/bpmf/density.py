@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.models.bpmf.updates import means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
@@ -34,8 +35,10 @@ def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
 
 
 def _log_side(model: BPMF, state: State) -> Array:
-    """log p(vectors of the rows, their law): () float."""
+    """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
     side = state.row_law
+    if side.mixture is not None:
+        return groups.log_density(model, side, state.u)
     inverse = precisions(side.law)
     size = state.u.shape[1]
     apart = state.u - row_means(model, side)

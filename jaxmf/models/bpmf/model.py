@@ -23,6 +23,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.data import CellFeatures, Entries, Features
@@ -33,6 +34,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partitions import PartitionPrior
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.vectors import Known, num_entries
 from jaxmf.types import Array, Key
@@ -50,6 +52,7 @@ Draw = dict[str, Array]
         "likelihood",
         "row_prior",
         "column_prior",
+        "mixture",
         "link_precision",
         "level",
     ],
@@ -69,10 +72,14 @@ class BPMF:
         None for InverseGamma(1, 1).
       row_prior, column_prior: of mean and covariance of the vectors of a side,
         `NormalInverseWishart()`.
+      mixture: None for one group of rows and one of columns; a prior of groups for both sides, such
+        as `DirichletProcess()`, or a pair of these (None for a side without): the vectors of every
+        group have a mean and a covariance of their own (section 6.2.5).
       biases: whether rows and columns have biases.
       coefficients: whether rows have coefficients for the features of columns, and columns for
         those of rows.
-      link: whether vectors depend on the features of their own row or column.
+      link: whether vectors depend on the features of their own row or column; by default they do
+        where there is no mixture, with which they cannot.
       link_precision: of the link's weights, a number or a numpyro distribution; by default
         Gamma(1, 1).
       level: what is subtracted from the cells; None for their mean. Gaussian cells only.
@@ -93,9 +100,10 @@ class BPMF:
     likelihood: Any = Gaussian()  # noqa: RUF009
     row_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
     column_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
+    mixture: Any = None
     biases: bool = True
     coefficients: bool = True
-    link: bool = True
+    link: bool | None = None
     link_precision: Hyperparameter = None
     level: Any = None
 
@@ -136,10 +144,15 @@ class BPMF:
             "column_features": self.row_features,
             "row_prior": self.column_prior,
             "column_prior": self.row_prior,
+            "mixture": self.mixture[::-1],
         }
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
         return bare(BPMF, **(present | swapped))
+
+    def row_mixture(self) -> PartitionPrior | None:
+        """The prior of the rows' groups, if there are any."""
+        return self.mixture[0]
 
     def row_link(self) -> Features | None:
         """The features that the rows' vectors depend on, if any."""
@@ -152,16 +165,19 @@ class BPMF:
 
     def row_width(self) -> int:
         """D, entries of a row's vector."""
-        return num_entries(
-            self.num_factors,
-            self.biases,
-            self._width(self.column_features) if self.coefficients else 0,
-            self._width(self.cell_features),
-        )
+        return self._vector_width(self.column_features)
 
     def column_width(self) -> int:
         """Entries of a column's vector."""
-        return self.transpose().row_width()
+        return self._vector_width(self.row_features)
+
+    def _vector_width(self, others: Features | None) -> int:
+        return num_entries(
+            self.num_factors,
+            self.biases,
+            self._width(others) if self.coefficients else 0,
+            self._width(self.cell_features),
+        )
 
     def row_law_prior(self) -> NormalInverseWishart:
         """The prior of mean and covariance of the rows' vectors."""
@@ -241,9 +257,11 @@ class BPMF:
         state = self.simulate_state(state_key, *shape)
         return state, self.simulate_data(values_key, state, rows, columns)
 
-    def simulate_state(self, key: Key, num_rows: int, num_columns: int) -> State:
-        """A state from the prior."""
-        return simulation.simulate_state(self, key, num_rows, num_columns)
+    def simulate_state(
+        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
+    ) -> State:
+        """A state from the prior; `capacity` is the number of slots for groups."""
+        return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
     def simulate_data(self, key: Key, state: State, rows: Array, columns: Array) -> Entries:
         """Values of the cells (rows, columns) given a state."""
@@ -251,22 +269,30 @@ class BPMF:
 
     # --- methods ----------------------------------------------------------------------------------
 
-    def sampler(self, *, keep_factors: bool = True) -> Algorithm:
+    def sampler(self, *, keep_factors: bool = True, capacity: int | None = None) -> Algorithm:
         """Gibbs sampling: laws of the vectors, rows, columns, noise (section 6.2.8).
 
         Args:
           keep_factors: whether draws keep the vectors of all rows and columns. Without them
             predictions are those gathered on the way, `sample(..., predict_at=cells)`; `thin` is
             the way between.
+          capacity: slots for groups to begin with, 32 by default; they double when a step needs
+            more.
 
         Returns:
-          Algorithm.
+          Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
         """
-        plan = chain.SamplerPlan(keep_factors=checks.flag("keep_factors", keep_factors))
+        grows = any(prior is not None and prior.grows for prior in self.mixture)
+        plan = chain.SamplerPlan(
+            keep_factors=checks.flag("keep_factors", keep_factors),
+            num_slots=checks.capacity(capacity),
+        )
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
             record=Partial(chain.record, plan, self),
+            grow=chain.grow if grows else None,
+            capacity=chain.capacity if grows else None,
             prepare=self.prepare,
         )
 

@@ -17,7 +17,7 @@ from jaxmf.models.bpmf.state import SideLaw
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.layout import in_chunks
-from jaxmf.samplers.factors.rows import RowPriors, draw_rows
+from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
 from jaxmf.samplers.factors.vectors import Known, cell_means, design
 from jaxmf.types import Array, Key
 
@@ -77,17 +77,16 @@ def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
     return left @ parts.table[:-1].T
 
 
-def prior_means(model: BPMF, draw: Draw, number: int) -> Array:
-    """Means (N', D) of the vectors of new rows before their cells are seen."""
+def _law_of(draw: Draw, number: int) -> SideLaw:
+    """The law of the vectors of new rows, all in the first group."""
     law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
     nothing = jnp.zeros((0, law.mean.shape[1]), law.mean.dtype)
-    side = SideLaw(
+    return SideLaw(
         law=law,
         groups=jnp.zeros((number,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
         link_precision=jnp.ones((), law.mean.dtype),
     )
-    return row_means(model, side)
 
 
 def fold_in(
@@ -95,13 +94,12 @@ def fold_in(
 ) -> Array:
     """Vectors (N', D) of new rows given their cells and the columns' vectors.
 
-    One exact draw where cells are normal; else twenty sweeps over latent values and vectors.
-    `spread` multiplies the last draw's deviation: at 0 it is the mean.
+    One exact draw where cells are normal, of the group of a mixture first; else twenty sweeps over
+    latent values and vectors. `spread` multiplies the last draw's deviation: at 0 it is the mean.
     """
     v = jnp.asarray(draw["v"])
-    means = prior_means(model, draw, new_data.num_rows)
-    law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
-    priors = RowPriors(means, jnp.zeros((means.shape[0],), jnp.int32), precisions(law))
+    law = _law_of(draw, new_data.num_rows)
+    inverses = precisions(law.law)
     known = _known(model, new_data.num_rows, v, new_data.num_entries)
     meets = design(v, known, model.num_factors)
     cells = new_data.rows, new_data.columns
@@ -110,27 +108,30 @@ def fold_in(
     values = (new_data.values - model.centre(data)).astype(v.dtype)
 
     def sweep(index: Array, u: Array) -> Array:
-        normals_key, latent_key = jax.random.split(jax.random.fold_in(key, index))
+        normals_key, latent_key, group_key = jax.random.split(jax.random.fold_in(key, index), 3)
         targets, precision = values, jnp.ones((), v.dtype)
         if model.is_normal:
             precision = (1 / noise).astype(v.dtype)
         else:
             eta = cell_means(u, v, known, *cells, num_factors=model.num_factors)
             targets = model.law().latent(latent_key, noise, values, eta)
+        seen: dict[str, Any] = {"chunks": chunks, "precision": precision}
+        padded = jnp.concatenate([targets, jnp.zeros((1,), v.dtype)])
+        own = law
+        if model.row_mixture() is not None:
+            log_weights = log_evidences(
+                meets, padded, means=law.law.mean, precisions=inverses, **seen
+            )
+            log_weights += jnp.log(jnp.asarray(draw["row_group_weights"]))
+            drawn = jax.random.categorical(group_key, log_weights, axis=-1)
+            own = law._replace(groups=drawn.astype(jnp.int32))
         scale = jnp.where(index == last, spread, 1.0)
-        drawn, _ = draw_rows(
-            scale * jax.random.normal(normals_key, u.shape, u.dtype),
-            u,
-            meets,
-            jnp.concatenate([targets, jnp.zeros((1,), v.dtype)]),
-            chunks=chunks,
-            priors=priors,
-            precision=precision,
-        )
-        return drawn
+        normals = scale * jax.random.normal(normals_key, u.shape, u.dtype)
+        priors = RowPriors(row_means(model, own), own.groups, inverses)
+        return draw_rows(normals, u, meets, padded, priors=priors, **seen)[0]
 
     last = 0 if model.is_normal else _NUM_SWEEPS - 1
-    return jax.lax.fori_loop(0, last + 1, sweep, means)
+    return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, law))
 
 
 def row_moments(

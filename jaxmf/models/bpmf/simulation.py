@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
+from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import SideLaw, State
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
@@ -19,18 +20,22 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 
-def simulate_state(model: BPMF, key: Key, num_rows: int, num_columns: int) -> State:
+def simulate_state(
+    model: BPMF, key: Key, num_rows: int, num_columns: int, capacity: int = 32
+) -> State:
     """A state from the prior."""
     keys = jax.random.split(key, 3)
-    u, row_law = _side(model, keys[0], num_rows)
-    v, column_law = _side(model.transpose(), keys[1], num_columns)
+    u, row_law = _side(model, keys[0], num_rows, capacity)
+    v, column_law = _side(model.transpose(), keys[1], num_columns, capacity)
     return State(u, v, row_law, column_law, model.law().sample_prior(keys[2]))
 
 
-def _side(model: BPMF, key: Key, number: int) -> tuple[Array, SideLaw]:
+def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, SideLaw]:
     law_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
     prior = model.row_law_prior()
-    law = prior.sample_parameters(law_key, prior.empty(1), {})
+    num_groups = groups.num_groups(model, capacity)
+    law = prior.sample_parameters(law_key, prior.empty(num_groups), {})
+    places, mixture = groups.simulate_groups(model, jax.random.fold_in(key, 1), number, capacity)
     size = law.mean.shape[1]
     features = model.row_link()
     num_features = 0 if features is None else features.width
@@ -38,12 +43,14 @@ def _side(model: BPMF, key: Key, number: int) -> tuple[Array, SideLaw]:
     link = jax.random.normal(link_key, (num_features, size), law.mean.dtype) @ law.factor[0].T
     side = SideLaw(
         law=law,
-        groups=jnp.zeros((number,), jnp.int32),
+        groups=places,
         link=link / jnp.sqrt(precision),
         link_precision=precision,
+        mixture=mixture,
     )
     normals = jax.random.normal(vector_key, (number, size), law.mean.dtype)
-    return row_means(model, side) + normals @ law.factor[0].T, side
+    apart = jnp.einsum("nde,ne->nd", law.factor[places], normals)
+    return row_means(model, side) + apart, side
 
 
 def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Array) -> Entries:

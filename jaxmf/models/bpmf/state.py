@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.groups import Mixture
 
 
 class SideLaw(NamedTuple):
@@ -25,7 +28,7 @@ class SideLaw(NamedTuple):
     groups: Array
     link: Array
     link_precision: Array
-    mixture: Any = None
+    mixture: Mixture | None = None
 
 
 class State(NamedTuple):

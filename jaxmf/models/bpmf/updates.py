@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.samplers.factors.law import after, precisions, statistics_of_all
 from jaxmf.samplers.factors.link import Link, update_link, with_link
@@ -27,20 +29,21 @@ class LawDraws(NamedTuple):
     """Random numbers behind a law of vectors.
 
     Attributes:
-      log_gammas: (G, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`.
-      normals: (G, D, D + 1) float, standard normal.
-      link_key: of the link, where there is one.
+      log_gammas: (1, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`; of no use
+        with a mixture.
+      normals: (1, D, D + 1) float, standard normal; likewise.
+      key: of the link, or of the mixture.
     """
 
     log_gammas: Array
     normals: Array
-    link_key: Key
+    key: Key
 
 
 def gamma_shapes(model: BPMF, state: State) -> Array:
-    """Shapes of the Gamma draws that the rows' law needs: (G, D) float."""
+    """Shapes of the Gamma draws that the rows' law needs without a mixture: (1, D) float."""
     side = state.row_law
-    number = jnp.full(side.law.mean.shape[:1], state.u.shape[0])
+    number = jnp.full((1,), state.u.shape[0])
     return _raised(model, side).gamma_shapes(number).astype(state.u.dtype)
 
 
@@ -51,8 +54,29 @@ def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
     return replace(prior, degrees=prior.degrees + width) if width else prior
 
 
-def update_row_law(model: BPMF, draws: LawDraws, state: State) -> State:
-    """Kernel: mean and covariance of the rows' vectors given these, and the link."""
+def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, Array]:
+    """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
+
+    Returns:
+      The state, and whether there was no room for a new group, () bool.
+    """
+    if state.row_law.mixture is not None:
+        return _update_groups(model, draws.key, state)
+    return _update_law(model, draws, state), jnp.zeros((), bool)
+
+
+def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
+    group_key, law_key = jax.random.split(key)
+    side, prior = state.row_law, model.row_law_prior()
+    places, mixture, overflow = groups.update(model, group_key, side, state.u)
+    statistics = prior.statistics(places, state.u, side.law.mean.shape[0])
+    # empty groups have a law from the prior: the lowest of them is that of a new group
+    law = prior.sample_parameters(law_key, statistics, {})
+    side = side._replace(law=law, groups=places, mixture=mixture)
+    return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
+
+
+def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
     side = state.row_law
     features = model.row_link()
     prior = _raised(model, side)
@@ -65,7 +89,7 @@ def update_row_law(model: BPMF, draws: LawDraws, state: State) -> State:
     if features is None:
         return state._replace(row_law=side._replace(law=law))
     link = update_link(
-        draws.link_key,
+        draws.key,
         link,
         vectors=state.u,
         features=features,

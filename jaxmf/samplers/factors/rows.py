@@ -116,19 +116,7 @@ def draw_rows(
       The new factors (N, D), and the sum of the squared residuals at them, () float.
     """
     num_rows, width = factors.shape
-    size = block_size(num_rows, width)
-    num_blocks = -(-num_rows // size)
-    firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
-    parts = factors, normals, design.own, priors.means, priors.groups
-    blocks = _Block(
-        **{
-            name: _in_blocks(part, num_blocks, size)
-            for name, part in zip(_Block._fields, parts, strict=False)
-        },
-        first=firsts,
-        start=chunks.starts[firsts],
-        end=chunks.starts[jnp.minimum(firsts + size, num_rows)],
-    )
+    blocks = _blocks(normals, factors, design, chunks, priors)
 
     def draw_block(squares: Array, block: _Block) -> tuple[Array, Array]:
         products = _products(block, design, targets, chunks)
@@ -139,7 +127,67 @@ def draw_rows(
 
     zero = jnp.zeros((), factors.dtype)
     squares, drawn = jax.lax.scan(draw_block, zero, blocks)
-    return drawn.reshape(num_blocks * size, width)[:num_rows], squares
+    return drawn.reshape(-1, width)[:num_rows], squares
+
+
+def log_evidences(
+    design: Design,
+    targets: Array,
+    *,
+    chunks: Chunks,
+    means: Array,
+    precisions: Array,
+    precision: Array,
+) -> Array:
+    """log p(cells of a row | group), its factors summed out, up to what groups have in common.
+
+    Args:
+      design, targets, chunks, precision: as of `draw_rows`.
+      means: (G, D) float, of the groups.
+      precisions: (G, D, D) float.
+
+    Returns:
+      (N, G) float.
+    """
+    num_rows = design.own.shape[0]
+
+    def of_group(law: tuple[Array, Array]) -> Array:
+        mean, inverse = law
+        factors = jnp.broadcast_to(mean, (num_rows, mean.shape[0]))
+        priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
+        blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
+
+        def of_block(block: _Block) -> Array:
+            products = _products(block, design, targets, chunks)
+            factor, half = _factor(products, block, inverse[None], precision)
+            determinants = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
+            squares = precision * products[:, -1, -1] - jnp.sum(half[..., 0] ** 2, axis=1)
+            return -determinants - squares / 2
+
+        return jax.lax.map(of_block, blocks).reshape(-1)[:num_rows]
+
+    log_laws = jax.lax.map(of_group, (means, precisions)).T
+    return log_laws + jnp.linalg.slogdet(precisions)[1] / 2
+
+
+def _blocks(
+    normals: Array, factors: Array, design: Design, chunks: Chunks, priors: RowPriors
+) -> _Block:
+    """What belongs to all blocks of rows, leaves with the blocks first."""
+    num_rows, width = factors.shape
+    size = block_size(num_rows, width)
+    num_blocks = -(-num_rows // size)
+    firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
+    parts = factors, normals, design.own, priors.means, priors.groups
+    return _Block(
+        **{
+            name: _in_blocks(part, num_blocks, size)
+            for name, part in zip(_Block._fields, parts, strict=False)
+        },
+        first=firsts,
+        start=chunks.starts[firsts],
+        end=chunks.starts[jnp.minimum(firsts + size, num_rows)],
+    )
 
 
 def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
@@ -186,13 +234,21 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
 
 def _draw_change(products: Array, block: _Block, precisions: Array, precision: Array) -> Array:
     """New factors minus the present ones: (R, D)."""
+    factor, half = _factor(products, block, precisions, precision)
+    # the second solve waits for the first, see `likelihoods.gaussian.solve_both`
+    return jax.lax.linalg.triangular_solve(
+        factor, half + block.normals[..., None], left_side=True, lower=True, transpose_a=True
+    )[..., 0]
+
+
+def _factor(
+    products: Array, block: _Block, precisions: Array, precision: Array
+) -> tuple[Array, Array]:
+    """L (R, D, D) of the precisions of the rows, and L^-1 b (R, D, 1), b that of the changes."""
     prior = precisions[block.groups]
     apart = block.means - block.factors
     matrix = prior + precision * products[:, :-1, :-1]
     side = jnp.einsum("rde,re->rd", prior, apart) + precision * products[:, :-1, -1]
     factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
-    # the second solve waits for the first, see `likelihoods.gaussian.solve_both`
     half = jax.lax.linalg.triangular_solve(factor, side[..., None], left_side=True, lower=True)
-    return jax.lax.linalg.triangular_solve(
-        factor, half + block.normals[..., None], left_side=True, lower=True, transpose_a=True
-    )[..., 0]
+    return factor, half
