@@ -12,7 +12,8 @@ from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
-from jaxmf.priors.partitions import HDP, PartitionPrior
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.variational.likelihood import Gaussian
 
 _WIDEST = 512
