@@ -12,7 +12,8 @@ from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
-from jaxmf.priors.partitions import HDP, PartitionPrior
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.variational.likelihood import Gaussian
 
 _WIDEST = 512
@@ -178,7 +179,7 @@ def matched(model: Any, entries: Entries) -> Any:
     found: dict[str, Any] = {
         name: getattr(model, name).match(ids, size=size, what=name)
         for name, (ids, size) in sides.items()
-        if getattr(model, name) is not None
+        if getattr(model, name) is not None and getattr(model, name).width
     }
     if model.cell_features is not None:
         found["cell_features"] = model.cell_features.match(
