@@ -241,7 +241,8 @@ def fit(
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
-    following = "recommend" if hasattr(description, "score_rows") else "report"
+    ranks = hasattr(description, "score_rows") or hasattr(description, "expected_values")
+    following = "recommend" if ranks else "report"
     ending = "" if following == "recommend" else " -o report.html"
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
 

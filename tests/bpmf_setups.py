@@ -10,6 +10,7 @@ from jaxmf import BPMF, Gaussian, NormalInverseWishart
 from jaxmf.data import CellFeatures, Features
 
 SHAPE = (4, 3)
+CAPACITY = 4  # as many groups as there are rows
 # the last row has no cells
 ROWS = jnp.array([0, 0, 1, 1, 2, 2, 2], jnp.int32)
 COLUMNS = jnp.array([0, 2, 0, 1, 0, 1, 2], jnp.int32)
@@ -50,7 +51,7 @@ class Setup(NamedTuple):
     model: BPMF
 
     def sample_prior(self, key):
-        return self.model.simulate_state(key, *SHAPE)
+        return self.model.simulate_state(key, *SHAPE, capacity=CAPACITY)
 
     def simulate(self, key, state):
         return self.model.simulate_data(key, state, ROWS, COLUMNS)
@@ -68,6 +69,15 @@ class Setup(NamedTuple):
         }
         if state.noise.size:
             found["noise"] = jnp.log(jnp.abs(state.noise.ravel()[0]))
+        if state.row_law.mixture is not None:
+            groups = state.row_law.groups
+            found |= {
+                "pair": groups[0] == groups[1],
+                "pairs": jnp.sum(groups[:, None] == groups),
+                "near": jnp.where(
+                    groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
+                ),
+            }
         if state.row_law.link.size:
             link = state.row_law.link
             found |= {
@@ -81,7 +91,7 @@ class Setup(NamedTuple):
 
 def whole_step(model):
     """The kernel of a sampler's step."""
-    algorithm = model.sampler()
+    algorithm = model.sampler(capacity=CAPACITY)
 
     def kernel(key, state, data):
         return algorithm.step(key, state, data, jnp.ones(()))

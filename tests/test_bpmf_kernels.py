@@ -3,7 +3,7 @@
 import jax
 import pytest
 
-from jaxmf import Ordinal, Probit
+from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
 from jaxmf.models.bpmf import chain
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
@@ -11,6 +11,7 @@ from tests.bpmf_setups import FAST_COMPILE, Setup, everything, plain, whole_step
 
 CASES = {
     "everything": everything,
+    "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
     "probit": lambda: plain(likelihood=Probit(), level=None),
     "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), level=None),
 }
@@ -39,6 +40,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
     [
         pytest.param("everything", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.slow),
+        pytest.param("mixture", marks=pytest.mark.slow),
         pytest.param("probit", marks=pytest.mark.exhaustive),
     ],
 )

@@ -282,3 +282,61 @@ def test_unknown_ids_are_refused(fitted):
         post.predict((["u99"], ["i0"]))
     with pytest.raises(ValueError, match="no row has the id"):
         post.recommend("u99")
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    """Two groups of rows that like opposite columns."""
+    generator = np.random.default_rng(4)
+    likes = np.where(np.arange(NUM_COLUMNS) % 2, 2.0, -2.0)
+    side = np.where(np.arange(NUM_ROWS) < 25, 1.0, -1.0)
+    truth = np.outer(side, likes)
+    rows, columns = np.nonzero(generator.random(truth.shape) < 0.6)
+    values = truth[rows, columns] + 0.5 * generator.normal(size=rows.size)
+    ids = [f"u{i}" for i in range(NUM_ROWS)], [f"i{j}" for j in range(NUM_COLUMNS)]
+    data = mf.Entries(rows, columns, values, truth.shape, *ids)
+    model = mf.BPMF(2, mixture=(mf.DirichletProcess(1.0), None), biases=False)
+    return side, mf.sample(model, data, capacity=4, **(RUN | {"num_warmup": 150}))
+
+
+@pytest.mark.slow
+def test_groups_of_rows_are_found(grouped):
+    side, post = grouped
+    assert post.meta.capacity["row_groups"] >= 4
+    groups = post.draws["row_groups"][0]
+    together = (groups[:, :, None] == groups[:, None, :]).mean(axis=0)
+    alike = side[:, None] == side
+    assert together[alike].mean() > 0.7
+    assert together[~alike].mean() < 0.1
+    titles = {f"u{i}": f"Film {i}" for i in range(NUM_ROWS)}
+    table = post.top_entries("row", n=3, titles=titles)
+    assert str(table.entries[0, 0]).startswith("Film")
+    assert table.shares[0] > 0.4
+    best = post.preferences("row", n=5)
+    places = [int(name[1:]) for name in best.entries[0]]
+    assert len({place % 2 for place in places}) == 1
+    with pytest.raises(ValueError, match="one group of columns"):
+        post.top_entries("column")
+
+
+@pytest.mark.slow
+def test_new_rows_join_the_group_of_their_cells(grouped):
+    _, post = grouped
+    few = mf.Entries([0, 0, 0], [1, 3, 4], [2.0, 2.0, -2.0], (1, NUM_COLUMNS))
+    found = post.predict(new_rows=few).to_array((1, NUM_COLUMNS))[0]
+    assert np.nanmean(found[1::2]) > 1
+    assert np.nanmean(found[0::2]) < -1
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "words"),
+    [
+        ({"mixture": mf.HDP()}, TypeError, "DirichletProcess"),
+        ({"mixture": 1.0}, TypeError, "mixture"),
+        ({"mixture": (None, None, None)}, ValueError, "pair"),
+        ({"mixture": mf.DirichletProcess(), "link": True}, ValueError, "link"),
+    ],
+)
+def test_mixtures_that_cannot_be_are_refused(settings, error, words):
+    with pytest.raises(error, match=words):
+        mf.BPMF(2, **settings)

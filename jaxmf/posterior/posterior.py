@@ -403,22 +403,47 @@ class Posterior:
             column_names=None if column_names is None else column_names[where[1]],
         )
 
-    def top_entries(self, column: str, n: int = 10) -> TopEntries:
+    def top_entries(self, column: str, n: int = 10, *, titles: Any = None) -> TopEntries:
         """The heaviest entries of every group of the reference draw (highest log joint).
 
         Args:
             column: an observed column of categories, such as "word": the most probable values of
                 every topic; or a column that indicators are partitioned by, such as "item": the
-                levels with the most tokens in every group.
+                levels with the most tokens in every group. Of a matrix with groups of rows and of
+                columns "row" or "column": the members of every group with the most cells.
             n: entries a group.
+            titles: of rows or columns, shown in the place of their ids: id -> title, or one for
+                each in the order of the data.
         Returns:
             Groups by size, with their entries; `.to_pandas()` is the table.
         Raises:
-            ValueError: the model has no groups of tokens, or the network no such column.
+            ValueError: the model has no groups, or the network no such column.
         """
-        from jaxmf.posterior import topics
+        from jaxmf.posterior import side_groups, topics
 
+        if side_groups.has_groups(self):
+            return side_groups.members(self, column, n, titles)
+        if titles is not None:
+            raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
         return topics.top_entries(self, column, n)
+
+    def preferences(self, side: str = "row", n: int = 10, *, titles: Any = None) -> TopEntries:
+        """What each group of rows of the reference draw likes best: its mean against all columns.
+
+        Args:
+            side: "row", or "column" for what groups of columns are liked by.
+            n: entries a group.
+            titles: of the entries, as of `top_entries`.
+        Returns:
+            Groups by size; weights are expected values (Porteous, section 6.2.7).
+        Raises:
+            ValueError: the model has no groups of that side.
+        """
+        from jaxmf.posterior import side_groups
+
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        return side_groups.preferences(self, side, n, titles)
 
     def document_completion(
         self, new_documents: Any, *, num_draws: int = 10, seed: int = 0

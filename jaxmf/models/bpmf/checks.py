@@ -179,7 +179,7 @@ def matched(model: Any, entries: Entries) -> Any:
     found: dict[str, Any] = {
         name: getattr(model, name).match(ids, size=size, what=name)
         for name, (ids, size) in sides.items()
-        if getattr(model, name) is not None
+        if getattr(model, name) is not None and getattr(model, name).width
     }
     if model.cell_features is not None:
         found["cell_features"] = model.cell_features.match(

@@ -34,7 +34,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import PartitionPrior
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.vectors import Known, num_entries
 from jaxmf.types import Array, Key
@@ -93,7 +93,7 @@ class BPMF:
       10
     """
 
-    num_factors: int
+    num_factors: int = 16
     row_features: Features | None = None
     column_features: Features | None = None
     cell_features: CellFeatures | None = None
@@ -322,6 +322,10 @@ class BPMF:
     def expected_values(self, draw: Draw, data: Any, rows: Array) -> Array:
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
+
+    def group_means(self, draw: Draw, data: Any) -> Array:
+        """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
+        return queries.group_means(self, draw, data)
 
     # --- rows not seen in training ----------------------------------------------------------------
 

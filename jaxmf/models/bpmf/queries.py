@@ -64,6 +64,18 @@ def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
     return model.law().moments(noise_of(model, draw), means + model.centre(data))[0]
 
 
+def group_means(model: BPMF, draw: Draw, data: Any) -> Array:
+    """Expected values (K, M) of all columns for a row at the mean of each group of rows.
+
+    What columns make of features of rows is left out: a group has none.
+    """
+    mean, v = jnp.asarray(draw["row_mean"]), jnp.asarray(draw["v"])
+    known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
+    known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
+    means = _all_means(model, mean, v, known) + model.centre(data)
+    return model.law().moments(noise_of(model, draw), means)[0]
+
+
 def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
     """Features of rows and columns; those of cells are left out, as zeros."""
     known = model.known(num_rows, v.shape[0], jnp.zeros((num_cells, 0), v.dtype))
