@@ -38,6 +38,7 @@ PAPERS = {
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
     "sparse-binary": "benchmarks.sparse_binary",
+    "recommender": "benchmarks.recommender",
 }
 IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"
