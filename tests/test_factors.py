@@ -64,7 +64,7 @@ def draw(given, normals, **changed):
     known = Known(*map(jnp.asarray, given["known"]))
     arguments = {
         "design": design(jnp.asarray(given["v"]), known, given["num_factors"]),
-        "chunks": arranged(data).by_row,
+        "chunks": arranged(data, (size, size)).by_row,
         "precision": 1.7,
     } | changed
     drawn = row_kernels.draw_rows(
@@ -84,8 +84,8 @@ def test_cells_stand_in_chunks_by_rows(name, width, monkeypatch):
     given = problem(name)["data"]
     monkeypatch.setattr("jaxmf.samplers.factors.layout._width", lambda *_: width)
     for chunks, own, other, number in (
-        (arranged(given).by_row, given.rows, given.columns, given.num_rows),
-        (arranged(given).by_column, given.columns, given.rows, given.num_columns),
+        (arranged(given, (4, 4)).by_row, given.rows, given.columns, given.num_rows),
+        (arranged(given, (4, 4)).by_column, given.columns, given.rows, given.num_columns),
     ):
         filled = np.asarray(chunks.cells) < NUM_CELLS
         places = np.asarray(chunks.cells)[filled]

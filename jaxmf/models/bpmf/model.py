@@ -209,7 +209,7 @@ class BPMF:
         """The observed cells as the sampler goes through them; prepared ones as they are."""
         if isinstance(data, Prepared):
             return data
-        cells = arranged(data)
+        cells = arranged(data, (self.row_width(), self.column_width()))
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)

@@ -115,7 +115,7 @@ def fold_in(
     known = _known(model, new_data.num_rows, v, new_data.num_entries)
     meets = design(v, known, model.num_factors)
     cells = new_data.rows, new_data.columns
-    chunks = in_chunks(*cells, new_data.num_rows, new_data.num_columns)
+    chunks = in_chunks(*cells, new_data.shape, law.law.mean.shape[1])
     noise = noise_of(model, draw)
     values = (new_data.values - model.centre(data)).astype(v.dtype)
 

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.samplers.factors.layout import Chunks, piece_size
+from jaxmf.samplers.factors.layout import Chunks, is_broadcast, piece_size
 from jaxmf.types import Array
 
 _NUMBERS_A_BLOCK = 2**20
@@ -200,7 +200,7 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
     """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
     size, width = block.factors.shape
     num_chunks = chunks.rows.shape[0]
-    piece = piece_size(num_chunks)
+    piece = piece_size(num_chunks, chunks.others.shape[1])
     own = jnp.concatenate([block.factors[:, : design.num_shared], block.own], axis=1)
 
     def add_piece(carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -221,7 +221,10 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
             shared = jnp.concatenate([shared, features], axis=-1)
         residuals = targets[cells] - means
         column = jnp.concatenate([shared, residuals[..., None]], axis=-1)
-        squares = jnp.einsum("pcd,pce->pde", column, column)
+        if is_broadcast(width):
+            squares = jnp.sum(column[..., :, None] * column[..., None, :], axis=1)
+        else:
+            squares = jnp.einsum("pcd,pce->pde", column, column)
         products = products.at[places].add(squares, mode="drop", indices_are_sorted=True)
         return start + piece, products
 
