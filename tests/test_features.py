@@ -124,6 +124,7 @@ def test_products_of_dense_and_sparse_agree():
         for one, expected in zip(found, exact, strict=True):
             np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
         assert features.fingerprint() != mf.Features(2 * x).fingerprint()
+    assert mf.Features.none(3).match(["a"] * 4).num_rows == 4
     assert mf.Features.none(4).times(jnp.zeros((0, 2))).shape == (4, 2)
 
 

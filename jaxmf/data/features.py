@@ -225,6 +225,8 @@ class Features:
                 where the features have no ids.
         """
         number = len(wanted) if size is None else size
+        if self.width == 0:
+            return self.none(number)
         if self.ids is None:
             if self.num_rows != number:
                 raise ValueError(

@@ -89,9 +89,12 @@ class Ours:
         return np.asarray(_predicted(self.model, self.state, self.data.train, *self.cells), float)
 
 
-@jax.jit
-def _step(algorithm: Any, key: Any, state: Any, data: Any) -> Any:
+def advance(algorithm: Any, key: Any, state: Any, data: Any) -> Any:
+    """One step of a chain, to be compiled."""
     return algorithm.step(key, state, data, jnp.ones(()))
+
+
+_step = jax.jit(advance)
 
 
 @jax.jit
