@@ -174,7 +174,7 @@ class NormalInverseWishart(Family):
         moved = location + amount * apart / (weight + amount)
         # the scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
         share = amount * weight / (weight + amount)
-        reach = jnp.sum(inverse * apart, axis=1)
+        reach = _product(inverse[None], apart[None])[0]
         # rounding alone brings it to zero, where a value far out leaves
         factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(inverse.dtype).eps)
         new = (
@@ -198,7 +198,7 @@ class NormalInverseWishart(Family):
         weight, degrees = working.prior[0] + number, working.prior[1] + number
         share = weight / (weight + 1)
         apart = value - location
-        distance = jnp.sum(inverse * apart[:, :, None] * apart[:, None, :], axis=(1, 2))
+        distance = _last_summed(_product(inverse, apart) * apart)
         level = log_rising((degrees + 1 - self.size) / 2, self.size / 2)
         level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
@@ -271,6 +271,33 @@ class NormalInverseWishart(Family):
         share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
         return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
+
+
+# XLA makes a library call, which no fused loop may hold, of a sum over 4,096 numbers or more.
+_MOST_SUMMED = 2**11
+
+
+def _product(matrices: Array, vectors: Array) -> Array:
+    """A x of symmetric matrices (L, D, D) and vectors (L, D)."""
+    if matrices.size <= _MOST_SUMMED:
+        return jnp.sum(matrices * vectors[:, None, :], axis=2)
+
+    def add(place: Array, total: Array) -> Array:
+        line = jax.lax.dynamic_index_in_dim(matrices, place, 1, keepdims=False)
+        return total + line * jax.lax.dynamic_index_in_dim(vectors, place, 1)
+
+    return jax.lax.fori_loop(0, matrices.shape[1], add, jnp.zeros_like(vectors))
+
+
+def _last_summed(values: Array) -> Array:
+    """Sums (L,) of values (L, D)."""
+    if values.size <= _MOST_SUMMED:
+        return jnp.sum(values, axis=1)
+
+    def add(place: Array, total: Array) -> Array:
+        return total + jax.lax.dynamic_index_in_dim(values, place, 1, keepdims=False)
+
+    return jax.lax.fori_loop(0, values.shape[1], add, jnp.zeros_like(values[:, 0]))
 
 
 def _inverted(scale: Array) -> tuple[Array, Array]:
