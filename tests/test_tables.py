@@ -1,5 +1,7 @@
 """Single cells of tables, and draws with given weights."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,12 @@ def some_weights(size, seed=0):
 def test_a_place_is_chosen_in_proportion_to_its_weight():
     with jax.enable_x64(True):
         assert_law([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
+
+
+@pytest.mark.parametrize(("num_lanes", "sizes"), [(8, (7, 24)), (32, (32, 100))])
+def test_the_law_is_the_same_in_fewer_and_more_lanes(num_lanes, sizes):
+    with jax.enable_x64(True):
+        assert_law([some_weights(size) for size in sizes], partial(choose, num_lanes=num_lanes))
 
 
 @pytest.mark.exhaustive
