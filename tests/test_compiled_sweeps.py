@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
 
 import jaxmf as mf
 from benchmarks import by_hand
@@ -191,3 +192,12 @@ def test_tokens_of_counts_stand_word_by_word():
     tokens = Tokens.from_counts(counts)
     np.testing.assert_array_equal(tokens.columns["word"], [0, 0, 1, 1, 1, 2, 2])
     np.testing.assert_array_equal(tokens.columns["document"], [0, 0, 1, 1, 1, 0, 1])
+
+
+def test_tokens_of_many_documents_stand_block_by_block():
+    rows = np.array([5000, 0, 9000, 1, 5001, 0])
+    words = np.array([0, 1, 1, 0, 1, 0])
+    counts = sparse.coo_array((np.ones(6, int), (rows, words)), shape=(9001, 2))
+    tokens = Tokens.from_counts(counts)
+    np.testing.assert_array_equal(tokens.columns["document"], [0, 1, 0, 5000, 5001, 9000])
+    np.testing.assert_array_equal(tokens.columns["word"], [0, 0, 1, 0, 1, 1])
