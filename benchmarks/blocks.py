@@ -39,6 +39,7 @@ from benchmarks.topic_sides import (
     pachinko,
     peer,
     step,
+    stepper,
     tokens_of,
 )
 from jaxmf import datasets
@@ -178,7 +179,7 @@ def chains(quick: bool) -> list[Row]:
     keys = jax.random.split(jax.random.key(1), 4)
     states = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), one.state)
     runs = (
-        lambda: step(one.algorithm, keys[0], one.state, tokens)[0],
+        lambda: stepper(one.algorithm)(one.algorithm, keys[0], one.state, tokens)[0],
         lambda: of_four(one.algorithm, keys, states, tokens)[0],
     )
     times = interleaved(*runs, repeats=9)
@@ -227,7 +228,8 @@ def memory(quick: bool) -> list[Row]:
     tokens, rows = made_up(10_000 if quick else 1_000_000), []
     for num_topics in (20, 100):
         side = Ours(lda(tokens, num_topics), tokens)
-        program = step.lower(side.algorithm, side.key, side.state, tokens).compile()
+        arguments = side.algorithm, side.key, side.state, tokens
+        program = stepper(side.algorithm).lower(*arguments).compile()
         total = planned_bytes(program)
         note = f"{total / 1e6:.0f} MB in all, tokens and tables included, documents of 100 tokens"
         case = f"blocks/memory/k{num_topics}/{tokens.num_tokens}-tokens"
@@ -242,7 +244,7 @@ def compile_time(quick: bool) -> list[Row]:
     for name, network in {"lda": lda(tokens, 20), "hdp": hdp(tokens)}.items():
         side = Ours(network, tokens)
         arguments = side.algorithm, side.key, side.state, tokens
-        rows.append(compile_row(f"blocks/compile/{name}", step, *arguments))
+        rows.append(compile_row(f"blocks/compile/{name}", stepper(side.algorithm), *arguments))
     return rows
 
 

@@ -12,6 +12,7 @@ from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -131,6 +132,7 @@ class NetworkModel:
             sweep=sweep,
             split_merge=split_merge,
         )
+        sizes = [network.blocks[n].law.num_groups(plan.num_slots) for n in network.indicators]
         grows = any(network.blocks[name].law.grows for name in network.indicators)
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -138,4 +140,5 @@ class NetworkModel:
             record=Partial(chain.record, plan, self),
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
+            compiler_options=wide_vectors if max(sizes, default=0) >= LONG_ROW else None,
         )
