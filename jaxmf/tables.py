@@ -15,6 +15,9 @@ from jax import Array, lax
 
 from jaxmf.fusion import in_turn_on_cpu
 
+PIECE = 2**19
+"""Of longer arrays so many entries at a time: what is worked out on the way needs no new memory."""
+
 
 class Lanes(NamedTuple):
     """Places of one axis: start, start + stride, ...; looked up in `table` where there is one.
@@ -132,15 +135,30 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
     Returns:
         (M, L) int32.
     """
-    size = shape[0] * shape[1]
-    return _count(size)(first * shape[1] + second).reshape(shape)
+    return _count(shape)(first, second)
 
 
-def _count(size: int) -> Callable[[Array], Array]:
-    @in_turn_on_cpu
-    def count(places: Array) -> Array:
+def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
+    def added(counts: Array, first: Array, second: Array, amount: Array | int) -> Array:
         # one flat index, known to be inside: three times as fast as two that are checked
-        return jnp.zeros((size,), jnp.int32).at[places].add(1, mode="promise_in_bounds")
+        return counts.at[first * shape[1] + second].add(amount, mode="promise_in_bounds")
+
+    @in_turn_on_cpu
+    def count(first: Array, second: Array) -> Array:
+        number = first.shape[0]
+        counts = jnp.zeros((shape[0] * shape[1],), jnp.int32)
+        if number <= PIECE:
+            return added(counts, first, second, 1).reshape(shape)
+
+        def piece(index: Array, counts: Array) -> Array:
+            start = jnp.minimum(index * PIECE, number - PIECE)
+            # the last one begins inside the one before
+            is_new = start + jnp.arange(PIECE) >= index * PIECE
+            own_first = lax.dynamic_slice_in_dim(first, start, PIECE)
+            own_second = lax.dynamic_slice_in_dim(second, start, PIECE)
+            return added(counts, own_first, own_second, is_new.astype(jnp.int32))
+
+        return lax.fori_loop(0, -(-number // PIECE), piece, counts).reshape(shape)
 
     return count
 

@@ -144,7 +144,9 @@ def test_cells_are_read_and_written():
     assert tables.lowest(jnp.asarray([False, False])) == 2
 
 
-def test_pairs_are_counted():
+@pytest.mark.parametrize("piece", [tables.PIECE, 64])
+def test_pairs_are_counted(piece, monkeypatch):
+    monkeypatch.setattr(tables, "PIECE", piece)
     generator = np.random.default_rng(4)
     first, second = generator.integers(3, size=200), generator.integers(7, size=200)
     wanted = np.zeros((4, 7), int)
