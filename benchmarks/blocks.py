@@ -263,6 +263,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "blocks/effective": mixing.effective,
     "blocks/two-cores": mixing.two_cores,
     "blocks/lda/start": mixing.starts,
+    "blocks/vectors": mixing.vectors,
 }
 QUICK = (
     "blocks/lda/kos",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,10 +12,20 @@ from scipy import sparse
 
 from benchmarks.harness import Row, Stopwatch, clock, interleaved, row
 from benchmarks.held_out import documents_split, perplexity
-from benchmarks.topic_sides import ALPHA, NUM_SEEDS, Ours, has_peer, lda, peer, tokens_of
+from benchmarks.topic_sides import (
+    ALPHA,
+    NUM_SEEDS,
+    Ours,
+    has_peer,
+    lda,
+    peer,
+    step,
+    tokens_of,
+)
 from jaxmf import datasets
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import summarise_chains
+from jaxmf.fusion import wide_vectors
 
 NUM_TOPICS = 20
 FEW_TOPICS = 10  # of few documents: the log joint of all still drifts after hundreds of sweeps
@@ -91,6 +102,22 @@ def two_cores(quick: bool) -> list[Row]:
             note += f"; by the wall clock {wall[0]:.0f} and {wall[1]:.0f} ns"
         case = f"blocks/two-cores/lda/k{num_topics}"
         rows.append(times.row(case, "ns a token", 0, scale=1e9, note=note, **more))
+    return rows
+
+
+def vectors(quick: bool) -> list[Row]:
+    """A sweep over long rows compiled for whole vectors, and as XLA does by itself."""
+    tokens, rows = tokens_of("kos", quick), []
+    for num_topics in (400,) if quick else (400, 1_000):
+        side = Ours(lda(tokens, num_topics), tokens)
+        side.sweeps(6)
+        arguments = side.algorithm, side.key, side.state, tokens
+        steps = [jax.jit(step, compiler_options=own) for own in (wide_vectors(), {})]
+        runs = [partial(own, *arguments) for own in steps]
+        times = interleaved(*runs, repeats=9).over([tokens.num_tokens] * 2)
+        more: dict[str, Any] = {"peer": "half vectors", "theirs": times.figures[1] * 1e9}
+        case = f"blocks/vectors/lda/k{num_topics}"
+        rows.append(times.row(case, "ns a token", 0, scale=1e9, **more))
     return rows
 
 

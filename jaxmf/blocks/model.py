@@ -134,6 +134,7 @@ class NetworkModel(ABC):
             split_merge=split_merge,
         )
         sizes = [network.blocks[n].law.num_groups(plan.num_slots) for n in network.indicators]
+        is_wide = sweep == "sequential" and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].law.grows for name in network.indicators)
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -141,5 +142,5 @@ class NetworkModel(ABC):
             record=Partial(chain.record, plan, self),
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
-            compiler_options=wide_vectors if max(sizes, default=0) >= LONG_ROW else None,
+            compiler_options=wide_vectors if is_wide else None,
         )

@@ -13,7 +13,7 @@ from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
 from jaxmf.data.names import as_names, positions
 from jaxmf.types import Array, Names
 
-_BLOCK = 4096  # rows of a matrix of counts whose tokens stand together
+_BLOCK = 1024  # rows of a matrix of counts whose tokens stand together
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -150,7 +150,7 @@ class Tokens:
         """Data from a matrix of counts, each count opened up into so many equal tokens.
 
         The tokens of a column stand together, in the order of the rows; of many rows, block by
-        block of 4,096.
+        block of 1,024.
 
         Args:
             counts: (N, D) whole numbers, an array, DataFrame, AnnData or scipy.sparse matrix.
