@@ -1,9 +1,10 @@
 """Data sets: the papers' generated data, bundled images, and readers of public sets.
 
 Generators (:func:`section_4_2`, :func:`section_5_2`, :func:`quest_baskets`,
-:func:`quest_customers`) and :func:`digits` need nothing. The others are read from the folder that the environment variable ``JAXMF_DATA`` names; what is not there is
-fetched from its official source (extra ``data``) and kept there in a compact form. Open
-``cache.py`` for how, ``parsers.py`` for the official formats.
+:func:`quest_customers`) and :func:`digits` need nothing. The others are read from the folder that
+the environment variable ``JAXMF_DATA`` names; what is not there is fetched from its official source
+(extra ``data``) and kept there in a compact form. Open ``cache.py`` for how, ``parsers.py`` for the
+official formats.
 """
 
 from jaxmf.datasets.baskets import groceries as groceries

@@ -1,18 +1,19 @@
 """Market baskets made like those of the IBM Quest generator.
 
-Items are bought in sets that go together. A table of such itemsets is drawn first: sizes, the items,
-a weight for how often an itemset is bought, and a corruption level for how much of it is left out when
-it is. Then transactions are filled from the table (:func:`quest_baskets`), or the transactions of
-customers from a second table, of sequences of itemsets (:func:`quest_customers`).
+Items are bought in sets that go together. A table of such itemsets is drawn first: sizes, the
+items, a weight for how often an itemset is bought, and a corruption level for how much of it is
+left out when it is. Then transactions are filled from the table (:func:`quest_baskets`), or the
+transactions of customers from a second table, of sequences of itemsets (:func:`quest_customers`).
 
 Written from the published descriptions: Agrawal & Srikant (1994), Fast algorithms for mining
 association rules, section 2.4.3; Agrawal & Srikant (1995), Mining sequential patterns, section 4.1.
 Where these leave something open T10I4D100K decides, which is an output of that generator:
 
-    items differ in how often they are put into itemsets, exponentially as the weights do: 130 of its
-    1,000 items never occur, where equal chances leave about 10;
-    correlation and corruption have a mean of 1/4 (the text has 1/2): so are its frequent pairs;
-    a transaction takes the first itemset whatever its size: none of its baskets is empty.
+- items are not equally often put into itemsets but with exponential weights: 130 of its 1,000 items
+  never occur, where equal chances leave about 10;
+- correlation and corruption have a mean of 1/4, where the text has 1/2;
+- a transaction takes its first itemset whatever the size, and an itemset keeps at least one item:
+  none of its baskets is empty.
 """
 
 from collections.abc import Iterator
@@ -89,14 +90,15 @@ def quest_baskets(
 ) -> QuestBaskets:
     """Transactions of the Quest generator; by default like T10I4D100K.
 
-    The size of a transaction is Poisson, at least 1. Itemsets are drawn by their weights and put in,
-    each without some of its items: one more is left out, down to one, as long as a coin with its
-    corruption level says so. An itemset that does not fit is put in anyway in half of the cases (always, where nothing
-    is in yet) and kept for the next transaction in the others; either ends the transaction.
+    The size of a transaction is Poisson, at least 1. Itemsets are drawn by their weights and put
+    in, each without some of its items: one more is left out, down to one, as long as a coin with
+    its corruption level says so. An itemset that does not fit is put in anyway in half of the cases
+    (always, where nothing is in yet) and kept for the next transaction in the others; either ends
+    the transaction.
 
-    The size of an itemset is Poisson, at least 1. An exponentially distributed share of it comes from
-    the itemset before, the other items are drawn from all. Weights are exponential with mean 1,
-    divided by their sum; corruption levels normal with variance 0.1, cut to [0, 1].
+    The size of an itemset is Poisson, at least 1. An exponentially distributed share of it comes
+    from the itemset before, the other items are drawn from all. Weights are exponential with mean
+    1, divided by their sum; corruption levels normal with variance 0.1, cut to [0, 1].
 
     Args:
         seed: whole number or typed key.
@@ -153,14 +155,14 @@ def quest_customers(
 ) -> QuestCustomers:
     """Transactions of customers; by default as in the market baskets of Porteous (2010), 6.1.10.
 
-    (The thesis has 10,000 customers. It does not say how large its itemsets are; those that it prints
-    have four to eight items.) Numbers of transactions and their sizes are Poisson, at least 1. A
-    customer is given sequences by their weights until his transactions are full: a sequence loses
-    itemsets by its corruption level, and an itemset items by its own; the itemsets go into different
-    transactions that have room, drawn at random, in order. A transaction has room until it is full or
-    an itemset did not fit, which it takes anyway in half of the cases. A sequence with more itemsets
-    than transactions have room is kept for the next customer in half of the cases; in the others as
-    much as fits is bought. Either way the customer is done.
+    (The thesis has 10,000 customers. It does not say how large its itemsets are; those that it
+    prints have four to eight items.) Numbers of transactions and their sizes are Poisson, at least
+    1. A customer is given sequences by their weights until his transactions are full: a sequence
+    loses itemsets by its corruption level, and an itemset items by its own; the itemsets go into
+    different transactions that have room, drawn at random, in order. A transaction has room until
+    it is full or an itemset did not fit, which it takes anyway in half of the cases. A sequence
+    with more itemsets than transactions have room is kept for the next customer in half of the
+    cases; in the others as much as fits is bought. Either way the customer is done.
 
     Args:
         seed: whole number or typed key.
@@ -173,8 +175,8 @@ def quest_customers(
         correlation: mean share of an itemset, or sequence, that comes from the one before.
         corruption: mean of the corruption levels of both tables.
         equal_items: as in `quest_baskets`.
-        keep_sequence: whether a customer is given one sequence, again and again, instead of a new one
-            each time; customers then come in groups, one a sequence.
+        keep_sequence: whether a customer is given one sequence, again and again, instead of a new
+            one each time; customers then come in groups, one a sequence.
 
     Returns:
         The transactions with their customers, and both tables.
@@ -204,9 +206,7 @@ def quest_customers(
     levels = (correlation, corruption)
     chances = _chances(generator, num_items, equal=equal_items)
     itemsets = _patterns(generator, chances, num_itemsets, mean_itemset_size, levels)
-    sequences = _patterns(
-        generator, itemsets.weights, num_sequences, mean_sequence_length, levels
-    )
+    sequences = _patterns(generator, itemsets.weights, num_sequences, mean_sequence_length, levels)
     numbers = _sizes(generator, mean_transactions, num_customers)
     sizes = _sizes(generator, mean_size, int(numbers.sum()))
     rows, columns = _bought(

@@ -110,6 +110,14 @@ class _Ratings(NetworkModel):
             return None if self.values is None else np.asarray(self.values)
         return data.row_names if column == "user" else data.column_names
 
+    def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of what users have: what they rated, of ratings 0 and 1 the ones."""
+        rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+        if self.values != (0.0, 1.0):
+            return rows, columns
+        has = np.asarray(data.values) == 1
+        return rows[has], columns[has]
+
     def shown_columns(self) -> tuple[str, ...]:
         """What a report shows the heaviest entries of."""
         network = self.network()
