@@ -298,8 +298,15 @@ class Posterior:
                 where, quantiles, num_draws, seed, None if new_rows is None else target
             )
         draws, weights = self.flat_draws()
+        own_draws = None
         if new_rows is None:
             blocks = prediction.predict_cells(self.model, self.data, draws, *where)
+            own_draws = prediction.own_draws(self.model, self.data, draws, where, seed)
+        elif not hasattr(self.model, "predict_rows"):
+            raise ValueError(
+                f"{type(self.model).__name__} does not predict real values of new_rows; fit it to "
+                "all rows"
+            )
         else:
             key = jax.random.key(seed)
             blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
@@ -310,6 +317,7 @@ class Posterior:
             num_draws=num_draws,
             seed=seed,
             law=cell_law(self.model),
+            own_draws=own_draws,
         )
         row_names, column_names = target.row_names, target.column_names
         return Prediction(

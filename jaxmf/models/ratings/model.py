@@ -34,6 +34,7 @@ from jaxmf.blocks.prediction import (
     predict_moments,
     probabilities,
 )
+from jaxmf.blocks.values import draw_values, log_density
 from jaxmf.data import Entries, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
@@ -41,7 +42,7 @@ from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import HDP, Dirichlet
-from jaxmf.types import Array
+from jaxmf.types import Array, Key
 
 
 class _Ratings(NetworkModel):
@@ -137,6 +138,19 @@ class _Ratings(NetworkModel):
         levels = jnp.asarray(self.values, law.dtype)
         mean = law @ levels
         return mean, jnp.sum(law * (levels - mean[:, None]) ** 2, axis=1)
+
+    def cell_log_density(
+        self, draw: Draw, data: Entries, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """Log predictive density of real values of cells: (M,) float."""
+        network, tokens = self.over(data)
+        where = {"user": rows, "item": columns}
+        return log_density(network, draw, "rating", tokens, where, values)
+
+    def draw_cells(self, key: Key, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
+        """A draw from the predictive law of every cell, of real values: (M,) float."""
+        network, tokens = self.over(data)
+        return draw_values(network, key, draw, "rating", tokens, {"user": rows, "item": columns})
 
     def cell_probabilities(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float."""
