@@ -25,7 +25,7 @@ from jaxmf.models.ratings import URP, BiHDP, BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 from jaxmf.models.sparse_binary_series import SparseBinarySeries
 from jaxmf.models.topics import HDPLDA, LDA, PAM, DirichletCompoundMultinomial
-from jaxmf.priors.partitions import HDP
+from jaxmf.priors.hdp import HDP
 from jaxmf.variational import SharedSample
 
 

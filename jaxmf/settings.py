@@ -26,7 +26,7 @@ _PRIORS = {
     "Block": "jaxmf.blocks.block",
     "Dirichlet": "jaxmf.priors.partitions",
     "DirichletProcess": "jaxmf.priors.partitions",
-    "HDP": "jaxmf.priors.partitions",
+    "HDP": "jaxmf.priors.hdp",
     "PitmanYor": "jaxmf.priors.partitions",
     "BetaBinary": "jaxmf.likelihoods.families.categories",
     "DirichletMultinomial": "jaxmf.likelihoods.families.categories",

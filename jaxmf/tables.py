@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxmf.fusion import in_turn_on_cpu
+from jaxmf.types import PyTree
 
 
 class Lanes(NamedTuple):
@@ -197,6 +199,11 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
     # Rounding may have led to a place of weight zero; the one before it is meant. The loop, which
     # seldom turns, also keeps the compiler from working the place out again for each of its uses.
     return _downwards(weights, place)
+
+
+def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
+    """All leaves of the first where a condition () holds, else of the second."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 def _running(

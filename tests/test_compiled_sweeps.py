@@ -12,7 +12,7 @@ from benchmarks import by_hand
 from jaxmf import fusion, tables
 from jaxmf.blocks.sequential import sweep
 from jaxmf.data import Tokens
-from jaxmf.priors.partitions import HDP
+from jaxmf.priors.hdp import HDP
 
 NUM_TOKENS, NUM_DOCUMENTS, NUM_WORDS = 300, 40, 70
 

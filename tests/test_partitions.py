@@ -10,17 +10,17 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks.numbers import shared_weights
+from jaxmf.priors.partition_prior import Seating
 from jaxmf.priors.partitions import (
-    Seating,
     log_dirichlet_multinomial,
     log_exchangeable,
     log_falling,
     log_of_settings,
 )
 from jaxmf.testing import enumerate_partitions
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 BATCHES = np.array([0, 0, 2, 0, 1, 2, 2, 0, 1])  # batch 3 is empty
 NUM_BATCHES, NUM_SLOTS = 4, 6
 PRIORS = {
@@ -311,5 +311,5 @@ def test_defaults():
     assert isinstance(mf.HDP().base_concentration, dist.Gamma)
     process = mf.DirichletProcess(1.0)
     seating = process.begin(jnp.zeros((1, 2), jnp.int32), process.start(2), with_sizes=False)
-    with pytest.raises(NotImplementedError, match="DirichletProcess has no groups that batches"):
+    with pytest.raises(TypeError, match="the groups of a DirichletProcess are those of one batch"):
         process.pseudo(seating)

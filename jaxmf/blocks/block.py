@@ -10,8 +10,8 @@ from typing import Any
 
 import jax
 
-from jaxmf.likelihoods.families.family import Family
-from jaxmf.priors.partitions import PartitionPrior
+from jaxmf.likelihoods.families.family import SweptFamily
+from jaxmf.priors.partition_prior import PartitionPrior
 
 Law = Any  # a Family or a PartitionPrior
 
@@ -91,12 +91,12 @@ class Block:
                 f"law: {type(self.law).__name__} is a prior of partitions, for latent indicators; "
                 "an observed block takes a family such as DirichletMultinomial"
             )
-        if not self.observed and isinstance(self.law, Family):
+        if not self.observed and isinstance(self.law, SweptFamily):
             raise TypeError(
                 f"law: {type(self.law).__name__} is a family of observed values; give "
                 "observed=True, or a prior of partitions such as Dirichlet for a latent indicator"
             )
-        if not isinstance(self.law, Family | PartitionPrior) and not _is_rebuilt(self.law):
+        if not isinstance(self.law, SweptFamily | PartitionPrior) and not _is_rebuilt(self.law):
             raise TypeError(
                 f"law: {self.law!r} is neither a family nor a prior of partitions; see Block"
             )

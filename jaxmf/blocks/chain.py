@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
-from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
 from jaxmf.blocks.numbers import is_updated, update_numbers
 from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
@@ -289,7 +289,8 @@ def record(
     """
     del key
     network, data = model.over(data)
-    draw = {"log_joint": log_joint(network, state, data)}
+    statistics = block_statistics(network, state, data)
+    draw = {"log_joint": log_joint_of(network, state, statistics)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
     for name, numbers in state.numbers.items():
@@ -302,7 +303,7 @@ def record(
     if plan.keep == "scalars":
         return {label: value for label, value in draw.items() if value.ndim == 0}
     parts = all_parts(network, state, data)
-    for name, own in block_statistics(network, state, data).items():
+    for name, own in statistics.items():
         draw |= kept_statistics(name, parts[name], own)
     if plan.keep == "assignments":
         draw |= {f"{name}_of_tokens": values for name, values in state.values.items()}

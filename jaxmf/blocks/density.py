@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import jax.numpy as jnp
 
@@ -18,8 +19,13 @@ if TYPE_CHECKING:
 
 def log_joint(network: Network, state: State, data: Tokens) -> Array:
     """See `Network.log_joint`."""
+    return log_joint_of(network, state, block_statistics(network, state, data))
+
+
+def log_joint_of(network: Network, state: State, statistics_by_block: Mapping[str, Any]) -> Array:
+    """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))
-    for name, statistics in block_statistics(network, state, data).items():
+    for name, statistics in statistics_by_block.items():
         law, numbers = network.blocks[name].law, state.numbers[name]
         if name in network.indicators:
             total += law.log_prob(statistics, numbers)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import xlogy
 
 from jaxmf import tables
 from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
@@ -20,8 +21,9 @@ from jaxmf.blocks.prediction import Draw, family_statistics, numbers_of, probabi
 from jaxmf.blocks.sequential import first_sweep, sweep
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
-from jaxmf.likelihoods.families.family import Family
-from jaxmf.priors.partitions import Dirichlet, PartitionPrior
+from jaxmf.likelihoods.families.family import SweptFamily
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["law", "known", "numbers"], meta_fields=[])
 @dataclass(frozen=True)
-class _KnownFamily(Family):
+class _KnownFamily(SweptFamily):
     """A family whose groups have the statistics of the training data, whatever joins them."""
 
     law: Any
@@ -99,6 +101,10 @@ class _KnownPartition(PartitionPrior):
 
     def predictive(self, seating: Any, lanes: Lanes, group: Array) -> Array:
         return tables.take_from_column(seating, lanes, group)
+
+    def log_prob(self, counts: Array, numbers: dict[str, Array]) -> Array:
+        del numbers
+        return jnp.sum(xlogy(counts, self.table))
 
 
 @partial(

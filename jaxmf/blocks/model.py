@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any
 
 from jax.tree_util import Partial
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-class NetworkModel:
+class NetworkModel(ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:
@@ -29,9 +30,9 @@ class NetworkModel:
 
     joint: tuple[tuple[str, ...], ...] = ()
 
+    @abstractmethod
     def network(self) -> Network:
         """The blocks that the model is made of."""
-        raise NotImplementedError
 
     def plot(self) -> Figure:
         """The network as a picture: a box a block, shaded where observed, arrows from parents."""
@@ -39,9 +40,9 @@ class NetworkModel:
 
         return network_picture(self.network())
 
+    @abstractmethod
     def tokens(self, data: Any) -> Tokens:
         """The data as the tokens of the network."""
-        raise NotImplementedError
 
     def over(self, data: Any) -> tuple[Network, Tokens]:
         """The network with its sizes, and the tokens."""

@@ -13,14 +13,9 @@ from jaxmf.blocks.counts import all_parts, all_values, own_statistics, part_of, 
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
+from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
-from jaxmf.priors.partitions import (
-    HDP,
-    DirichletProcess,
-    PitmanYor,
-    log_falling,
-    log_of_settings,
-)
+from jaxmf.priors.partitions import DirichletProcess, PitmanYor, log_falling, log_of_settings
 from jaxmf.samplers.hyper import update_probability, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 
 from jaxmf.blocks.counts import statistics_of
 from jaxmf.blocks.wiring import Parts
-from jaxmf.priors.partitions import PartitionPrior
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, PyTree
 
 if TYPE_CHECKING:

@@ -34,7 +34,9 @@ from jaxmf.blocks.counts import (
     statistics_of,
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
+from jaxmf.blocks.seating import seat_all
 from jaxmf.blocks.state import State
+from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
@@ -170,7 +172,7 @@ class _TokenLoop(NamedTuple):
             seating = self.table_law.unseat(seating, batch, table)
             is_gone = tables.entry(seating.counts, batch, table) == 0
             without = self.law.unseat(of_dishes, dish_batch, dish)
-            of_dishes = _either(is_gone, without, of_dishes)
+            of_dishes = tables.either(is_gone, without, of_dishes)
             logs = self.below.log_predicted(working, token, look_up)
             likely = jnp.exp(logs - jnp.max(logs))
             of_each, room_dish = self.law.weights(of_dishes, dish_batch)
@@ -184,7 +186,7 @@ class _TokenLoop(NamedTuple):
             dish = tables.choose(of_new, chance[1])
             dish = jnp.where(is_new, dish, tables.entry(eaten, batch, table))
             seated = self.law.seat(of_dishes, dish_batch, dish, chance[2])
-            of_dishes = _either(is_new, seated, of_dishes)
+            of_dishes = tables.either(is_new, seated, of_dishes)
             eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
             seating = self.table_law.seat(seating, batch, table, chance[3])
             working = self.below.moved(working, token, look_up, group=dish, amount=1)
@@ -199,10 +201,6 @@ class _TokenLoop(NamedTuple):
             0, uniforms.shape[0], one, begin
         )
         return drawn, seating, of_dishes, no_table, no_dish
-
-
-def _either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
 # --- sets choose dishes ---------------------------------------------------------------------------
@@ -320,8 +318,9 @@ def first_dishes(network: Network, dish: str, key: Key, state: State, data: Toke
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes, law = network.sizes(data, slots), network.blocks[dish].law
-    items = items_of_sets(network, dish, values, sizes, data.num_tokens)
-    own = seat_sets(key, law, state.numbers[dish], items, slots[dish])
+    parts, groups, first = items_of_sets(network, dish, values, sizes, data.num_tokens)
+    shape = (parts.number, slots[dish])
+    own = seat_all(key, law, state.numbers[dish], groups, shape, first=first)
     numbers, occupied = state.numbers | {dish: own[1]}, dict(state.slots)
     if law.grows:
         occupied[dish] = jnp.any(own[2] > 0, axis=0)
@@ -334,45 +333,8 @@ def items_of_sets(
     values: Mapping[str, Array],
     sizes: Mapping[str, int],
     num_tokens: int,
-) -> tuple[Array, Array, int]:
-    """What `seat_sets` asks about tokens."""
+) -> tuple[Parts, Array, Array]:
+    """The parts of the dishes, and of every token its own (T,) and the first of its set (T,)."""
     parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
     first = first_of_sets(part_of(of_sets, values, num_tokens), of_sets.number)
-    return part_of(parts, values, num_tokens), first, parts.number
-
-
-def seat_sets(
-    key: Key, law: Any, numbers: dict[str, Array], items: tuple[Array, Array, int], num_slots: int
-) -> tuple[Array, dict[str, Array], Array]:
-    """Values of sets from their prior, each given those before it.
-
-    Args:
-        key: typed PRNG key.
-        law: a prior of partitions.
-        numbers: its hyperparameters, before any item.
-        items: of every token the batch of its set (T,) int32 and the first token of its set (T,)
-            int32, and the number of batches.
-        num_slots: K.
-
-    Returns:
-        Values of tokens (T,), the hyperparameters, counts of sets (G, K).
-    """
-    batches, first, num_batches = items
-    uniforms = jax.random.uniform(key, (first.shape[0], 2), jnp.result_type(float))
-    seating = law.begin(jnp.zeros((num_batches, num_slots), jnp.int32), numbers, with_sizes=False)
-
-    def loop(seating: Any, batches: Array, first: Array, uniforms: Array) -> Any:
-        def one(index: Array, carry: Any) -> Any:
-            drawn, seating = carry
-            batch, mine = tables.row(batches, index), tables.row(first, index)
-            weights, _ = law.weights(seating, batch)
-            value = tables.choose(weights, uniforms[index, 0])
-            value = jnp.where(mine == index, value, tables.row(drawn, mine))
-            after = law.seat(seating, batch, value, uniforms[index, 1])
-            return tables.put(drawn, index, value), _either(mine == index, after, seating)
-
-        return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))
-
-    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, first, uniforms)
-    counts, numbers = law.end(seating)
-    return drawn, numbers, counts
+    return parts, part_of(parts, values, num_tokens), first

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf import tables
 from jaxmf.blocks.counts import part_of
-from jaxmf.blocks.sets import items_of_sets, seat_sets
+from jaxmf.blocks.seating import seat_all
+from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
-from jaxmf.fusion import fused_on_cpu
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -42,11 +41,11 @@ def simulate(
         groups = part_of(parts, values, num_tokens)
         if name in slots:
             numbers[name] = law.simulate_numbers(of_numbers, slots[name])
+            first = None
             if network.blocks[name].per:
-                items = items_of_sets(network, name, values, sizes, num_tokens)
-                own = seat_sets(of_values, law, numbers[name], items, slots[name])
-            else:
-                own = seat_all(of_values, law, numbers[name], groups, (parts.number, slots[name]))
+                _, _, first = items_of_sets(network, name, values, sizes, num_tokens)
+            shape = (parts.number, slots[name])
+            own = seat_all(of_values, law, numbers[name], groups, shape, first=first)
             values[name], numbers[name], counts = own
             if law.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)
@@ -55,40 +54,6 @@ def simulate(
             values[name] = _observed(of_values, law, numbers[name], groups, parts.number)
     state = State({name: values[name] for name in network.indicators}, numbers, occupied)
     return state, _tokens(network, data, values, sizes)
-
-
-def seat_all(
-    key: Key, law: Any, numbers: dict[str, Array], batches: Array, shape: tuple[int, int]
-) -> tuple[Array, dict[str, Array], Array]:
-    """Indicators of all tokens from their prior, each given those before it.
-
-    Args:
-        key: typed PRNG key.
-        law: a prior of partitions.
-        numbers: its hyperparameters, before any item.
-        batches: (T,) int32.
-        shape: G and K.
-
-    Returns:
-        The indicators (T,), the hyperparameters (with the weights of an HDP), counts (G, K).
-    """
-    uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
-    seating = law.begin(jnp.zeros(shape, jnp.int32), numbers, with_sizes=False)
-
-    def loop(seating: Any, batches: Array, uniforms: Array) -> Any:
-        def one_token(index: Array, carry: Any) -> Any:
-            drawn, seating = carry
-            weights, _ = law.weights(seating, batches[index])
-            group = tables.choose(weights, uniforms[index, 0])
-            seating = law.seat(seating, batches[index], group, uniforms[index, 1])
-            return tables.put(drawn, index, group), seating
-
-        start = (jnp.zeros_like(batches), seating)
-        return jax.lax.fori_loop(0, batches.shape[0], one_token, start)
-
-    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, uniforms)
-    counts, numbers = law.end(seating)
-    return drawn, numbers, counts
 
 
 def _observed(

@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxmf.priors.partitions import HDP, Dirichlet, PitmanYor
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partitions import Dirichlet, PitmanYor
 from jaxmf.special import loggammas
 from jaxmf.types import Array, Key
 

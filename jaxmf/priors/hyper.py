@@ -130,6 +130,37 @@ def validate_probability(
         raise ValueError(f"{name} must be a probability in {words}, got {number}")
 
 
+def validate_size(name: str, value: Any) -> None:
+    """Refuses what is no number of groups or values."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        raise TypeError(f"{name} must be a whole number, got {value!r}")
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+def validate_concentrations(value: Any, size: int | None) -> Hyperparameter:
+    """One concentration for all or one for each, as it is kept.
+
+    Raises:
+        TypeError, ValueError: not positive, or not as many as asked for.
+    """
+    if is_placeholder(value) or not is_fixed(value) or np.ndim(value) == 0:
+        validate("concentration", value)
+        return value
+    array = np.asarray(value, float)
+    if array.ndim != 1 or size not in (None, array.size):
+        raise ValueError(
+            "concentration must be one number or "
+            f"{f'{size} of them' if size else 'one for each'}, got shape {array.shape}"
+        )
+    if not np.all(np.isfinite(array) & (array > 0)):
+        first = int(np.argmin(np.isfinite(array) & (array > 0)))
+        raise ValueError(
+            f"concentration must be positive and finite, got {array[first]} at position {first}"
+        )
+    return jnp.asarray(array, jnp.result_type(float))
+
+
 def is_placeholder(leaf: Any) -> bool:
     """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:

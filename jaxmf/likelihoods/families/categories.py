@@ -16,11 +16,7 @@ from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import (
-    check_concentrations,
-    check_size,
-    log_dirichlet_multinomial,
-)
+from jaxmf.priors.partitions import log_dirichlet_multinomial
 from jaxmf.special import loggammas
 from jaxmf.tables import Lanes, count_pairs
 from jaxmf.types import Key
@@ -174,8 +170,8 @@ class DirichletMultinomial(_Categories):
 
     def __post_init__(self) -> None:
         if self.size is not None:
-            check_size("size", self.size)
-        concentration = check_concentrations(self.concentration, self.size)
+            hyper.validate_size("size", self.size)
+        concentration = hyper.validate_concentrations(self.concentration, self.size)
         object.__setattr__(self, "concentration", concentration)
 
     def of_size(self, size: int) -> DirichletMultinomial:

@@ -9,12 +9,14 @@ when a value joins or leaves.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmf.priors import hyper
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
@@ -22,19 +24,57 @@ Numbers = dict[str, Array]
 """The hyperparameters of a family in a state, by name."""
 
 
-class Family:
-    """Base of the families: numbers that are fixed unless a family says otherwise.
+class SweptFamily(ABC):
+    """What a sweep over indicators needs of a family.
 
     Attributes:
         is_log: whether `predictive` gives logarithms.
         pads: whether a sweep may have more groups than there are, which stay empty.
-        hyperparameters: names of the fields that may have priors.
     """
 
     is_log = True
     pads = True
+
+    @abstractmethod
+    def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
+        """The statistics of G groups from all values.
+
+        Args:
+            groups: (T,) int32.
+            values: (T,) or (T, D).
+            num_groups: G.
+        """
+
+    def empty(self, num_groups: int) -> PyTree:
+        """The statistics of G groups without values."""
+        return self.statistics(jnp.zeros((0,), jnp.int32), self._no_values(), num_groups)
+
+    def _no_values(self) -> Array:
+        return jnp.zeros((0,), jnp.result_type(float))
+
+    @abstractmethod
+    def begin(self, statistics: PyTree, numbers: Numbers) -> PyTree:
+        """Statistics as a sweep works on them."""
+
+    @abstractmethod
+    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+        """A value joins a group (amount 1) or leaves it (-1)."""
+
+    @abstractmethod
+    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
+        """p(value | values of the group), or its logarithm, for several groups: (lanes.size,)."""
+
+
+class Family(SweptFamily):
+    """Base of the families: numbers that are fixed unless a family says otherwise.
+
+    Attributes:
+        hyperparameters: names of the fields that may have priors.
+    """
+
     hyperparameters: tuple[str, ...] = ()
 
+    @abstractmethod
     def check(self, values: Any, name: str) -> Any:
         """The values as they are kept.
 
@@ -45,7 +85,6 @@ class Family:
         Raises:
             ValueError: values outside the support.
         """
-        raise NotImplementedError
 
     def of_size(self, size: int) -> Family:
         """The family, for a column with so many levels, or vectors of so many entries."""
@@ -61,46 +100,17 @@ class Family:
         del key
         return {}
 
-    def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
-        """The statistics of G groups from all values.
-
-        Args:
-            groups: (T,) int32.
-            values: (T,) or (T, D).
-            num_groups: G.
-        """
-        raise NotImplementedError
-
-    def empty(self, num_groups: int) -> PyTree:
-        """The statistics of G groups without values."""
-        return self.statistics(jnp.zeros((0,), jnp.int32), self._no_values(), num_groups)
-
-    def _no_values(self) -> Array:
-        return jnp.zeros((0,), jnp.result_type(float))
-
-    def begin(self, statistics: PyTree, numbers: Numbers) -> PyTree:
-        """Statistics as a sweep works on them."""
-        raise NotImplementedError
-
-    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
-        """A value joins a group (amount 1) or leaves it (-1)."""
-        raise NotImplementedError
-
-    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
-        """p(value | values of the group), or its logarithm, for several groups: (lanes.size,)."""
-        raise NotImplementedError
-
+    @abstractmethod
     def log_marginal(self, statistics: PyTree, numbers: Numbers) -> Array:
         """log p(values of a group), parameters summed out: (G,) float."""
-        raise NotImplementedError
 
+    @abstractmethod
     def sample_parameters(self, key: Key, statistics: PyTree, numbers: Numbers) -> PyTree:
         """Parameters of every group from their posterior; leaves with the groups first."""
-        raise NotImplementedError
 
+    @abstractmethod
     def log_prob(self, parameters: PyTree, value: Array) -> Array:
         """log p(value | parameters) of every group: (G,) for one value."""
-        raise NotImplementedError
 
     def log_prob_at(self, parameters: PyTree, groups: Array, values: Array) -> Array:
         """log p(value | parameters) of each value in some groups.
@@ -119,10 +129,19 @@ class Family:
 
         return jax.vmap(of_value)(groups, values)
 
+    @abstractmethod
     def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
         """Values of groups (T,) given the parameters of all: (T,) or (T, D)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def moments(self, statistics: PyTree, numbers: Numbers) -> tuple[Array, Array]:
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""
-        raise NotImplementedError
+
+
+def validate_numbers(family: Any, names: tuple[str, ...]) -> None:
+    """Refuses fields that are no positive numbers."""
+    for name in names:
+        value = getattr(family, name)
+        hyper.validate(name, value)
+        if not hyper.is_fixed(value):
+            raise TypeError(f"{name} must be a number; {type(family).__name__} has no prior on it")

@@ -14,11 +14,9 @@ from jax import Array
 from jax.scipy.special import multigammaln
 
 from jaxmf import tables
-from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
-from jaxmf.likelihoods.families.poisson import check_numbers
 from jaxmf.priors import hyper
-from jaxmf.priors.partitions import check_size
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
@@ -91,7 +89,7 @@ class NormalInverseWishart(Family):
     def __post_init__(self) -> None:
         if self.size is None:
             return  # checked when it is known
-        check_size("size", self.size)
+        hyper.validate_size("size", self.size)
         if self.degrees is None:
             object.__setattr__(self, "degrees", float(self.size + 2))
         leaves = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
@@ -108,7 +106,7 @@ class NormalInverseWishart(Family):
         object.__setattr__(self, "scale", scale)
 
     def _check_numbers(self) -> None:
-        check_numbers(self, ("weight", "degrees"))
+        validate_numbers(self, ("weight", "degrees"))
         if self.degrees <= self.size - 1:
             raise ValueError(
                 f"degrees must be above size - 1 = {self.size - 1}, got {self.degrees}"

@@ -13,8 +13,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf import tables
-from jaxmf.likelihoods.families.family import Family, Numbers
-from jaxmf.likelihoods.families.poisson import check_numbers
+from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
@@ -76,7 +75,7 @@ class NormalInverseGamma(Family):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, ("weight", "shape", "rate"))
+        validate_numbers(self, ("weight", "shape", "rate"))
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)

@@ -13,8 +13,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf import tables
-from jaxmf.likelihoods.families.family import Family, Numbers
-from jaxmf.priors import hyper
+from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
@@ -51,7 +50,7 @@ class GammaPoisson(Family):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        check_numbers(self, ("shape", "rate"))
+        validate_numbers(self, ("shape", "rate"))
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)
@@ -124,12 +123,3 @@ class GammaPoisson(Family):
         rate = self.rate + statistics.number
         mean = (self.shape + statistics.total) / rate
         return mean, mean * (1 + 1 / rate)
-
-
-def check_numbers(family: Any, names: tuple[str, ...]) -> None:
-    """Refuses fields that are no positive numbers."""
-    for name in names:
-        value = getattr(family, name)
-        hyper.validate(name, value)
-        if not hyper.is_fixed(value):
-            raise TypeError(f"{name} must be a number; {type(family).__name__} has no prior on it")

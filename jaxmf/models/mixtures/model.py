@@ -9,6 +9,7 @@ Dirichlet process mixture models, algorithm 3.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -30,7 +31,8 @@ from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PartitionPrior, PitmanYor
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -39,8 +41,9 @@ class _Mixture(NetworkModel):
 
     family: Family
 
+    @abstractmethod
     def _prior(self) -> PartitionPrior:
-        raise NotImplementedError
+        """Of the groups."""
 
     def network(self) -> Network:
         return Network(group=Block(self._prior()), x=Block(self.family, by="group", observed=True))

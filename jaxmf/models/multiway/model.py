@@ -10,6 +10,7 @@ Source: Porteous (2010), sections 6.1.6 to 6.1.10.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,8 +24,11 @@ from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
+from jaxmf.priors import hyper
+from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import HDP, Dirichlet, PartitionPrior, check_size
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array
 
 
@@ -32,8 +36,9 @@ class _Multiway(NetworkModel):
     observed: str
     family: Family
 
+    @abstractmethod
     def _priors(self) -> dict[str, PartitionPrior]:
-        raise NotImplementedError
+        """Of the groups of every modality."""
 
     def network(self) -> Network:
         groups = {f"{name}_group": Block(p, by=name) for name, p in self._priors().items()}
@@ -92,7 +97,7 @@ class MultiLDA(_Multiway):
         given = self.num_groups
         pairs = tuple(given.items() if isinstance(given, Mapping) else map(tuple, given))
         for name, size in pairs:
-            check_size(f"num_groups[{name!r}]", size)
+            hyper.validate_size(f"num_groups[{name!r}]", size)
         object.__setattr__(self, "num_groups", pairs)
         self.network()
 

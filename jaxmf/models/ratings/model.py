@@ -40,8 +40,9 @@ from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import HDP, Dirichlet
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key
 
 

@@ -26,8 +26,11 @@ from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities, predict_categories
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors import hyper
+from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partitions import HDP, Dirichlet, PartitionPrior, check_size
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key
 
 
@@ -223,7 +226,7 @@ class PAM(_TopicModel):
         if not isinstance(sizes, tuple | list) or not sizes:
             raise TypeError(f"num_topics must be several numbers, such as (10, 50), got {sizes!r}")
         for size in sizes:
-            check_size("num_topics", size)
+            hyper.validate_size("num_topics", size)
         object.__setattr__(self, "num_topics", tuple(sizes))
         self.network()
 

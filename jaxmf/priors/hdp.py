@@ -1,0 +1,168 @@
+"""The hierarchical Dirichlet process: growing groups that all batches share.
+
+The weights of group k for the next item of batch g are n_gk + alpha tau_k, and alpha tau_rest for a
+new one.
+
+Source: Teh, Jordan, Beal & Blei (2006), Hierarchical Dirichlet processes; Porteous (2010),
+chapters 2 and 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import Array
+from jax.scipy.special import gammaln
+
+from jaxmf import tables
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partition_prior import (
+    Numbers,
+    PartitionPrior,
+    Seating,
+    at,
+    default_gamma,
+    moved,
+)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["concentration", "base_concentration"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class HDP(PartitionPrior):
+    """Groups that all batches share, as many as the items need: a hierarchical Dirichlet process.
+
+    G_0 ~ DP(gamma), G_g ~ DP(alpha, G_0), by direct assignment: the weights tau of the groups in
+    use, and tau_rest of all others, are part of the state (Teh et al. 2006, section 5.3).
+
+    Args:
+        concentration: alpha of a batch around the shared weights, the sum over groups; a number or
+            a numpyro distribution, by default Gamma(1, 1).
+        base_concentration: gamma of the shared weights; likewise.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> HDP(concentration=1.0, base_concentration=1.0).labels_shared
+        True
+    """
+
+    concentration: Hyperparameter = None
+    base_concentration: Hyperparameter = None
+
+    labels_shared = True
+    hyperparameters = ("concentration", "base_concentration")
+
+    def __post_init__(self) -> None:
+        default_gamma(self, self.hyperparameters)
+
+    def start(self, num_slots: int) -> Numbers:
+        return super().start(num_slots) | _no_groups(num_slots)
+
+    def simulate_numbers(self, key: Array, num_slots: int) -> Numbers:
+        return super().simulate_numbers(key, num_slots) | _no_groups(num_slots)
+
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
+        seating = super().begin(counts, numbers, with_sizes=with_sizes)
+        assert seating.totals is not None
+        shares = _shares(seating.totals, numbers["weights"], numbers["rest"])
+        pseudo, free = numbers["concentration"] * shares[0], shares[1]
+        return seating._replace(pseudo=pseudo, whole=numbers["concentration"], free=free)
+
+    def unseat(self, seating: Seating, batch: Array, group: Array) -> Seating:
+        seating = moved(seating, batch, group, -1)
+        assert seating.totals is not None
+        is_empty = tables.row(seating.totals, group) == 0
+
+        def give_back(weights: Array, rest: Array) -> tuple[Array, Array]:
+            # a group that no item has is one of the others: its weight goes back to them
+            weight = tables.row(weights, group)
+            return tables.put(weights, group, jnp.zeros_like(weight)), rest + weight
+
+        return _settled(seating, is_empty, give_back)
+
+    def seat(self, seating: Seating, batch: Array, group: Array, uniform: Array) -> Seating:
+        seating = moved(seating, batch, group, 1)
+        assert seating.totals is not None
+        is_new = tables.row(seating.totals, group) == 1
+        base = seating.numbers["base_concentration"]
+
+        def take(weights: Array, rest: Array) -> tuple[Array, Array]:
+            # its share of the rest is Beta(1, gamma)
+            log_kept = jnp.log1p(-uniform) / base
+            # where gamma is small all but nothing is left, where it is large nothing is taken
+            tiny = jnp.finfo(rest.dtype).tiny
+            taken = jnp.maximum(-jnp.expm1(log_kept) * rest, tiny)
+            left = jnp.maximum(jnp.exp(log_kept) * rest, tiny)
+            return tables.put(weights, group, taken), left
+
+        return _settled(seating, is_new, take)
+
+    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
+        pseudo, room = self.pseudo(seating)
+        return tables.row(seating.counts, batch) + pseudo, room
+
+    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+        in_use = jnp.sum(counts, axis=0) > 0
+        weights = jnp.where(in_use, numbers["weights"], 1)
+        base, concentration = numbers["base_concentration"], numbers["concentration"]
+        # the density of the weights of K groups, whatever their order, and of the rest
+        of_weights = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
+        of_weights += (base - 1) * jnp.log(numbers["rest"])
+        pseudo = concentration * weights
+        # Gamma(n + p) / Gamma(p) by its first factor, as p may be too small for a float
+        rising = jnp.log(concentration) + jnp.log(weights)
+        rising += gammaln(counts + pseudo) - gammaln(1 + pseudo)
+        of_items = jnp.sum(jnp.where(counts > 0, rising, 0))
+        sizes = jnp.sum(counts, axis=1)
+        of_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
+        return of_weights + of_items
+
+
+def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:
+    """Weights (K,) of all groups, the rest at the lowest free one; and that, K where none is."""
+    free = tables.lowest(totals == 0)
+    return weights + jnp.where(at(free, totals.shape[0]), rest, 0), free
+
+
+def _settled(
+    seating: Seating,
+    has_changed: Array,
+    change_fn: Callable[[Array, Array], tuple[Array, Array]],
+) -> Seating:
+    """The weights after a group has come or gone.
+
+    That is seldom, so it is a loop that turns once or not at all: the arrays are not touched where
+    nothing has changed.
+    """
+    numbers, totals = seating.numbers, seating.totals
+    assert totals is not None
+    assert seating.pseudo is not None
+    assert seating.free is not None
+    concentration = numbers["concentration"]
+
+    def change(carry: Any) -> Any:
+        _, weights, rest, _, _ = carry
+        weights, rest = change_fn(weights, rest)
+        shares, free = _shares(totals, weights, rest)
+        return jnp.zeros((), bool), weights, rest, concentration * shares, free
+
+    start = (has_changed, numbers["weights"], numbers["rest"], seating.pseudo, seating.free)
+    done = jax.lax.while_loop(lambda carry: carry[0], change, start)
+    _, weights, rest, pseudo, free = done
+    numbers = numbers | {"weights": weights, "rest": rest}
+    return seating._replace(numbers=numbers, pseudo=pseudo, free=free)
+
+
+def _no_groups(num_slots: int) -> Numbers:
+    dtype = jnp.result_type(float)
+    return {"weights": jnp.zeros((num_slots,), dtype), "rest": jnp.ones((), dtype)}
