@@ -108,7 +108,7 @@ def quest_baskets(
         num_itemsets: L.
         mean_itemset_size: of an itemset.
         correlation: mean share of an itemset that comes from the one before.
-        corruption: mean of the corruption levels.
+        corruption: mean of the corruption levels before they are cut; at 0 nothing is left out.
         equal_items: whether all items are as likely to be put into an itemset; otherwise their
             weights are exponential.
 
@@ -124,7 +124,7 @@ def quest_baskets(
         ((200, 50), 20)
     """
     _check_sizes(num_transactions=num_transactions, num_items=num_items, num_itemsets=num_itemsets)
-    _check_positive(mean_size=mean_size, mean_itemset_size=mean_itemset_size)
+    _check_means(mean_size=mean_size, mean_itemset_size=mean_itemset_size)
     _check_shares(correlation=correlation, corruption=corruption)
     generator = _generator(seed)
     chances = _chances(generator, num_items, equal=equal_items)
@@ -173,7 +173,7 @@ def quest_customers(
         num_sequences, mean_sequence_length: of the table of sequences of itemsets.
         num_itemsets, mean_itemset_size: of the table of itemsets.
         correlation: mean share of an itemset, or sequence, that comes from the one before.
-        corruption: mean of the corruption levels of both tables.
+        corruption: as in `quest_baskets`, of both tables.
         equal_items: as in `quest_baskets`.
         keep_sequence: whether a customer is given one sequence, again and again, instead of a new
             one each time; customers then come in groups, one a sequence.
@@ -195,7 +195,7 @@ def quest_customers(
         num_sequences=num_sequences,
         num_itemsets=num_itemsets,
     )
-    _check_positive(
+    _check_means(
         mean_transactions=mean_transactions,
         mean_size=mean_size,
         mean_sequence_length=mean_sequence_length,
@@ -407,10 +407,10 @@ def _check_sizes(**sizes: int) -> None:
             raise ValueError(f"{name}: must be at least 1, is {size}.")
 
 
-def _check_positive(**numbers: float) -> None:
-    for name, number in numbers.items():
-        if not 0 < number < np.inf:
-            raise ValueError(f"{name}: must be a positive number, is {number}.")
+def _check_means(**means: float) -> None:
+    for name, mean in means.items():
+        if not 0 < mean < np.inf:
+            raise ValueError(f"{name}: must be a positive number, is {mean}.")
 
 
 def _check_shares(**shares: float) -> None:
