@@ -29,6 +29,7 @@ BENCHMARKS = {
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
     "blocks": "benchmarks.blocks",
+    "factors": "benchmarks.factors",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
@@ -37,6 +38,7 @@ PAPERS = {
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
     "sparse-binary": "benchmarks.sparse_binary",
+    "recommender": "benchmarks.recommender",
 }
 IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"

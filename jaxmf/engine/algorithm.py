@@ -48,6 +48,8 @@ class Algorithm(NamedTuple):
         capacity: ``state -> {axis: size}``, the sizes of the growing axes, from shapes alone.
         average: ``(key, state, data) -> dict`` of quantities whose mean over draws is wanted.
         compiler_options: ``() -> dict``, options of XLA for the programs that the loop makes of it.
+        prepare: ``data -> data`` as the steps go through them, done once a run; the other functions
+            take either.
     """
 
     init: Callable[..., PyTree]
@@ -57,6 +59,7 @@ class Algorithm(NamedTuple):
     capacity: Callable[..., dict[str, int]] | None = None
     average: Callable[..., dict[str, Array]] | None = None
     compiler_options: Callable[[], dict[str, Any]] | None = None
+    prepare: Callable[..., PyTree] | None = None
 
 
 def algorithm(
@@ -68,11 +71,12 @@ def algorithm(
     capacity: Callable[..., dict[str, int]] | None = None,
     average: Callable[..., dict[str, Array]] | None = None,
     compiler_options: Callable[[], dict[str, Any]] | None = None,
+    prepare: Callable[..., PyTree] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average, compiler_options: see `Algorithm`.
+        init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.
@@ -95,6 +99,7 @@ def algorithm(
         "capacity": capacity,
         "average": average,
         "compiler_options": compiler_options,
+        "prepare": prepare,
     }
     return Algorithm(
         init=as_partial(init),

@@ -1,7 +1,8 @@
 """The best columns of a row, and scores of cells with their uncertainty.
 
 A variational fit ranks by scores of its one law. A model of ratings says by `known_cells` what a
-user has already, and ranks by the predictive mean, averaged over draws.
+row has already, and ranks by the predictive mean, averaged over draws: by `expected_values` of
+whole rows where it has them, else cell by cell.
 """
 
 from __future__ import annotations
@@ -178,7 +179,8 @@ def recommend(
     width = min(int(n), data.num_columns)
     best = np.full((places.size, width), -1)
     known = None if include_known else _known(posterior)
-    cells = _BLOCK_CELLS if hasattr(posterior.model, "score_rows") else _SCORED_CELLS
+    in_rows = any(hasattr(posterior.model, name) for name in ("score_rows", "expected_values"))
+    cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
     block = max(1, min(places.size, cells // data.num_columns))
     for start in range(0, places.size, block):
         # one size of block, so that one program serves all
@@ -199,7 +201,8 @@ def _check_question(model: Any, n: Any, by: Any) -> None:
         raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
-    if by == "probability" and not hasattr(model, "score_rows") and model.values != (0.0, 1.0):
+    is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)
+    if by == "probability" and not is_binary:
         raise ValueError(
             f"by: {type(model).__name__} ranks ratings by their mean; only those of 0 and 1 have "
             "a probability to rank by. Leave by out"
@@ -222,9 +225,29 @@ def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarr
     if hasattr(model, "score_rows"):
         evaluate = _score_rows if by == "score" else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
+    if hasattr(model, "expected_values"):
+        return _expected_rows(posterior, rows)
     num_columns = posterior.data.num_columns
     cells = np.repeat(rows, num_columns), np.tile(np.arange(num_columns), rows.size)
     return _expected(posterior, *cells).mean.reshape(rows.size, num_columns)
+
+
+def _expected_rows(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
+    draws, weights = posterior.flat_draws()
+    total = np.zeros((rows.size, posterior.data.num_columns))
+
+    def of_block(block: Any, indices: np.ndarray) -> Any:
+        del indices
+        return _expected_values(posterior.model, block, posterior.data, rows)
+
+    for where, values in prediction.over_draws(of_block, draws, 8 * total.size):
+        total += np.tensordot(weights[where], values, axes=1)
+    return total
+
+
+@jax.jit
+def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
+    return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 
 
 def _expected(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:
