@@ -39,7 +39,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
     "name",
     [
         pytest.param("everything", marks=pytest.mark.slow),
-        pytest.param("ordinal", marks=pytest.mark.slow),
+        pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
         pytest.param("probit", marks=pytest.mark.exhaustive),
     ],

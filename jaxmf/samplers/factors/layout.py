@@ -141,8 +141,9 @@ def _width(num_cells: int, num_rows: int, size: int) -> int:
     """Cells a chunk, a power of two between 4 and 256.
 
     Wider chunks fill up half a chunk a row more, and make fewer matrix products: with n cells a
-    row, the cost of (n + W / 2) cells at c (1 + 49 / W) each is least at W = 10 sqrt(n); gathering them takes its share too, so W = 6 sqrt(n).
-    Sums element by element gain little beyond 32.
+    row, the products of (n + W / 2) cells at c (1 + 49 / W) each take least at W = 10 sqrt(n),
+    about; gathering them takes its share too, hence 6 sqrt(n). Sums element by element gain little
+    beyond 32.
     """
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
