@@ -44,8 +44,9 @@ class Split:
         return float(np.mean(np.asarray(self.train.values)))
 
     def error(self, predicted: np.ndarray) -> float:
-        """Root mean squared error of predictions between the lowest and the highest rating."""
-        clipped = np.clip(predicted, self.values.min(), self.values.max())
+        """Root mean squared error of predictions cut off at the extremes in training."""
+        known = np.asarray(self.train.values)
+        clipped = np.clip(predicted, known.min(), known.max())
         return float(np.sqrt(np.mean((clipped - self.values) ** 2)))
 
 

@@ -1,0 +1,78 @@
+"""The pieces of the benchmark of factors: splits, averages of draws, made-up ratings, curves."""
+
+import numpy as np
+
+from benchmarks import factors, recommender
+from benchmarks.factor_chains import random_split, run, split
+from jaxmf.data import Entries
+
+DATA = Entries([0, 0, 1, 2, 2], [0, 1, 1, 0, 2], [1.0, 5.0, 3.0, 2.0, 4.0], (3, 3))
+
+
+class Alternating:
+    """A chain whose predictions are one too high and one too low in turn."""
+
+    def __init__(self, data):
+        self.data, self.number = data, 0
+
+    def sweep(self):
+        self.number += 1
+
+    def predicted(self):
+        return self.data.values + (1 if self.number % 2 else -1)
+
+
+def test_a_split_keeps_every_rating_once():
+    is_test = np.array([False, True, False, False, True])
+    found = split(DATA, is_test)
+    assert found.values.tolist() == [5, 4]
+    assert found.train.num_entries == 3
+    assert found.mean == 2
+    assert found.error(np.array([9.0, 3.0])) == np.sqrt(2.5)  # 9 is cut off at 3
+    whole = random_split(DATA, 3, share=0.5)
+    assert whole.train.num_entries + len(whole.values) == 5
+
+
+def test_folds_are_tenths_that_do_not_overlap():
+    folds = [factors.tenth(101, fold=fold) for fold in range(10)]
+    assert np.sum(folds, axis=0).tolist() == [1] * 101
+    assert [fold.sum() for fold in folds] == [11] + [10] * 9
+
+
+def test_predictions_are_averaged_without_the_first():
+    held = split(DATA, np.array([False, False, True, True, False]))
+    found = run(Alternating(held), num_warmup=1, num_draws=4)
+    # draws are one too low, one too high, ...: the average of an even number is exact
+    np.testing.assert_allclose(found.errors[[1, 3]], 0, atol=1e-12)
+    assert found.errors[0] > found.errors[2] > 0
+    assert np.all(np.diff(found.seconds) >= 0)
+
+
+def test_made_up_ratings_are_of_as_many_different_cells():
+    data = factors.made_up(5_000, shape=(400, 90))
+    cells = np.asarray(data.rows) * 90 + np.asarray(data.columns)
+    assert len(np.unique(cells)) == 5_000
+    counts = np.sort(np.bincount(np.asarray(data.columns)))[::-1]
+    assert counts[:9].sum() > 2 * 0.1 * 5_000  # a few items have most of the ratings
+
+
+def test_means_of_users_and_movies_are_drawn_towards_that_of_all():
+    found = split(DATA, np.array([True, False, False, False, False]))
+    off = (5 - 3.5) / (1 + 5.0)
+    np.testing.assert_allclose(recommender.means_of(found, "user"), [3.5 + off])
+    np.testing.assert_allclose(recommender.means_of(found, "movie"), [3.5 - 1.5 / 6])
+
+
+def test_parts_by_sd_and_curves():
+    held = split(DATA, np.array([False, False, True, True, True]))
+    generator = np.random.default_rng(0)
+    means = held.values + generator.normal(size=(recommender.NUM_WARMUP + 8, 3))
+    means[: recommender.NUM_WARMUP] += 2
+    variances = np.tile([1e-6, 4.0, 4.0], (len(means), 1))
+    found = recommender.by_sd(means, variances, held, parts=2)
+    assert found["sd"][0] < found["sd"][1]
+    assert found["coverage"][1] == 1
+    paths = recommender.curves(means, held)
+    assert len(paths["single"]) == len(means)
+    assert len(paths["after_warmup"]) == 8
+    assert paths["after_warmup"][-1] < paths["running"][-1]
