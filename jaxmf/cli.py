@@ -187,6 +187,7 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
+    from jaxmf.posterior.ranking import can_recommend
     from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
@@ -241,8 +242,7 @@ def fit(
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
-    ranks = hasattr(description, "score_rows") or hasattr(description, "expected_values")
-    following = "recommend" if ranks else "report"
+    following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
 

@@ -50,9 +50,9 @@ def test_the_best_columns_are_those_with_the_largest_means(fitted):
     means = post.predict((np.full(unseen.size, 3), unseen)).mean
     np.testing.assert_array_equal(best.columns[0], unseen[np.argsort(-means)[:4]])
     np.testing.assert_allclose(best.scores.mean[0], np.sort(means)[::-1][:4], rtol=1e-5)
-    assert set(best.table()) == {"row", "rank", "column", "score", "sd"}
+    assert set(best.table()) == {"row", "rank", "column", "mean", "sd"}
     assert post.recommend("u3", n=40, include_known=True).columns.shape == (1, NUM_COLUMNS)
-    with pytest.raises(ValueError, match="expected value"):
+    with pytest.raises(ValueError, match="ranks ratings by their mean"):
         post.recommend("u3", by="probability")
 
 

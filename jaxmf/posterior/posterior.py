@@ -321,8 +321,15 @@ class Posterior:
                 where, quantiles, num_draws, seed, None if new_rows is None else target
             )
         draws, weights = self.flat_draws()
+        own_draws = None
         if new_rows is None:
             blocks = prediction.predict_cells(self.model, self.data, draws, *where)
+            own_draws = prediction.own_draws(self.model, self.data, draws, where, seed)
+        elif not hasattr(self.model, "predict_rows"):
+            raise ValueError(
+                f"{type(self.model).__name__} does not predict real values of new_rows; fit it to "
+                "all rows"
+            )
         else:
             key = jax.random.key(seed)
             blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
@@ -333,6 +340,7 @@ class Posterior:
             num_draws=num_draws,
             seed=seed,
             law=cell_law(self.model),
+            own_draws=own_draws,
         )
         row_names, column_names = target.row_names, target.column_names
         return Prediction(
@@ -353,6 +361,10 @@ class Posterior:
                 f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
                 "and document_completion"
             )
+        self._check_draws()
+
+    def _check_draws(self) -> None:
+        """Refuses draws that were made without what predictions need."""
         if any(name not in self.draws for name in getattr(self.model, "kept_for_cells", ())):
             raise ValueError(
                 "the draws were made without what predictions need (keep_factors=False); "
@@ -485,18 +497,24 @@ class Posterior:
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
 
+        Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
+        by the predictive mean, averaged over draws; of ratings 0 and 1 that is the probability of a
+        1.
+
         Args:
             rows: ids or positions, as in `predict`; all by default.
             n: how many; a row that has almost everything gets fewer.
-            by: "score", the mean of the score, or "probability", which weighs its uncertainty too.
-            include_known: whether to rank the ones of the data too.
+            by: "score", the mean of the score or rating, or "probability" of a one, which weighs
+                the uncertainty of the score too.
+            include_known: whether to rank what rows are known to have too.
         Returns:
-            Columns best first, with their scores, sd and probabilities.
+            Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
         Raises:
-            ValueError: the model has no scores, or the rows are not in the data.
+            ValueError: the model ranks no columns, or the rows are not in the data.
         """
         from jaxmf.posterior import ranking
 
+        self._check_draws()
         return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
 
     def at(self, time: float) -> Posterior:

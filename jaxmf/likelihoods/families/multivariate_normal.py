@@ -15,6 +15,7 @@ from jax.scipy.special import multigammaln
 
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
@@ -271,6 +272,19 @@ class NormalInverseWishart(Family):
         share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
         return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
+
+    def of_entries(self, statistics: Wisharts) -> tuple[NormalInverseGamma, Normals]:
+        """The law of single entries of a vector: a family, and statistics of G D parts of it.
+
+        Variances of an inverse-Wishart matrix are inverse-Gamma, (degrees - D + 1) / 2 and half of
+        the scale's diagonal. Part g D + d is entry d in group g.
+        """
+        law = NormalInverseGamma(
+            weight=self.weight, shape=(self.degrees - self.size + 1) / 2, location=0.0
+        )
+        diagonal = jnp.diagonal(statistics.scale, axis1=1, axis2=2)
+        number = jnp.repeat(statistics.number, self.size)
+        return law, Normals(number, statistics.location.ravel(), diagonal.ravel() / 2)
 
 
 # XLA makes a library call, which no fused loop may hold, of a sum over 4,096 numbers or more.

@@ -323,6 +323,10 @@ class BPMF:
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
 
+    def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells that are not recommended: the observed ones."""
+        return np.asarray(data.rows), np.asarray(data.columns)
+
     def group_means(self, draw: Draw, data: Any) -> Array:
         """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
         return queries.group_means(self, draw, data)
