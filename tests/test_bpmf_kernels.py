@@ -31,6 +31,7 @@ def check(model, name, kernel=None, **options):
     )
 
 
+@pytest.mark.slow
 def test_the_step_without_features_leaves_the_joint_law_alone():
     check(plain(), "plain", num_replicates=2_048)
 

@@ -56,6 +56,7 @@ def test_the_best_columns_are_those_with_the_largest_means(fitted):
         post.recommend("u3", by="probability")
 
 
+@pytest.mark.slow
 def test_rows_and_columns_never_seen_are_folded_in(fitted):
     """A copy of a row with half of its cells is predicted nearly as that row; columns likewise."""
     truth, values, seen, post = fitted
@@ -88,6 +89,7 @@ def test_answers_are_the_same_after_save_and_load(fitted, tmp_path):
     assert again.extend(num_samples=2).num_draws == 62
 
 
+@pytest.mark.slow
 def test_predictions_gathered_on_the_way_are_those_of_the_draws():
     _, _, seen, data = planted()
     cells = np.nonzero(~seen)
@@ -155,7 +157,7 @@ def test_features_of_no_width_are_no_features():
         np.testing.assert_array_equal(values, empty.draws[name], err_msg=name)
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_zero_features_leave_the_law_of_the_others_alone():
     """The prior of a part of a normal-inverse-Wishart vector is one: degrees less the rest."""
     data = planted()[-1]
@@ -170,7 +172,7 @@ def test_zero_features_leave_the_law_of_the_others_alone():
     assert abs(np.mean(first.sd) / np.mean(second.sd) - 1) < 0.05
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_features_of_cells_may_be_absent():
     generator = np.random.default_rng(2)
     _, values, seen, data = planted(noise=0.1)
@@ -197,7 +199,7 @@ def test_features_of_cells_may_be_absent():
     "likelihood",
     [
         pytest.param(mf.Probit(), marks=pytest.mark.exhaustive),
-        pytest.param(mf.Ordinal((1, 2, 3, 4, 5)), marks=pytest.mark.slow),
+        pytest.param(mf.Ordinal((1, 2, 3, 4, 5)), marks=pytest.mark.exhaustive),
     ],
 )
 def test_ratings_of_few_values_have_probabilities(likelihood):
@@ -230,7 +232,7 @@ def test_constant_ratings_are_taken_as_they_are():
     assert (found.sd > 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_one_rating_in_all_says_little_about_the_rest():
     """Of most rows and columns nothing is known at all."""
     data = mf.Entries([1], [0], [4.0], (3, 2))

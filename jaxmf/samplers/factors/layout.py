@@ -91,8 +91,7 @@ def piece_size(num_chunks: int, width: int) -> int:
 def is_broadcast(size: int) -> bool:
     """Whether products of short vectors are summed element by element.
 
-    Up to about 20 entries this takes a third of the time of small matrix products on CPUs; beyond,
-    several times as long (`factors/products` in benchmarks).
+    Faster on CPUs than small matrix products up to about 20 entries, and much slower beyond.
     """
     return size <= _MOST_BROADCAST
 
