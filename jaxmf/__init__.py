@@ -54,6 +54,7 @@ from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
 from jaxmf.priors.features import BetaBernoulli as BetaBernoulli
 from jaxmf.priors.features import IndianBuffet as IndianBuffet
+from jaxmf.priors.flexible import FlexiblePrior as FlexiblePrior
 from jaxmf.priors.hdp import HDP as HDP
 from jaxmf.priors.partitions import Dirichlet as Dirichlet
 from jaxmf.priors.partitions import DirichletProcess as DirichletProcess

@@ -51,6 +51,7 @@ def seat_all(
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))
 
-    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, first, uniforms)
+    run = fused_on_cpu(loop, in_turn=True) if law.fuses else loop
+    drawn, seating = run(seating, batches, first, uniforms)
     counts, numbers = law.end(seating)
     return drawn, numbers, counts

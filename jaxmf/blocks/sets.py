@@ -134,8 +134,9 @@ def sweep_tokens(
     # which dish each table of a batch has
     eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
-    compiled = _TokenLoop(problem.law, problem.below, law)
-    loop = fused_on_cpu(compiled.loop, in_turn=True)
+    compiled = _TokenLoop(problem.law.of_new_tables(), problem.below, law)
+    fuses = law.fuses and problem.law.fuses
+    loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, seating, of_dishes, no_table, no_dish = loop(
         problem.columns,
         problem.look_up,
