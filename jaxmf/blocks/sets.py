@@ -232,12 +232,14 @@ def sweep_sets(
     starts = jnp.sort(jnp.where(is_start, jnp.arange(num_tokens), num_tokens))
     ends = jnp.append(starts[1:], num_tokens)
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
-    # not as one kernel: XLA aborts on constants in its loops within loops
-    loop = _SetLoop(problem.law, problem.below, problem.look_up).loop
-    own = (state.values[dish][order], problem.batches[order], starts, ends)
-    number = jnp.sum(is_start)
+    compiled = _SetLoop(problem.law, problem.below)
+    loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
+    # of one batch the compiler would find that nobody reads it, and abort: see `fused_on_cpu`
+    batches = problem.batches[order] if problem.seating.counts.shape[0] > 1 else None
+    own = (state.values[dish][order], batches, starts, ends)
     begin = (problem.seating, problem.working)
-    drawn, seating, no_room = loop(columns, own, begin, number, uniforms)
+    number = jnp.sum(is_start, dtype=jnp.int32)
+    drawn, seating, no_room = loop(columns, problem.look_up, own, begin, number, uniforms)
     # of sets in order; then of their tokens, where these stand
     of_tokens = drawn[jnp.cumsum(is_start) - 1]
     values = jnp.zeros_like(state.values[dish]).at[order].set(of_tokens)
@@ -248,35 +250,95 @@ def sweep_sets(
 class _SetLoop(NamedTuple):
     law: Any
     below: Below
-    look_up: dict[str, Array]
 
-    def loop(self, columns: Any, own: Any, begin: Any, number: Array, uniforms: Array) -> Any:
+    def loop(
+        self,
+        columns: Any,
+        look_up: Any,
+        own: Any,
+        begin: Any,
+        number: Array,
+        uniforms: Array,
+    ) -> Any:
         dishes, batches, starts, ends = own
+        tokens = _SetTokens(self.below, columns, look_up)
 
         def one_set(index: Array, carry: Any) -> Any:
-            drawn, seating, working, no_room = carry
+            drawn, seating, working, ahead, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
-            batch, dish = tables.row(batches, where[0]), tables.row(dishes, where[0])
+            batch = _batch(batches, where[0])
+            dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
-            working = self._all(columns, working, dish, where, -1)
+            working = tokens.moved(working, dish, where, -1)
             seating = self.law.unseat(seating, batch, dish)
             weights, room = self.law.weights(seating, batch)
-            logs, working = self._weighed(columns, working, weights, where)
+            logs, working, ahead = tokens.weighed(working, ahead, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
             seating = self.law.seat(seating, batch, dish, chance[1])
-            working = self._all(columns, working, dish, where, 1)
-            return tables.put(drawn, index, dish), seating, working, no_room | ~room
+            working = tokens.moved(working, dish, where, 1)
+            return tables.put(drawn, index, dish), seating, working, ahead, no_room | ~room
 
-        empty = (jnp.zeros_like(dishes), *begin, jnp.zeros((), bool))
-        drawn, seating, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
+        empty = (jnp.zeros_like(dishes), *begin, self.below.nothing_ahead(), jnp.zeros((), bool))
+        drawn, seating, _, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
         return drawn, seating, no_room
 
-    def _weighed(self, columns: Any, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
-        """The log marginal of a set's tokens with every dish that may be chosen: (K,).
 
-        They come to a dish, each predicted from those before it, and leave again; dish after dish,
-        in one loop.
+class _SetTokens(NamedTuple):
+    """The tokens of sets: those of one set stand side by side.
+
+    Attributes:
+        below: the blocks that dishes partition.
+        columns: name -> (T,) or (T, D).
+        look_up: see there.
+    """
+
+    below: Below
+    columns: Any
+    look_up: Any
+
+    def moved(self, working: Any, dish: Array, where: Any, amount: int) -> Any:
+        """All tokens of a set to a dish (amount 1) or from it (-1)."""
+
+        def one(index: Array, working: Any) -> Any:
+            token = _token(self.columns, index)
+            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
+
+        return jax.lax.fori_loop(where[0], where[1], one, working)
+
+    def weighed(
+        self, working: Any, ahead: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any, Any]:
+        """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
+        if ahead is None:
+            return (*self._dish_by_dish(working, weights, where), None)
+        return self._all_dishes(working, ahead, weights, where)
+
+    def _all_dishes(
+        self, working: Any, ahead: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any, Any]:
+        """Each token predicted from what dishes have, and from those of the set before it.
+
+        What these change is the same for all dishes: counts of the set that are kept beside.
+        """
+
+        def one(index: Array, carry: Any) -> Any:
+            logs, ahead = carry
+            token = _token(self.columns, index)
+            logs = logs + self.below.log_predicted_after(working, token, ahead)
+            return logs, self.below.gone_ahead(ahead, token, 1)
+
+        def forget(index: Array, ahead: Any) -> Any:
+            return self.below.gone_ahead(ahead, _token(self.columns, index), -1)
+
+        start = (jnp.zeros_like(weights), ahead)
+        logs, ahead = jax.lax.fori_loop(where[0], where[1], one, start)
+        return logs, working, jax.lax.fori_loop(where[0], where[1], forget, ahead)
+
+    def _dish_by_dish(self, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
+        """They come to a dish, each predicted from those before it, and leave again.
+
+        For families of which the above is not known; dish after dish, in one loop.
         """
         start, number = where[0], where[1] - where[0]
         places = jnp.arange(weights.shape[0])
@@ -286,26 +348,23 @@ class _SetLoop(NamedTuple):
             step = index % (2 * number)
             following = tables.lowest((weights > 0) & (places > dish))
             dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
-            amount = jnp.where(step < number, 1, -1)
-            token = _token(columns, start + step % number)
-            predicted = tables.row(self.below.log_predicted(working, token, self.look_up), dish)
-            logs = tables.add(logs, dish, jnp.where(step < number, predicted, 0))
+            joins = step < number
+            amount = jnp.where(joins, 1, -1)
+            token = _token(self.columns, start + step % number)
+            predicted = self.below.log_predicted(working, token, self.look_up)
+            logs = logs + jnp.where(joins & (places == dish), predicted, 0)
             working = self.below.moved(working, token, self.look_up, group=dish, amount=amount)
             return logs, working, dish
 
         begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
-        num_steps = 2 * number * jnp.sum(weights > 0)
+        num_steps = 2 * number * jnp.sum(weights > 0, dtype=jnp.int32)
         logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
         return logs, working
 
-    def _all(self, columns: Any, working: Any, dish: Array, where: Any, amount: int) -> Any:
-        """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
-        def one(index: Array, working: Any) -> Any:
-            token = _token(columns, index)
-            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
-
-        return jax.lax.fori_loop(where[0], where[1], one, working)
+def _batch(batches: Array | None, index: Array) -> Array:
+    """That of a token; without numbers there is one batch only."""
+    return jnp.zeros((), jnp.int32) if batches is None else tables.row(batches, index)
 
 
 def _token(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:

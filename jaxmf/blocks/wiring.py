@@ -151,6 +151,13 @@ class Parts(NamedTuple):
         """The axes that statistics over parts have: the parents', or one where a function is."""
         return self.sizes if self.table is None else (self.number,)
 
+    def without(self, name: str) -> Parts:
+        """The parts that the other parents alone would make."""
+        kept = [place for place, parent in enumerate(self.by) if parent != name]
+        sizes = tuple(self.sizes[place] for place in kept)
+        number = int(np.prod(sizes, dtype=np.int64))
+        return Parts(tuple(self.by[place] for place in kept), sizes, None, number)
+
     def flat(self, values: Mapping[str, Array]) -> Array:
         """The number of the combination of the parents' values, any shape."""
         place = jnp.zeros((), jnp.int32)
