@@ -179,9 +179,6 @@ def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -
             continue
         size = sizes[name] = law.num_groups(plan.num_slots)
         numbers[name] = law.start(size)
-        if name in holders(network):
-            num_batches = network.parts(name, data.sizes).number
-            numbers[name] = {"unobserved": jnp.zeros((num_batches, size), jnp.int32)}
         values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
         if law.grows:
             occupied[name] = jnp.zeros((size,), bool)

@@ -123,6 +123,20 @@ class Below(NamedTuple):
         return total
 
 
+    def likely(
+        self,
+        working: Mapping[str, PyTree],
+        token: Mapping[str, Array],
+        look_up: Mapping[str, Array],
+    ) -> Array:
+        """Probabilities of a token's values in every group up to one factor: (K,) float."""
+        if len(self.roles) > 1 or any(role.law.is_log for role in self.roles):
+            logs = self.log_predicted(working, token, look_up)
+            return jnp.exp(logs - jnp.max(logs))
+        ((name, law, parts, *_),) = self.roles
+        lanes = parts.lanes(token, self.name, look_up.get(name))
+        return law.predictive(working[name], lanes, token[name])
+
     # --- tokens that are predicted one after the other without being moved ---
 
     def nothing_ahead(self) -> dict[str, tuple[Array, Array]] | None:
@@ -159,12 +173,15 @@ class Below(NamedTuple):
     def log_predicted_after(
         self, working: Mapping[str, PyTree], token: Mapping[str, Array], ahead: Mapping[str, Any]
     ) -> Array:
-        """As `log_predicted`, where some tokens have joined every group: (K,) float."""
+        """As `log_predicted`, where some tokens and this one have joined every group: (K,) float.
+
+        The token itself does not count.
+        """
         total = jnp.zeros((self.num_groups,), jnp.result_type(float))
         for name, law, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
-            same = tables.entry(ahead[name][0], token[name], others)
-            before = tables.row(ahead[name][1], others)
+            same = tables.entry(ahead[name][0], token[name], others) - 1
+            before = tables.row(ahead[name][1], others) - 1
             lanes = parts.lanes(token, self.name, None)
             total += jnp.log(
                 law.predictive_after(working[name], lanes, token[name], same=same, before=before)

@@ -34,7 +34,7 @@ from jaxmf.blocks.counts import (
     statistics_of,
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
-from jaxmf.blocks.seating import seat_all
+from jaxmf.blocks.seating import batch_of, seat_all
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
@@ -54,7 +54,8 @@ class _Problem(NamedTuple):
         below: the blocks that they partition.
         columns: name -> (T,) or (T, D), all that these need.
         look_up: the parts of those that have a function of their parents.
-        batches: (T,) int32, the batch of dishes that a token's set is in.
+        batches: (T,) int32, the batch of dishes that a token's set is in; None where there is one
+            only, see `batch_of`.
         sets: (T,) int32.
         seating: of dishes, a customer a set.
         working: block -> what a sweep works on.
@@ -64,15 +65,15 @@ class _Problem(NamedTuple):
     below: Below
     columns: dict[str, Array]
     look_up: dict[str, Array]
-    batches: Array
+    batches: Array | None
     sets: Array
     seating: Any
     working: dict[str, PyTree]
 
 
-def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Problem:
+def _problem(network: Network, dish: str, law: Any, state: State, data: Tokens) -> _Problem:
     values, slots = all_values(state, data), slot_sizes(state, network)
-    sizes, law = network.sizes(data, slots), network.blocks[dish].law
+    sizes = network.sizes(data, slots)
     partitioned = below(network, dish, sizes)
     statistics = statistics_of_roles(partitioned.roles, values, slots)
     working = {
@@ -86,7 +87,7 @@ def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Proble
         below=partitioned,
         columns={name: values[name] for name in partitioned.columns},
         look_up=look_up_of(partitioned.roles),
-        batches=part_of(own_parts, values, data.num_tokens),
+        batches=part_of(own_parts, values, data.num_tokens) if own_parts.number > 1 else None,
         sets=part_of(of_sets, values, data.num_tokens),
         seating=law.begin(counts, state.numbers[dish], with_sizes=False),
         working=working,
@@ -94,10 +95,9 @@ def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Proble
 
 
 def _ended(
-    network: Network, dish: str, state: State, seating: Any, values: dict[str, Array]
+    dish: str, law: Any, state: State, seating: Any, values: dict[str, Array]
 ) -> State:
     """The state with what a sweep leaves of the dishes."""
-    law = network.blocks[dish].law
     counts, numbers = law.end(seating)
     slots = dict(state.slots)
     if law.grows:
@@ -124,7 +124,7 @@ def sweep_tokens(
     Returns:
         The state after, and overflow of both.
     """
-    problem = _problem(network, dish, state, data)
+    problem = _problem(network, dish, network.blocks[dish].law.of_new_tables(), state, data)
     values, slots = all_values(state, data), slot_sizes(state, network)
     law, width = network.blocks[table].law, slots[table]
     parts = network.parts(table, network.sizes(data, slots))
@@ -134,7 +134,7 @@ def sweep_tokens(
     # which dish each table of a batch has
     eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
-    compiled = _TokenLoop(problem.law.of_new_tables(), problem.below, law)
+    compiled = _TokenLoop(problem.law, problem.below, law)
     fuses = law.fuses and problem.law.fuses
     loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, seating, of_dishes, no_table, no_dish = loop(
@@ -144,8 +144,8 @@ def sweep_tokens(
         (seating, problem.seating, eaten, problem.working),
         uniforms,
     )
-    state = _ended(network, dish, state, of_dishes, {table: drawn[0], dish: drawn[1]})
-    state = _ended(network, table, state, seating, {})
+    state = _ended(dish, problem.law, state, of_dishes, {table: drawn[0], dish: drawn[1]})
+    state = _ended(table, law, state, seating, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
         if network.blocks[name].law.grows:
@@ -165,7 +165,7 @@ class _TokenLoop(NamedTuple):
         def one(index: Array, carry: Any) -> Any:
             drawn, seating, of_dishes, eaten, working, no_table, no_dish = carry
             token = _token(columns, index)
-            batch, dish_batch = tables.row(batches, index), tables.row(dish_batches, index)
+            batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)
             chance = tables.row(uniforms, index)
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
@@ -174,8 +174,7 @@ class _TokenLoop(NamedTuple):
             is_gone = tables.entry(seating.counts, batch, table) == 0
             without = self.law.unseat(of_dishes, dish_batch, dish)
             of_dishes = tables.either(is_gone, without, of_dishes)
-            logs = self.below.log_predicted(working, token, look_up)
-            likely = jnp.exp(logs - jnp.max(logs))
+            likely = self.below.likely(working, token, look_up)
             of_each, room_dish = self.law.weights(of_dishes, dish_batch)
             of_new = of_each * likely
             of_tables, room_table = self.table_law.weights(seating, batch)
@@ -183,13 +182,14 @@ class _TokenLoop(NamedTuple):
             new_one = jnp.sum(of_new) / jnp.sum(of_each)
             there = likely[tables.row(eaten, batch)]
             table = tables.choose(of_tables * jnp.where(taken, there, new_one), chance[0])
-            is_new = tables.entry(seating.counts, batch, table) == 0
+            # changed first, then read, or the table is copied for every token
+            seating = self.table_law.seat(seating, batch, table, chance[3])
+            is_new = tables.entry(seating.counts, batch, table) == 1
             dish = tables.choose(of_new, chance[1])
             dish = jnp.where(is_new, dish, tables.entry(eaten, batch, table))
             seated = self.law.seat(of_dishes, dish_batch, dish, chance[2])
             of_dishes = tables.either(is_new, seated, of_dishes)
             eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
-            seating = self.table_law.seat(seating, batch, table, chance[3])
             working = self.below.moved(working, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
             no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
@@ -222,7 +222,7 @@ def sweep_sets(
     Returns:
         The state after, and overflow.
     """
-    problem = _problem(network, dish, state, data)
+    problem = _problem(network, dish, network.blocks[dish].law, state, data)
     num_tokens = data.num_tokens
     # the tokens of a set side by side
     order = jnp.argsort(problem.sets)
@@ -234,8 +234,7 @@ def sweep_sets(
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
     compiled = _SetLoop(problem.law, problem.below)
     loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
-    # of one batch the compiler would find that nobody reads it, and abort: see `fused_on_cpu`
-    batches = problem.batches[order] if problem.seating.counts.shape[0] > 1 else None
+    batches = None if problem.batches is None else problem.batches[order]
     own = (state.values[dish][order], batches, starts, ends)
     begin = (problem.seating, problem.working)
     number = jnp.sum(is_start, dtype=jnp.int32)
@@ -243,7 +242,7 @@ def sweep_sets(
     # of sets in order; then of their tokens, where these stand
     of_tokens = drawn[jnp.cumsum(is_start) - 1]
     values = jnp.zeros_like(state.values[dish]).at[order].set(of_tokens)
-    state = _ended(network, dish, state, seating, {dish: values})
+    state = _ended(dish, problem.law, state, seating, {dish: values})
     return state, Info(overflow={dish: no_room} if problem.law.grows else {})
 
 
@@ -266,7 +265,7 @@ class _SetLoop(NamedTuple):
         def one_set(index: Array, carry: Any) -> Any:
             drawn, seating, working, ahead, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
-            batch = _batch(batches, where[0])
+            batch = batch_of(batches, where[0])
             dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
             working = tokens.moved(working, dish, where, -1)
@@ -325,8 +324,9 @@ class _SetTokens(NamedTuple):
         def one(index: Array, carry: Any) -> Any:
             logs, ahead = carry
             token = _token(self.columns, index)
-            logs = logs + self.below.log_predicted_after(working, token, ahead)
-            return logs, self.below.gone_ahead(ahead, token, 1)
+            # changed first, then read, or the table is copied
+            ahead = self.below.gone_ahead(ahead, token, 1)
+            return logs + self.below.log_predicted_after(working, token, ahead), ahead
 
         def forget(index: Array, ahead: Any) -> Any:
             return self.below.gone_ahead(ahead, _token(self.columns, index), -1)
@@ -360,11 +360,6 @@ class _SetTokens(NamedTuple):
         num_steps = 2 * number * jnp.sum(weights > 0, dtype=jnp.int32)
         logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
         return logs, working
-
-
-def _batch(batches: Array | None, index: Array) -> Array:
-    """That of a token; without numbers there is one batch only."""
-    return jnp.zeros((), jnp.int32) if batches is None else tables.row(batches, index)
 
 
 def _token(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from jaxmf import tables
 from jaxmf.blocks.counts import all_values, own_statistics, slot_sizes
+from jaxmf.blocks.seating import batch_of
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -132,6 +133,9 @@ def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
     for place, name in enumerate(holders(network)):
         own_key = jax.random.fold_in(key, place)
         hidden = _hidden(network, name, state, data)
+        shape = network.parts(name, data.sizes).number, slot_sizes(state, network)[name]
+        numbers = state.numbers | {name: {"unobserved": jnp.zeros(shape, jnp.int32)}}
+        state = state._replace(numbers=numbers)
         state, _ = _moved(network, name, own_key, state, data, hidden, is_first=True)
     return state
 
@@ -172,25 +176,29 @@ def _moved(
     counts = own_statistics(network, name, parts, state, data)
     seating = law.begin(counts, state.numbers[name], with_sizes=False)
     uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
-    compiled = _Loop(law, is_first).loop
+    compiled = _Loop(law).loop
     loop = fused_on_cpu(compiled, in_turn=True) if law.fuses else compiled
-    seating, no_room = loop(seating, hidden.batches, hidden.waiting, uniforms)
+    # what is not read must not be there: see `fused_on_cpu`
+    batches = hidden.batches if parts.number > 1 else None
+    seating, no_room = loop(seating, batches, hidden.waiting if is_first else None, uniforms)
     _, numbers = law.end(seating)
     return state._replace(numbers=state.numbers | {name: numbers}), no_room
 
 
 class _Loop(NamedTuple):
     law: Any
-    is_first: bool
 
-    def loop(self, seating: Any, batches: Array, waiting: Array, uniforms: Array) -> Any:
+    def loop(
+        self, seating: Any, batches: Array | None, waiting: Array | None, uniforms: Array
+    ) -> Any:
         law = self.law
 
         def one(index: Array, carry: Any) -> Any:
             seating, no_room = carry
-            batch, chance = tables.row(batches, index), tables.row(uniforms, index)
-            moves = tables.row(waiting, index)
-            if not self.is_first:
+            batch, chance = batch_of(batches, index), tables.row(uniforms, index)
+            if waiting is not None:
+                moves = tables.row(waiting, index)
+            else:
                 held = tables.row(seating.unobserved, batch)
                 # where the last one has found data there is none to move
                 moves = jnp.sum(held) > 0

@@ -391,6 +391,18 @@ class FlexiblePrior(PartitionPrior):
         return result + jnp.sum(gammaln(whole + 1.0)) - jnp.sum(gammaln(unobserved + 1.0))
 
 
+class RepresentativeSeating(NamedTuple):
+    """Of every dish how many representatives are at tables, and how many have none.
+
+    Attributes:
+        counts: (1, K) float.
+        unobserved: (1, K) float.
+    """
+
+    counts: Array
+    unobserved: Array
+
+
 class Representatives(PartitionPrior):
     """Tables are opened by representatives who have a dish already, and closed without losing it.
 
@@ -401,27 +413,35 @@ class Representatives(PartitionPrior):
 
     hyperparameters = ()
 
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
+        del with_sizes
+        dtype = jnp.result_type(float)
+        return RepresentativeSeating(counts.astype(dtype), numbers["unobserved"].astype(dtype))
+
+    def end(self, seating: Any) -> tuple[Array, Numbers]:
+        unobserved = seating.unobserved.astype(jnp.int32)
+        return seating.counts.astype(jnp.int32), {"unobserved": unobserved}
+
     def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
         return tables.row(seating.unobserved, batch), jnp.ones((), bool)
 
+    def move(self, seating: Any, batch: Array, group: Array, amount: int) -> Any:
+        return RepresentativeSeating(
+            tables.add_entry(seating.counts, batch, group, amount),
+            tables.add_entry(seating.unobserved, batch, group, -amount),
+        )
+
     def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
-        return self._moved(seating, batch, group, -1)
+        return self.move(seating, batch, group, -1)
 
     def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
-        return self._moved(seating, batch, group, 1)
+        return self.move(seating, batch, group, 1)
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         """Every choice of the representatives at tables is as likely as any other."""
         del numbers
         return jnp.zeros((), jnp.result_type(float)) * jnp.sum(counts)
-
-    @staticmethod
-    def _moved(seating: Any, batch: Array, group: Array, amount: int) -> Any:
-        return seating._replace(
-            counts=tables.add_entry(seating.counts, batch, group, amount),
-            unobserved=tables.add_entry(seating.unobserved, batch, group, -amount),
-        )
 
 
 def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
