@@ -172,8 +172,7 @@ class _TokenLoop(NamedTuple):
             working = self.below.moved(working, token, look_up, group=dish, amount=-1)
             seating = self.table_law.unseat(seating, batch, table)
             is_gone = tables.entry(seating.counts, batch, table) == 0
-            without = self.law.unseat(of_dishes, dish_batch, dish)
-            of_dishes = tables.either(is_gone, without, of_dishes)
+            of_dishes = self._without(is_gone, of_dishes, dish_batch, dish)
             likely = self.below.likely(working, token, look_up)
             of_each, room_dish = self.law.weights(of_dishes, dish_batch)
             of_new = of_each * likely
@@ -185,11 +184,9 @@ class _TokenLoop(NamedTuple):
             # changed first, then read, or the table is copied for every token
             seating = self.table_law.seat(seating, batch, table, chance[3])
             is_new = tables.entry(seating.counts, batch, table) == 1
-            dish = tables.choose(of_new, chance[1])
-            dish = jnp.where(is_new, dish, tables.entry(eaten, batch, table))
-            seated = self.law.seat(of_dishes, dish_batch, dish, chance[2])
-            of_dishes = tables.either(is_new, seated, of_dishes)
-            eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
+            dish = tables.entry(eaten, batch, table)
+            dish, of_dishes = self._drawn(is_new, dish, of_dishes, dish_batch, of_new, chance)
+            eaten = tables.put_entry(eaten, batch, table, dish)
             working = self.below.moved(working, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
             no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
@@ -202,6 +199,34 @@ class _TokenLoop(NamedTuple):
             0, uniforms.shape[0], one, begin
         )
         return drawn, seating, of_dishes, no_table, no_dish
+
+
+    # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
+    # where none does
+
+    def _without(self, is_gone: Array, of_dishes: Any, batch: Array, dish: Array) -> Any:
+        def leave(carry: Any) -> Any:
+            return jnp.zeros((), bool), self.law.unseat(carry[1], batch, dish)
+
+        return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, of_dishes))[1]
+
+    def _drawn(
+        self,
+        is_new: Array,
+        dish: Array,
+        of_dishes: Any,
+        batch: Array,
+        weights: Array,
+        chance: Array,
+    ) -> tuple[Array, Any]:
+        """The dish of a table, drawn if it is new, and the dishes with it."""
+
+        def come(carry: Any) -> Any:
+            drawn = tables.choose(weights, chance[1])
+            return jnp.zeros((), bool), drawn, self.law.seat(carry[2], batch, drawn, chance[2])
+
+        start = (is_new, dish, of_dishes)
+        return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]
 
 
 # --- sets choose dishes ---------------------------------------------------------------------------
@@ -225,23 +250,24 @@ def sweep_sets(
     problem = _problem(network, dish, network.blocks[dish].law, state, data)
     num_tokens = data.num_tokens
     # the tokens of a set side by side
-    order = jnp.argsort(problem.sets)
-    sets = problem.sets[order]
+    slots = slot_sizes(state, network)
+    num_sets = set_parts(network, dish, network.sizes(data, slots)).number
+    order, sizes = tables.sorted_by(problem.sets, num_sets)
     columns = {name: column[order] for name, column in problem.columns.items()}
-    is_start = jnp.concatenate([jnp.ones(1, bool), sets[1:] != sets[:-1]])
-    starts = jnp.sort(jnp.where(is_start, jnp.arange(num_tokens), num_tokens))
-    ends = jnp.append(starts[1:], num_tokens)
+    is_set = sizes > 0
+    place = jnp.where(is_set, jnp.cumsum(is_set) - 1, num_tokens)
+    starts = jnp.full((num_tokens + 1,), num_tokens, jnp.int32)
+    starts = starts.at[place].set(jnp.cumsum(sizes) - sizes, mode="drop")
+    starts, ends = starts[:-1], starts[1:]
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
     compiled = _SetLoop(problem.law, problem.below)
     loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
     batches = None if problem.batches is None else problem.batches[order]
     own = (state.values[dish][order], batches, starts, ends)
     begin = (problem.seating, problem.working)
-    number = jnp.sum(is_start, dtype=jnp.int32)
+    number = jnp.sum(is_set, dtype=jnp.int32)
     drawn, seating, no_room = loop(columns, problem.look_up, own, begin, number, uniforms)
-    # of sets in order; then of their tokens, where these stand
-    of_tokens = drawn[jnp.cumsum(is_start) - 1]
-    values = jnp.zeros_like(state.values[dish]).at[order].set(of_tokens)
+    values = drawn[place[problem.sets]]
     state = _ended(dish, problem.law, state, seating, {dish: values})
     return state, Info(overflow={dish: no_room} if problem.law.grows else {})
 

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
+_SHARE = 4  # of as many representatives as there are, every so maniest is drawn in a sweep
+
+
 def holders(network: Network) -> tuple[str, ...]:
     """The indicators with items that no data belong to."""
     return tuple(
@@ -141,7 +144,9 @@ def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
 
 
 def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
-    """Kernel: items without data, as many draws as there may be, each of one taken at random.
+    """Kernel: items without data, each draw of one taken at random.
+
+    As many draws as there are unobserved items, and a quarter as many as representatives.
 
     Args:
         network: the network.
@@ -156,6 +161,10 @@ def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
     for place, name in enumerate(holders(network)):
         own_key = jax.random.fold_in(key, place)
         hidden = _hidden(network, name, state, data)
+        if has_tables(network, name):
+            # one is like another, and a part of so many leaves the time to the tokens
+            number = -(-hidden.batches.shape[0] // _SHARE)
+            hidden = _Hidden(hidden.batches[:number], hidden.waiting[:number])
         state, no_room = _moved(network, name, own_key, state, data, hidden, is_first=False)
         overflow = merge_overflow(overflow, {name: no_room})
     return state, Info(overflow=overflow)

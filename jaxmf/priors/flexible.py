@@ -425,7 +425,7 @@ class Representatives(PartitionPrior):
     def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
         return tables.row(seating.unobserved, batch), jnp.ones((), bool)
 
-    def move(self, seating: Any, batch: Array, group: Array, amount: int) -> Any:
+    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
         return RepresentativeSeating(
             tables.add_entry(seating.counts, batch, group, amount),
             tables.add_entry(seating.unobserved, batch, group, -amount),
