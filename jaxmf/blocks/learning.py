@@ -155,9 +155,7 @@ def sweep_prior(
     of_tokens, of_others = jax.random.split(key)
     own, info = sequential.sweep(alone, (block,), of_tokens, own, data)
     own, other = sweep_unobserved(alone, of_others, own, data)
-    after = State(
-        state.values | own.values, state.numbers | own.numbers, state.slots | own.slots
-    )
+    after = State(state.values | own.values, state.numbers | own.numbers, state.slots | own.slots)
     return after, Info(overflow=merge_overflow(info.overflow, other.overflow))
 
 

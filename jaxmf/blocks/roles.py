@@ -122,7 +122,6 @@ class Below(NamedTuple):
             total += result if law.is_log else jnp.log(result)
         return total
 
-
     def likely(
         self,
         working: Mapping[str, PyTree],

@@ -94,9 +94,7 @@ def _problem(network: Network, dish: str, law: Any, state: State, data: Tokens) 
     )
 
 
-def _ended(
-    dish: str, law: Any, state: State, seating: Any, values: dict[str, Array]
-) -> State:
+def _ended(dish: str, law: Any, state: State, seating: Any, values: dict[str, Array]) -> State:
     """The state with what a sweep leaves of the dishes."""
     counts, numbers = law.end(seating)
     slots = dict(state.slots)
@@ -199,7 +197,6 @@ class _TokenLoop(NamedTuple):
             0, uniforms.shape[0], one, begin
         )
         return drawn, seating, of_dishes, no_table, no_dish
-
 
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does

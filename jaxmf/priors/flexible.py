@@ -124,7 +124,9 @@ class FlexiblePrior(PartitionPrior):
             return
         if self.features is None:
             if self.feature_weights is not None:
-                raise ValueError("feature_weights: are those of `features`, of which there are none")
+                raise ValueError(
+                    "feature_weights: are those of `features`, of which there are none"
+                )
             return
         if not callable(self.features):
             raise TypeError(f"features must be a function of m, got {self.features!r}")
@@ -139,9 +141,7 @@ class FlexiblePrior(PartitionPrior):
     # --- special cases ----------------------------------------------------------------------------
 
     @classmethod
-    def dirichlet_process(
-        cls, concentration: Any, *, num_items: int, **more: Any
-    ) -> FlexiblePrior:
+    def dirichlet_process(cls, concentration: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
         """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1)."""
         return cls.parametric(jnp.log(concentration), 1.0, 0.0, num_items=num_items, **more)
 
@@ -159,9 +159,7 @@ class FlexiblePrior(PartitionPrior):
         return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
 
     @classmethod
-    def parametric(
-        cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any
-    ) -> FlexiblePrior:
+    def parametric(cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
         """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1."""
         return cls(log_steps=gamma_steps(a, b, c, num_items=num_items), **more)
 
@@ -230,7 +228,9 @@ class FlexiblePrior(PartitionPrior):
         _, sizes = np.unique(labels, return_counts=True)
         counts = np.bincount(sizes, minlength=self.num_items + 1)[1:]
         with jax.enable_x64(True):
-            total = float(self._log_of_counts(jnp.asarray(counts, float), self.log_weights))
+            total = float(
+                self._log_of_counts(jnp.asarray(counts, jnp.result_type(float)), self.log_weights)
+            )
         return total - self.log_normaliser(labels.size) if normalised else total
 
     def sample(self, key: Array, *, num_items: int, num_samples: int = 1) -> np.ndarray:
@@ -270,7 +270,10 @@ class FlexiblePrior(PartitionPrior):
     def _of_signatures(self, num_items: int) -> Array:
         """log of the weight of all partitions with every signature: (S,) float."""
         found = flexible_law.signatures(num_items)
-        wide = jnp.pad(jnp.asarray(found.counts, float), ((0, 0), (0, self.num_items - num_items)))
+        wide = jnp.pad(
+            jnp.asarray(found.counts, jnp.result_type(float)),
+            ((0, 0), (0, self.num_items - num_items)),
+        )
         logs = jax.vmap(lambda counts: self._log_of_counts(counts, self.log_weights))(wide)
         return logs + found.log_numbers
 
@@ -444,6 +447,21 @@ class Representatives(PartitionPrior):
         return jnp.zeros((), jnp.result_type(float)) * jnp.sum(counts)
 
 
+def check_flexible(name: str, value: Any) -> None:
+    """Refuses what is no flexible prior.
+
+    Raises:
+        TypeError: in words.
+    """
+    if isinstance(value, PartitionPrior) and not isinstance(value, FlexiblePrior):
+        raise TypeError(
+            f"{name} must be a FlexiblePrior, got {type(value).__name__}; "
+            "FlexiblePrior.dirichlet_process and .pitman_yor have the laws of those"
+        )
+    if not isinstance(value, FlexiblePrior) and not is_placeholder(value):
+        raise TypeError(f"{name} must be a FlexiblePrior, got {value!r}")
+
+
 def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
     """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
 
@@ -488,9 +506,9 @@ _jitted_counts = jax.jit(flexible_law.expected_counts)
 def _drawn(keys: Array, log_weights: Array) -> Array:
     number = log_weights.shape[0]
     batches = jnp.zeros((number,), jnp.int32)
-    return jax.vmap(
-        lambda key: flexible_law.draw_groups(key, log_weights, batches, (1, number))
-    )(keys)
+    return jax.vmap(lambda key: flexible_law.draw_groups(key, log_weights, batches, (1, number)))(
+        keys
+    )
 
 
 @partial(jax.jit, static_argnames="num_items")
