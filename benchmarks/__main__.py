@@ -29,6 +29,7 @@ BENCHMARKS = {
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
     "blocks": "benchmarks.blocks",
+    "flexible": "benchmarks.flexible",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
@@ -37,6 +38,7 @@ PAPERS = {
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
     "sparse-binary": "benchmarks.sparse_binary",
+    "flexible": "benchmarks.section_7",
 }
 IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"

@@ -156,20 +156,24 @@ def test_documents_in_groups_against_enumeration():
 
 @pytest.mark.slow
 def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
-    def alone(self, columns, working, weights, where):
+    def alone(self, working, ahead, weights, where):
         def one(index, logs):
-            token = {name: column[index] for name, column in columns.items()}
+            token = {name: column[index] for name, column in self.columns.items()}
             return logs + self.below.log_predicted(working, token, self.look_up)
 
-        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working
+        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working, ahead
 
-    monkeypatch.setattr(sets._SetLoop, "_weighed", alone)
+    monkeypatch.setattr(sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):
         check_documents()
 
 
 @pytest.mark.slow
 def test_a_franchise_has_the_law_of_direct_assignment():
+    check_franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7))
+
+
+def check_franchise(tables, dishes):
     """Dishes of six tokens against all partitions, the tables summed out by Stirling numbers."""
     documents, values = [0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2]
     data = Tokens({"document": documents, "word": values}, {"document": 2, "word": 3})
@@ -185,7 +189,7 @@ def test_a_franchise_has_the_law_of_direct_assignment():
     number = partitions.max(1) + 1
     exact = {"pairs": np.tensordot(posterior, same, 1)[np.triu_indices(6, 1)]}
     exact["groups"] = np.array([posterior[number == k].sum() for k in range(1, 5)])
-    network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))
+    network = mf.Network(**franchise(tables, dishes))
     sampler = network.sampler(capacity=8)
 
     def run(key):

@@ -86,14 +86,8 @@ def plan(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
         )
     over_sets = [name for name in network.indicators if network.blocks[name].per]
-    if over_sets and sweep == "parallel":
-        raise ValueError(f"sweep: 'parallel' is not for {over_sets[0]!r}, which has values of sets")
-    in_whole = [name for name in network.indicators if not network.blocks[name].law.in_turn]
-    if in_whole and sweep == "parallel":
-        raise ValueError(
-            f"sweep: 'parallel' is not for {in_whole[0]!r}: a FlexiblePrior has no probabilities "
-            "of groups that items are independent given; leave it at 'sequential'"
-        )
+    if sweep == "parallel":
+        _check_parallel(network)
     if split_merge and not any(can_split(network, name) for name in network.indicators):
         raise ValueError(
             "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
@@ -115,6 +109,17 @@ def plan(
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
     return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
+
+
+def _check_parallel(network: Network) -> None:
+    for name in network.indicators:
+        if network.blocks[name].per:
+            raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
+        if not network.blocks[name].law.in_turn:
+            raise ValueError(
+                f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
+                "groups that items are independent given; leave it at 'sequential'"
+            )
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:

@@ -106,10 +106,11 @@ def contrastive_divergence(
     network = with_prior(network, block, form(parameters))
     state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
     run = jax.jit(_steps, static_argnums=(0, 1))
-    warm_up = jax.jit(_warm_up, static_argnums=(0, 1))
-    state = _with_room(
-        lambda state, first: warm_up(problem, num_warmup, network, key, state, tokens), state, 0
-    )[0]
+    if num_warmup:
+        warm_up = jax.jit(_warm_up, static_argnums=(0, 1))
+        state = _with_room(
+            lambda state, first: warm_up(problem, num_warmup, network, key, state, tokens), state, 0
+        )[0]
     carry = (parameters, optimizer.init(parameters), state)
     found = []
     for first in range(0, num_steps, _CHUNK):
@@ -149,8 +150,7 @@ def sweep_prior(
     """
     alone = Network({block: network.blocks[block]}, (block,))
     own = State(
-        *({block: part[block]} if block in part else {} for part in (state.values, state.numbers)),
-        {block: state.slots[block]},
+        {block: state.values[block]}, {block: state.numbers[block]}, {block: state.slots[block]}
     )
     of_tokens, of_others = jax.random.split(key)
     own, info = sequential.sweep(alone, (block,), of_tokens, own, data)

@@ -80,7 +80,9 @@ def check_coverage(network: Network, data: Tokens) -> None:
             continue
         parts = network.parts(name, data.sizes)
         values = {parent: np.asarray(data.columns[parent]) for parent in network.blocks[name].by}
-        batches = np.broadcast_to(np.asarray(parts.of(values, parts.table)), (data.num_tokens,))
+        batches = np.broadcast_to(np.asarray(parts.flat(values)), (data.num_tokens,))
+        if parts.table is not None:
+            batches = parts.table[batches]
         if network.blocks[name].per and not has_tables(network, name):
             own = network.blocks[name].per
             sets = np.stack([np.asarray(data.columns[parent]) for parent in own])

@@ -103,12 +103,12 @@ def _check_sets(name: str, blocks: Mapping[str, Block]) -> None:
                 f"{name}: labels of {parent!r} mean nothing outside their own part: write "
                 f"per=({', '.join(map(repr, (*missing, *block.per)))})"
             )
-    if above and isinstance(block.law, FlexiblePrior):
-        if block.by or block.law.num_unobserved is not None:
-            raise ValueError(
-                f"{name}: a FlexiblePrior of the dishes of tables is one for all tables, `by` "
-                "nothing, and without num_unobserved: empty tables have representatives"
-            )
+    is_flexible = above and isinstance(block.law, FlexiblePrior)
+    if is_flexible and (block.by or block.law.num_unobserved is not None):
+        raise ValueError(
+            f"{name}: a FlexiblePrior of the dishes of tables is one for all tables, `by` "
+            "nothing, and without num_unobserved: empty tables have representatives"
+        )
     others = {own for other, its in blocks.items() if other != name for own in its.per}
     if len(above) > 1 or others.intersection(above):
         raise ValueError(

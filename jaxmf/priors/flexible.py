@@ -114,7 +114,7 @@ class FlexiblePrior(PartitionPrior):
             feature_weights = jnp.ones(shape)
         object.__setattr__(self, "log_steps", steps)
         object.__setattr__(self, "features", features)
-        object.__setattr__(self, "feature_weights", feature_weights)
+        object.__setattr__(self, "feature_weights", _as_floats(feature_weights))
         object.__setattr__(self, "num_unobserved", _checked_number(num_unobserved))
         self._check_features()
 
@@ -552,6 +552,12 @@ def _checked_steps(log_steps: Any) -> Any:
             f"apart, and a sweep can tell {WIDEST:g}; bring their differences closer together"
         )
     return jnp.asarray(array, jnp.result_type(float))
+
+
+def _as_floats(weights: Any) -> Any:
+    if weights is None or is_placeholder(weights):
+        return weights
+    return jnp.asarray(weights, jnp.result_type(float))
 
 
 def _checked_number(number: Any) -> Any:

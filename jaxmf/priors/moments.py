@@ -98,7 +98,7 @@ def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
         with jax.enable_x64(True):
             log_normaliser, found = _law(jnp.asarray(weights))
-        value = log_normaliser - weights @ wanted + shrinkage / 2 * weights @ weights
+        value = float(log_normaliser) - weights @ wanted + shrinkage / 2 * weights @ weights
         return float(value), np.asarray(found) - wanted + shrinkage * weights
 
     # from where the expected counts are those of a law without the constraint on their sum
