@@ -109,7 +109,9 @@ def example(num_sets: int, num_sweeps: int) -> dict[str, Any]:
         found[name] = {
             "errors": errors,
             "prior_counts": model.prior.expected_counts(60).tolist(),
-            "posterior_counts": np.mean([np.asarray(run.counts) for run, _ in runs], axis=0).tolist(),
+            "posterior_counts": np.mean(
+                [np.asarray(run.counts) for run, _ in runs], axis=0
+            ).tolist(),
             "log_weights": model.prior.log_weights.tolist(),
         }
     return found
@@ -157,23 +159,16 @@ def largest(own: Split) -> int:
     return int(np.max(np.bincount(own.tokens.columns["document"]) + own.held_out))
 
 
-def hdp_form(parameters: Any, num_items: int, held_out: tuple[int, ...]) -> mf.FlexiblePrior:
-    """A Dirichlet process a document."""
+def form(parameters: Any, num_items: int, held_out: tuple[int, ...]) -> mf.FlexiblePrior:
+    """a + b log Gamma(i + c), c above -1 (eq 7.9); of the HDP b = 1 and c = 0, which stay."""
+    free = jax.lax.stop_gradient(parameters["free"])
+    b, c = 1 + free * (parameters["b"] - 1), free * jnp.expm1(parameters["log_c_1"])
     settings = {"num_items": num_items, "num_unobserved": held_out}
-    return mf.FlexiblePrior.parametric(parameters["a"], 1.0, 0.0, **settings)
+    return mf.FlexiblePrior.parametric(parameters["a"], b, c, **settings)
 
 
-def hfp_form(parameters: Any, num_items: int, held_out: tuple[int, ...]) -> mf.FlexiblePrior:
-    """a + b log Gamma(i + c), c above -1 (eq 7.9)."""
-    settings = {"num_items": num_items, "num_unobserved": held_out}
-    c = jnp.expm1(parameters["log_c_1"])
-    return mf.FlexiblePrior.parametric(parameters["a"], parameters["b"], c, **settings)
-
-
-FORMS = {
-    "HDP": (hdp_form, {"a": 0.0}),
-    "HFP": (hfp_form, {"a": 0.0, "b": 1.0, "log_c_1": 0.0}),
-}
+START = {"a": 0.0, "b": 1.0, "log_c_1": 0.0}
+KINDS = {"HDP": START | {"free": 0.0}, "HFP": START | {"free": 1.0}}
 
 
 @partial(jax.jit, static_argnums=(0, 1))
@@ -192,23 +187,28 @@ def _averaged(plan: Any, number: int, model: Any, key: Any, carry: Any, own: Any
     return jax.lax.scan(one, carry, jnp.arange(number))
 
 
-def perplexity(
-    kind: str, own: Split, *, seed: int, burn_in: int = BURN_IN, num_draws: int = NUM_DRAWS
-) -> dict[str, Any]:
-    """Of the held-out words, after the prior was learned during the burn-in."""
-    form, parameters = FORMS[kind]
-    form = partial(form, num_items=largest(own), held_out=tuple(own.held_out.tolist()))
-    start = mf.HFP(form(parameters), mf.DirichletProcess(), WORD_CONCENTRATION)
-    learned = mf.contrastive_divergence(
-        start, own.tokens, "table", form=form, parameters=parameters, capacity=64,
-        optimizer=optax.adam(optax.cosine_decay_schedule(0.05, burn_in, 0.05)),
-        num_steps=burn_in, seed=seed,
-    )  # fmt: skip
+def perplexities(
+    own: Split, *, seed: int, burn_in: int = BURN_IN, num_draws: int = NUM_DRAWS
+) -> dict[str, dict[str, Any]]:
+    """Of the held-out words under both models, each learned during the burn-in."""
+    own_form = partial(form, num_items=largest(own), held_out=tuple(own.held_out.tolist()))
+    optimizer = optax.adam(optax.cosine_decay_schedule(0.05, burn_in, 0.05))
+    found = {}
+    for kind, parameters in KINDS.items():
+        start = mf.HFP(own_form(parameters), mf.DirichletProcess(), WORD_CONCENTRATION)
+        learned = mf.contrastive_divergence(
+            start, own.tokens, "table", form=own_form, parameters=parameters,
+            capacity={"table": 64, "topic": 192}, optimizer=optimizer, num_steps=burn_in, seed=seed,
+        )  # fmt: skip
+        found[kind] = _perplexity(learned, own, seed=seed, num_draws=num_draws)
+    return found
+
+
+def _perplexity(learned: Any, own: Split, *, seed: int, num_draws: int) -> dict[str, Any]:
     model = mf.HFP(learned.prior, mf.DirichletProcess(), WORD_CONCENTRATION)
     plan = chain.plan(model.network(), joint=(), keep="scalars", capacity=64)
-    state = chain.grow(learned.state, {"table": 96, "topic": 192})
     total = jnp.zeros(own.words.shape)
-    carry = state, total, jnp.zeros((), bool)
+    carry = learned.state, total, jnp.zeros((), bool)
     data = own.tokens, own.documents, own.words
     (state, total, no_room), topics = _averaged(
         plan, num_draws, model, jax.random.key(seed + 1_000), carry, data
@@ -219,6 +219,7 @@ def perplexity(
     return {
         "perplexity": float(np.exp(-log_probability.mean())),
         "parameters": {name: float(value) for name, value in learned.parameters.items()},
+        "history": {name: value[::10].tolist() for name, value in learned.history.items()},
         "topics": float(np.mean(topics)),
         "log_weights": learned.prior.log_weights[:200].tolist(),
     }
@@ -227,11 +228,11 @@ def perplexity(
 def corpus(num_parts: int, say: Any, save: Any, **sizes: Any) -> dict[str, Any]:
     """Perplexities of both models on every part."""
     num_documents = sizes.pop("num_documents", None)
-    found: dict[str, list[Any]] = {name: [] for name in FORMS}
+    found: dict[str, list[Any]] = {name: [] for name in KINDS}
     for part in range(num_parts):
         own = split(part, num_documents=num_documents)
-        for name, results in found.items():
-            results.append(perplexity(name, own, seed=part, **sizes))
+        for name, result in perplexities(own, seed=part, **sizes).items():
+            found[name].append(result)
         figures = ", ".join(f"{name} {one[-1]['perplexity']:.0f}" for name, one in found.items())
         say(f"part {part + 1} of {num_parts}: {own.tokens.num_tokens} words, {figures}")
         save(corpus=found)

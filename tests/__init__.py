@@ -1,0 +1,3 @@
+"""Tests; `network_checks`, `oracles` and their like are what several of them share."""
+
+FAST_COMPILE = {"xla_backend_optimization_level": 0}  # where the runs themselves are short

@@ -11,6 +11,7 @@ from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
 from jaxmf.data import Dense
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS
 from jaxmf.testing import check_kernel
+from tests import FAST_COMPILE
 
 SHAPE = (4, 3)
 OBSERVED = jnp.array(
@@ -47,7 +48,6 @@ KNOWN = {
 # as many given features on both sides
 BOTH = {"row_bias": True, "column_bias": True}
 CAPACITY = 12
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
 class Setup(NamedTuple):

@@ -13,10 +13,10 @@ from jaxmf.samplers.bilinear import collapsed
 from jaxmf.samplers.bilinear import rows as bilinear_rows
 from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.testing import check_kernel, check_prior
+from tests import FAST_COMPILE
 
 NUM_ROWS, NUM_COLUMNS, CAPACITY = 4, 3, 9
 OBSERVED = jnp.array([[1, 1, 0], [0, 1, 1], [1, 1, 1], [0, 0, 1]], bool)
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
 class State(NamedTuple):

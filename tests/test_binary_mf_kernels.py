@@ -15,9 +15,9 @@ from jaxmf.samplers.bilinear import explicit, own
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.side import Side
 from jaxmf.testing import check_prior
+from tests import FAST_COMPILE
 from tests.binary_mf_setups import (
     BOTH,
-    FAST_COMPILE,
     FINITE,
     FREE,
     KNOWN,

@@ -12,9 +12,9 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf.tables import Lanes
 from jaxmf.testing import check_means
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 NUM_GROUPS = 3
 GROUPS = np.array([0, 1, 0, 0, 1, 0, 1, 0])  # group 2 has no values
 WORDS = np.array([0, 3, 3, 1, 0, 3, 3, 3])

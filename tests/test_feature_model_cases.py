@@ -14,6 +14,7 @@ from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.testing import check_means
+from tests import FAST_COMPILE
 from tests.test_feature_model import (
     SCALES,
     KnownChances,
@@ -26,7 +27,6 @@ ALPHA, CONCENTRATION = 1.2, 1.7
 PRIOR = IndianBuffet(ALPHA, CONCENTRATION)
 SHARED = ALPHA / (1 + CONCENTRATION)  # expected number of features that two rows share
 CAPACITY = 24
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
 # --- simulated data -------------------------------------------------------------------------------

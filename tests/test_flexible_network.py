@@ -11,10 +11,11 @@ from jaxmf.blocks import learning, unobserved
 from jaxmf.data import Tokens
 from jaxmf.priors.flexible import Representatives
 from jaxmf.testing import check_means, enumerate_partitions
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
-from tests.test_network_sets import BASE, check, check_franchise, franchise, words
+from tests.network_checks import check_topics_of_six, words
+from tests.test_network_sets import BASE, check, franchise
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 generator = np.random.default_rng(3)
 WEIGHTS = np.array([0.0, 0.8, 1.5, 1.2, 2.5, 3.0, 4.0])
 VALUES = [0, 0, 1, 1, 2]
@@ -118,12 +119,14 @@ def test_documents_in_groups_of_flexible_sizes():
 @pytest.mark.slow
 def test_with_the_weights_of_processes_it_is_the_hdp():
     """Dishes of six tokens against those of the HDP, weights and tables summed out."""
-    check_franchise(
-        mf.FlexiblePrior.dirichlet_process(1.2, num_items=6),
-        mf.FlexiblePrior.dirichlet_process(0.7, num_items=6),
-    )
+    direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
+    tables = mf.FlexiblePrior.dirichlet_process(1.2, num_items=6)
+    dishes = mf.FlexiblePrior.dirichlet_process(0.7, num_items=6)
+    network = mf.Network(**franchise(tables, dishes))
+    check_topics_of_six("HFP", network, "dish", direct=direct)
 
 
+@pytest.mark.exhaustive
 def test_representatives_are_as_many_as_words():
     network = mf.Network(**franchise(TABLES, DISHES))
     assert unobserved.holders(network) == ("table", "dish")
@@ -230,7 +233,11 @@ WITH_WORDS = Tokens({**BASE.columns, "word": [0] * 7}, {**BASE.sizes, "word": 3}
             "covers groups of 1 to 2 items, and a batch has 3",
         ),
         (
-            lambda: mf.Network(**franchise(TABLES, mf.FlexiblePrior(np.zeros(9)))).check_data(WITH_WORDS, "data"),
+            lambda: (
+                mf.Network(**franchise(TABLES, mf.FlexiblePrior(np.zeros(9)))).check_data(
+                    WITH_WORDS, "data"
+                )
+            ),
             "dish: log_weights covers groups of 1 to 9 items, and a batch has 10",
         ),
         (

@@ -19,6 +19,7 @@ from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import collapsed_sweep as collapsed
 from jaxmf.samplers import parallel_sweep as parallel
 from jaxmf.testing import check_kernel, check_prior
+from tests import FAST_COMPILE
 
 NUM_ROWS, NUM_COLUMNS = 4, 2
 OBSERVED = jnp.array([[True, True], [False, True], [True, True], [True, False]])
@@ -31,7 +32,6 @@ PRIORS = {
 FIXED = {"alpha": 0.7, "noise_scale": 0.6, "feature_scale": 1.0}
 FEW = {**FIXED, "alpha": 0.3}
 CAPACITY = 16
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 WHOLE_ROW_CAPACITY = 8
 LONGER = {"num_replicates": 4_096, "num_steps": 20}
 

@@ -20,9 +20,9 @@ from jaxmf.blocks.counts import all_values
 from jaxmf.blocks.roles import look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 TOLERANCE = 1e-10
 NUM_TOKENS, NUM_SLOTS = 4, 5
 COLUMNS = {

@@ -19,23 +19,19 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.samplers.restaurants import count_tables_at_once
-from jaxmf.testing import check_kernel, check_means, enumerate_partitions
-from tests import network_oracles as oracles
+from jaxmf.testing import check_means
+from tests import FAST_COMPILE
+from tests.network_checks import (
+    BASE,
+    GAMMA,
+    check_step,
+    observed,
+    posterior_of,
+    whole_step,
+    words,
+)
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 ROOT = Path(__file__).parents[1]
-GAMMA = dist.Gamma(2.0, 1.0)
-DOCUMENTS, ITEMS = [0, 0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 0, 1, 1, 0]
-BASE = Tokens({"document": DOCUMENTS, "item": ITEMS}, {"document": 3, "item": 2})
-
-
-def observed(law, by):
-    return mf.Block(law, by=by, observed=True)
-
-
-def words(by):
-    return observed(mf.DirichletMultinomial(3, 0.5), by)
-
 
 CASES = {
     "topics": (
@@ -93,61 +89,20 @@ CASES = {
 }
 
 
-def statistics_of(network):
-    """Functions of state and data that do not depend on labels."""
-    together = np.asarray(DOCUMENTS)[:, None] == np.asarray(DOCUMENTS)
-
-    def statistics(pair, data):
-        state, drawn = pair
-        found = {}
-        for name, labels in state.values.items():
-            same = labels[:, None] == labels
-            if not network.blocks[name].law.labels_shared and network.blocks[name].by:
-                same &= together
-            found[f"pairs of {name}"] = jnp.sum(same)
-            found[f"some of {name}"] = same[0, 1] + 2 * same[3, 4] + 4 * same[6, 7] + 8 * same[0, 3]
-            for child in network.children(name):
-                values = drawn.values[child] if child in drawn.values else drawn.columns.get(child)
-                if values is not None:
-                    values = values.reshape(len(DOCUMENTS), -1).astype(jnp.result_type(float))
-                    apart = jnp.sum(jnp.abs(values[:, None] - values), axis=-1)
-                    found[f"{child} within {name}"] = jnp.sum(same * jnp.exp(-apart))
-        for name, numbers in state.numbers.items():
-            for label, number in numbers.items():
-                if number.ndim == 0:
-                    found[f"{label} of {name}"] = number
-        return found
-
-    return statistics
-
-
-def check(title, blocks, joint, *, alone=False, **settings):
+def check(title, blocks, joint, *, alone=False):
     """The whole step; `alone`: the parallel sweeps, which keep the groups in use."""
     network = mf.Network(**blocks)
     sampler = network.sampler(sweep="parallel", joint=joint)
     named = {name for names in joint for name in names}
     sets = (*joint, *((name,) for name in network.indicators if name not in named))
 
-    def kernel(key, pair, data):
-        if not alone:
-            state, info = sampler.step(key, pair[0], data, jnp.ones(()))
-            return (state, data), info
-        state = pair[0]
+    def sweeps(key, state, data):
         for place, names in enumerate(sets):
             own_key = jax.random.fold_in(key, place)
             state = parallel.sweep(network.at(data), names, own_key, state, data)
-        return (state, data), Info(overflow={})
+        return state, Info(overflow={})
 
-    return check_kernel(
-        kernel,
-        sample_prior=lambda key: network.simulate(key, BASE),
-        simulate=lambda key, pair: pair[1],
-        statistics=statistics_of(network),
-        key=jax.random.key(1),
-        title=title,
-        compiler_options=FAST_COMPILE,
-        **settings,
-    )
+    check_step(title, network, sweeps if alone else whole_step(sampler))
 
 
 SLOW = ("process",)
@@ -183,13 +138,8 @@ FIVE = Tokens({"word": [0, 1, 1, 2, 0]}, {"word": 3})
 def check_partitions(sweep_fn, law, *, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after a few sweeps it must still be that."""
     network = mf.Network(group=mf.Block(law), word=words("group"))
-    partitions = enumerate_partitions(5)
     variables = {name: np.asarray(own) for name, own in FIVE.columns.items()}
-    log_posterior = np.array(
-        [oracles.log_joint(network, variables | {"group": own}) for own in partitions]
-    )
-    posterior = np.exp(log_posterior - log_posterior.max())
-    posterior /= posterior.sum()
+    partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
     start = State({}, {"group": law.start(5), "word": {"concentration": jnp.float32(0.5)}}, {})
     start = start._replace(slots={"group": jnp.ones(5, bool)})

@@ -10,8 +10,8 @@ from jaxmf.blocks.sequential import sweep
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import run
+from tests import FAST_COMPILE
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 NUM_TOKENS = 30
 
 

@@ -9,21 +9,21 @@ import pytest
 import jaxmf as mf
 from jaxmf.blocks import sets
 from jaxmf.data import Tokens
-from jaxmf.testing import check_kernel, check_means, enumerate_partitions
+from jaxmf.testing import check_means, enumerate_partitions
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
+from tests.network_checks import (
+    GAMMA,
+    check_step,
+    check_topics_of_six,
+    numbers_of,
+    observed,
+    whole_step,
+    words,
+)
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
-GAMMA = dist.Gamma(2.0, 1.0)
 DOCUMENTS = np.array([0, 0, 0, 1, 1, 1, 2])
 BASE = Tokens({"document": DOCUMENTS, "kind": [0, 1, 0, 0, 1, 1, 0]}, {"document": 3, "kind": 2})
-
-
-def observed(law, by):
-    return mf.Block(law, by=by, observed=True)
-
-
-def words(by):
-    return observed(mf.DirichletMultinomial(3, 0.5), by)
 
 
 def franchise(tables, dishes):
@@ -73,31 +73,15 @@ def statistics_of(network):
         if "length" in network.blocks:
             length = drawn.values["length"]
             found["lengths"] = jnp.sum(same * jnp.exp(-jnp.abs(length[:, None] - length)))
-        for name, numbers in state.numbers.items():
-            own = {label: one for label, one in numbers.items() if one.ndim == 0}
-            found |= {f"{label} of {name}": one for label, one in own.items()}
-        return found
+        return found | numbers_of(state)
 
     return statistics
 
 
 def check(title, blocks):
     network = mf.Network(**blocks)
-    step = network.sampler().step
-
-    def kernel(key, pair, data):
-        state, info = step(key, pair[0], data, jnp.ones(()))
-        return (state, data), info
-
-    return check_kernel(
-        kernel,
-        sample_prior=lambda key: network.simulate(key, BASE),
-        simulate=lambda key, pair: pair[1],
-        statistics=statistics_of(network),
-        key=jax.random.key(1),
-        title=title,
-        compiler_options=FAST_COMPILE,
-    )
+    step_fn, statistics = whole_step(network.sampler()), statistics_of(network)
+    check_step(title, network, step_fn, base=BASE, statistics=statistics)
 
 
 TIERS = {"franchise": [], "a function of the dishes": [pytest.mark.slow]}
@@ -170,43 +154,9 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_a_franchise_has_the_law_of_direct_assignment():
-    check_franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7))
-
-
-def check_franchise(tables, dishes):
-    """Dishes of six tokens against all partitions, the tables summed out by Stirling numbers."""
-    documents, values = [0, 0, 0, 1, 1, 1], [0, 1, 1, 0, 1, 2]
-    data = Tokens({"document": documents, "word": values}, {"document": 2, "word": 3})
     direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
-    partitions = enumerate_partitions(6)
-    variables = {"document": np.array(documents), "word": np.array(values)}
-    log_posterior = np.array(
-        [oracles.log_joint(direct, variables | {"topic": own}) for own in partitions]
-    )
-    posterior = np.exp(log_posterior - log_posterior.max())
-    posterior /= posterior.sum()
-    same = partitions[:, :, None] == partitions[:, None]
-    number = partitions.max(1) + 1
-    exact = {"pairs": np.tensordot(posterior, same, 1)[np.triu_indices(6, 1)]}
-    exact["groups"] = np.array([posterior[number == k].sum() for k in range(1, 5)])
-    network = mf.Network(**franchise(tables, dishes))
-    sampler = network.sampler(capacity=8)
-
-    def run(key):
-        def step(carry, index):
-            state, _ = sampler.step(jax.random.fold_in(key, index), carry, data, jnp.ones(()))
-            labels = state.values["dish"]
-            pairs = (labels[:, None] == labels)[np.triu_indices(6, 1)]
-            groups = jnp.sum(state.slots["dish"]) == jnp.arange(1, 5)
-            return state, {"pairs": pairs, "groups": groups}
-
-        _, found = jax.lax.scan(step, sampler.init(key, data), jnp.arange(60))
-        # from where it starts six tokens need few steps; twenty are left out
-        return jax.tree.map(lambda own: jnp.mean(own[20:].astype(float), axis=0), found)
-
-    keys = jax.random.split(jax.random.key(5), 6_000)
-    found = jax.jit(jax.vmap(run), compiler_options=FAST_COMPILE)(keys)
-    check_means(found, exact, title="franchise", max_standard_error=2e-3)
+    network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))
+    check_topics_of_six("franchise", network, "dish", direct=direct)
 
 
 TABLE = mf.Block(mf.DirichletProcess(1.0), by="document")

@@ -11,10 +11,10 @@ from jaxmf.blocks import split_merge
 from jaxmf.blocks.split_merge import can_split
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
-from jaxmf.testing import check_kernel, check_means, enumerate_partitions
-from tests import network_oracles as oracles
+from jaxmf.testing import check_kernel, check_means
+from tests import FAST_COMPILE
+from tests.network_checks import observed, posterior_of
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 PITMAN_YOR = mf.PitmanYor(1.2, 0.4)
 LENGTH = mf.NormalInverseGamma(0.5, 0.3, 2.0, 1.0)
 FIVE = Tokens(
@@ -22,10 +22,6 @@ FIVE = Tokens(
     {"word": 3, "kind": 2},
     {"length": np.array([0.2, 1.0, -0.5, 2.0, 0.4])},
 )
-
-
-def observed(law, by):
-    return mf.Block(law, by=by, observed=True)
 
 
 def blocks(law):
@@ -39,13 +35,8 @@ def blocks(law):
 def check_partitions(law, *, num_scans, num_chains=20_000):
     """Chains from the exact posterior of five tokens; after proposals it must still be that."""
     network = mf.Network(**blocks(law)).at(FIVE)
-    partitions = enumerate_partitions(5)
     variables = {n: np.asarray(own) for n, own in {**FIVE.columns, **FIVE.values}.items()}
-    log_posterior = np.array(
-        [oracles.log_joint(network, variables | {"group": own}) for own in partitions]
-    )
-    posterior = np.exp(log_posterior - log_posterior.max())
-    posterior /= posterior.sum()
+    partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
     numbers = {n: own.law.start(*([5] * (n == "group"))) for n, own in network.blocks.items()}
 

@@ -16,6 +16,7 @@ from jaxmf.models.noisy_or.updates import move_features, update_features, update
 from jaxmf.samplers.noisy_or import moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
+from tests import FAST_COMPILE
 
 NUM_ROWS, NUM_COLUMNS = 4, 3
 OBSERVED = jnp.array(
@@ -30,7 +31,6 @@ PRIORS = {
 }
 FIXED = {"alpha": 0.7, "cause_probability": 0.4, "efficacy": 0.8, "leak": 0.1}
 CAPACITY = 16
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 LONGER = {"num_replicates": 4_096, "num_steps": 20}
 
 

@@ -18,9 +18,9 @@ from jaxmf.priors.partitions import (
     log_of_settings,
 )
 from jaxmf.testing import enumerate_partitions
+from tests import FAST_COMPILE
 from tests import network_oracles as oracles
 
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 BATCHES = np.array([0, 0, 2, 0, 1, 2, 2, 0, 1])  # batch 3 is empty
 NUM_BATCHES, NUM_SLOTS = 4, 6
 PRIORS = {

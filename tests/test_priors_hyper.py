@@ -14,9 +14,9 @@ from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.samplers.hyper import update_alpha, update_feature_prior, update_scale
 from jaxmf.testing import check_kernel
+from tests import FAST_COMPILE
 
 NUM_ROWS = 6
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 
 
 @pytest.mark.parametrize(

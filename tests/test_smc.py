@@ -24,11 +24,11 @@ from jaxmf.samplers.smc import (
     particle_model,
 )
 from jaxmf.testing import check_filter
+from tests import FAST_COMPILE
 
 SCHEMES = [multinomial, stratified, systematic, residual]
 NUM_RUNS = 10_000
 # one run is nothing beside its compilation, ten thousand are as much
-FAST_COMPILE = {"xla_backend_optimization_level": 0}
 FAST_ENOUGH = {"xla_backend_optimization_level": 1}
 
 

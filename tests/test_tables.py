@@ -7,9 +7,9 @@ import pytest
 
 from jaxmf import tables
 from jaxmf.tables import Lanes, choose
+from tests import FAST_COMPILE
 
 NUM_UNIFORMS = 4_000
-FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
 EDGES = (0.0, 2.0**-30, 0.5, 1 - 2.0**-23, 1 - 2.0**-24)
 
 

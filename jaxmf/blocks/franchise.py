@@ -54,13 +54,16 @@ def word_probabilities(
     width = counts.shape[1]
 
     def of_document(batch: Array) -> Array:
-        held = state.numbers[table]["unobserved"][batch]
+        held = seating.unobserved[batch]
 
         def after(own: Array) -> Array:
-            left = law.move_unobserved(seating, batch, own, -1)
-            weights, _ = law.weights(left, batch)
+            left = law.move_unobserved(alone, nothing, own, -1)
+            weights, _ = law.weights(left, nothing)
             return weights / jnp.sum(weights)
 
+        nothing = jnp.zeros((), jnp.int32)
+        fields = ("counts", "joining", "unobserved")
+        alone = seating._replace(**{name: getattr(seating, name)[batch][None] for name in fields})
         share = held / jnp.maximum(jnp.sum(held), 1)
         at_tables = share @ jax.vmap(after)(jnp.arange(width))
         known = counts[batch] > 0

@@ -14,7 +14,7 @@ Source: Porteous (2010), section 7.2; Hinton (2002), Training products of expert
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -69,7 +69,7 @@ def contrastive_divergence(
     num_warmup: int = 0,
     num_sweeps: int = 1,
     num_prior_sweeps: int = 1,
-    capacity: int = 32,
+    capacity: int | Mapping[str, int] = 32,
     seed: int = 0,
 ) -> Learned:
     """Learns a flexible prior from data.
@@ -86,7 +86,7 @@ def contrastive_divergence(
         num_warmup: sweeps of the posterior before the first.
         num_sweeps: sweeps of the posterior before each.
         num_prior_sweeps: sweeps without the likelihood from there.
-        capacity: slots to begin with.
+        capacity: slots to begin with; or a number for every growing indicator.
         seed: of everything.
 
     Returns:
@@ -99,12 +99,15 @@ def contrastive_divergence(
     network = model.network().at(tokens)
     _check_block(network, block)
     model.check_data(data, "data")
-    plan = chain.plan(network, joint=(), keep="scalars", capacity=capacity)
+    sizes = capacity if isinstance(capacity, Mapping) else {}
+    fewest = min(sizes.values()) if sizes else capacity
+    plan = chain.plan(network, joint=(), keep="scalars", capacity=fewest)
     problem = _Learning(plan, block, form, optimizer, num_sweeps, num_prior_sweeps)
     parameters = jax.tree.map(lambda one: jnp.asarray(one, jnp.result_type(float)), parameters)
     key = jax.random.key(seed)
     network = with_prior(network, block, form(parameters))
     state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
+    state = chain.grow(state, dict(sizes))
     run = jax.jit(_steps, static_argnums=(0, 1))
     if num_warmup:
         warm_up = jax.jit(_warm_up, static_argnums=(0, 1))

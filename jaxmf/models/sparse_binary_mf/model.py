@@ -27,6 +27,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.types import Array, Key
 from jaxmf.variational import Gaussian, Parameters, answers, partial_newton, progress, state
+from jaxmf.variational.cells import ScoredCells
 from jaxmf.variational.likelihood import Likelihood
 from jaxmf.variational.updates import Learned
 from jaxmf.variational.zeros import ZerosSpec
@@ -49,7 +50,7 @@ _LEARNING_RATE = 0.02
     meta_fields=["num_factors", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF:
+class SparseBinaryMF(ScoredCells):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:
@@ -93,11 +94,6 @@ class SparseBinaryMF:
     def __post_init__(self) -> None:
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
-
-    @property
-    def cell_law(self) -> str:
-        """The law of a cell given its score, as predictions know it."""
-        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 
     def learned(self) -> Learned:
         """Which priors and noise are learned."""
@@ -249,18 +245,6 @@ class SparseBinaryMF:
     def score_rows(self, draw: dict[str, Array], rows: Array) -> tuple[Array, Array]:
         """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
         return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
-
-    def predict_cells(
-        self, draw: dict[str, Array], data: SparseBinary, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
-        del data
-        mean, variance = answers.score_cells(draw, rows, columns)
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
-
-    def probability(self, mean: Array, variance: Array) -> Array:
-        """Probability of a one at scores of some mean and variance."""
-        return answers.probability(self.likelihood, mean, variance)
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary

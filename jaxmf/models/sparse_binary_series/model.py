@@ -30,6 +30,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.types import Array, Key
 from jaxmf.variational import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational.cells import ScoredCells
 from jaxmf.variational.likelihood import Likelihood
 from jaxmf.variational.updates import Learned
 from jaxmf.variational.zeros import ZerosSpec
@@ -50,7 +51,7 @@ from jaxmf.variational.zeros import ZerosSpec
     meta_fields=["num_factors", "kernel", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinarySeries:
+class SparseBinarySeries(ScoredCells):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
 
     Args:
@@ -99,11 +100,6 @@ class SparseBinarySeries:
     def __post_init__(self) -> None:
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
-
-    @property
-    def cell_law(self) -> str:
-        """The law of a cell given its score, as predictions know it."""
-        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 
     def learned(self) -> Learned:
         """Which priors and noise are learned; a length scale is learned where it is None."""
@@ -239,18 +235,6 @@ class SparseBinarySeries:
         """Mean and variance of the scores of rows (B,) at the last time: (B, D) each."""
         last = queries.at_last(draw)
         return answers.score_rows(last, answers.factors_of_rows(last, rows))
-
-    def predict_cells(
-        self, draw: dict[str, Array], data: SparseSeries, rows: Array, columns: Array
-    ) -> tuple[Array, Array]:
-        """Mean and variance of cells at the last time as 0 or 1."""
-        del data
-        mean, variance = self.score_cells(draw, rows, columns)
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
-
-    def probability(self, mean: Array, variance: Array) -> Array:
-        """Probability of a one at scores of some mean and variance."""
-        return answers.probability(self.likelihood, mean, variance)
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: SparseSeries, new_data: SparseSeries
