@@ -210,7 +210,7 @@ def _perplexity(learned: Any, own: Split, *, seed: int, num_draws: int) -> dict[
     total = jnp.zeros(own.words.shape)
     carry = learned.state, total, jnp.zeros((), bool)
     data = own.tokens, own.documents, own.words
-    (state, total, no_room), topics = _averaged(
+    (_, total, no_room), topics = _averaged(
         plan, num_draws, model, jax.random.key(seed + 1_000), carry, data
     )
     if bool(no_room):
