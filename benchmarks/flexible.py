@@ -17,7 +17,7 @@ from benchmarks.harness import Row
 from jaxmf.blocks import chain
 from jaxmf.data import Tokens
 
-BETA = 0.1
+BETA = 0.5  # with which both have about as many topics
 
 
 def _grown(network: mf.Network, tokens: Tokens, **slots: int) -> Ours:
@@ -60,7 +60,7 @@ def topics(quick: bool) -> list[Row]:
     for name, prior in kinds.items():
         model = mf.HFP(tables, prior, BETA)
         sides: list[Any] = [
-            _grown(model.network().at(tokens), tokens, topic=64),
+            _grown(model.network().at(tokens), tokens, table=64, topic=64),
             Ours(_hdp(tokens), tokens, capacity=64),
         ]
         times = beside(*sides, warm_up=20, sweeps=3, repeats=5)

@@ -99,15 +99,15 @@ def contrastive_divergence(
     network = model.network().at(tokens)
     _check_block(network, block)
     model.check_data(data, "data")
-    sizes = capacity if isinstance(capacity, Mapping) else {}
-    fewest = min(sizes.values()) if sizes else capacity
+    sizes = dict(capacity) if isinstance(capacity, Mapping) else {}
+    fewest = capacity if isinstance(capacity, int) else min(sizes.values())
     plan = chain.plan(network, joint=(), keep="scalars", capacity=fewest)
     problem = _Learning(plan, block, form, optimizer, num_sweeps, num_prior_sweeps)
     parameters = jax.tree.map(lambda one: jnp.asarray(one, jnp.result_type(float)), parameters)
     key = jax.random.key(seed)
     network = with_prior(network, block, form(parameters))
     state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
-    state = chain.grow(state, dict(sizes))
+    state = chain.grow(state, sizes)
     run = jax.jit(_steps, static_argnums=(0, 1))
     if num_warmup:
         warm_up = jax.jit(_warm_up, static_argnums=(0, 1))

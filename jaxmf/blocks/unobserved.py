@@ -79,7 +79,9 @@ def check_coverage(network: Network, data: Tokens) -> None:
         if not isinstance(law, FlexiblePrior):
             continue
         parts = network.parts(name, data.sizes)
-        values = {parent: np.asarray(data.columns[parent]) for parent in network.blocks[name].by}
+        values: Any = {
+            parent: np.asarray(data.columns[parent]) for parent in network.blocks[name].by
+        }
         batches = np.broadcast_to(np.asarray(parts.flat(values)), (data.num_tokens,))
         if parts.table is not None:
             batches = parts.table[batches]
