@@ -30,6 +30,7 @@ BENCHMARKS = {
     "variational": "benchmarks.variational",
     "blocks": "benchmarks.blocks",
     "flexible": "benchmarks.flexible",
+    "factors": "benchmarks.factors",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
@@ -39,6 +40,7 @@ PAPERS = {
     "genes": "benchmarks.genes",
     "sparse-binary": "benchmarks.sparse_binary",
     "flexible": "benchmarks.section_7",
+    "recommender": "benchmarks.recommender",
 }
 IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"

@@ -6,7 +6,6 @@ topic of every token once, hyperparameters fixed at the same values, tokens draw
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy import sparse
 
-import jaxmf as mf
-from benchmarks import by_hand
+from benchmarks import by_hand, mixing
 from benchmarks.harness import (
     Row,
     Timings,
@@ -27,102 +25,27 @@ from benchmarks.harness import (
     planned_bytes,
     row,
 )
-from benchmarks.held_out import Topics, documents_split, perplexity
+from benchmarks.held_out import documents_split, perplexity
+from benchmarks.topic_sides import (
+    ALPHA,
+    BETA,
+    NUM_SEEDS,
+    Ours,
+    bi_lda,
+    has_peer,
+    hdp,
+    lda,
+    made_up,
+    pachinko,
+    peer,
+    step,
+    stepper,
+    tokens_of,
+)
 from jaxmf import datasets
 from jaxmf.data import Tokens
 
-ALPHA, BETA = 0.1, 0.01
-NUM_SEEDS = 5
 NUM_SWEEPS = 60
-
-
-class Ours:
-    """A chain of a network that is stepped by hand, without records."""
-
-    def __init__(self, network: mf.Network, tokens: Tokens, *, seed: int = 0, **options: Any):
-        self.network, self.tokens = network, tokens
-        self.algorithm = network.sampler(keep="scalars", **options)
-        self.key = jax.random.key(seed)
-        self.state = jax.jit(self.algorithm.init)(self.key, tokens)
-        self.number = 0
-
-    def sweeps(self, number: int) -> Any:
-        """So many more steps."""
-        for _ in range(number):
-            self.number += 1
-            key = jax.random.fold_in(self.key, self.number)
-            self.state, info = _step(self.algorithm, key, self.state, self.tokens)
-        if any(bool(short) for short in info.overflow.values()):
-            raise RuntimeError("a benchmark ran out of slots; give it more")
-        return self.state
-
-    def at_random(self) -> Ours:
-        """The chain with every indicator drawn afresh and evenly, as the peer starts."""
-        number = self.tokens.num_tokens
-        for place, name in enumerate(self.network.indicators):
-            key = jax.random.fold_in(self.key, 1_000 + place)
-            size = self.network.blocks[name].law.num_groups(1)
-            own = {name: jax.random.randint(key, (number,), 0, size)}
-            self.state = self.state._replace(values=self.state.values | own)
-        return self
-
-    def topics(self) -> Topics:
-        """What the evaluator asks for; of an indicator `topic` over a column `word`."""
-        own = np.asarray(self.state.values["topic"])
-        words = np.asarray(self.tokens.columns["word"])
-        counts = np.zeros((int(own.max()) + 1, self.tokens.sizes["word"]))
-        np.add.at(counts, (own, words), 1)
-        return Topics(counts[counts.sum(axis=1) > 0] + BETA)
-
-
-@jax.jit
-def _step(algorithm: Any, key: Any, state: Any, data: Any) -> Any:
-    return algorithm.step(key, state, data, jnp.ones(()))
-
-
-class Theirs:
-    """A model of tomotopy over the same tokens."""
-
-    def __init__(self, model: Any, tokens: Tokens):
-        self.model, self.num_words = model, tokens.sizes["word"]
-        order = np.argsort(np.asarray(tokens.columns["document"]), kind="stable")
-        documents = np.asarray(tokens.columns["document"])[order]
-        words = np.asarray(tokens.columns["word"])[order].astype(str)
-        for own in np.split(words, np.flatnonzero(np.diff(documents)) + 1):
-            model.add_doc(own.tolist())
-        model.optim_interval = 0
-        self.sweeps(0)
-
-    def sweeps(self, number: int) -> None:
-        """So many more iterations."""
-        import tomotopy
-
-        self.model.train(number, workers=1, parallel=tomotopy.ParallelScheme.NONE)
-
-    def topics(self) -> Topics:
-        """What the evaluator asks for."""
-        model = self.model
-        alive = range(model.k)
-        if hasattr(model, "is_live_topic"):
-            alive = [topic for topic in alive if model.is_live_topic(topic)]
-        shares = np.array([model.get_topic_word_dist(topic) for topic in alive])
-        places = np.array([int(word) for word in model.used_vocabs])
-        table = np.zeros((len(shares), self.num_words))
-        table[:, places] = shares
-        sizes = np.asarray(model.get_count_by_topics(), float)[list(alive)]
-        return Topics(table * (sizes[:, None] + BETA * self.num_words))
-
-
-def has_peer() -> bool:
-    """Whether tomotopy is there."""
-    return importlib.util.find_spec("tomotopy") is not None
-
-
-def peer(name: str, tokens: Tokens, *, seed: int = 1, **options: Any) -> Theirs:
-    """A model of tomotopy by the name of its class."""
-    import tomotopy
-
-    return Theirs(getattr(tomotopy, name)(eta=BETA, seed=seed, **options), tokens)
 
 
 def beside(mine: Any, other: Any | None, *, warm_up: int, sweeps: int, repeats: int) -> Timings:
@@ -140,55 +63,6 @@ def time_row(case: str, times: Timings, name: str, note: str) -> Row:
     with_peer = len(times.figures) > 1
     more = {"peer": name, "theirs": times.figures[1] * 1e9} if with_peer else {}
     return times.row(case, "ns a token", 0, scale=1e9, note=note, **more)
-
-
-# --- networks -------------------------------------------------------------------------------------
-
-
-def lda(tokens: Tokens, num_topics: int) -> mf.Network:
-    """Latent Dirichlet allocation."""
-    return mf.Network(
-        topic=mf.Block(mf.Dirichlet(num_topics, ALPHA), by="document"),
-        word=mf.Block(
-            mf.DirichletMultinomial(tokens.sizes["word"], BETA), by="topic", observed=True
-        ),
-    )
-
-
-def hdp(tokens: Tokens) -> mf.Network:
-    """The same with as many topics as the tokens need."""
-    return mf.Network(
-        topic=mf.Block(mf.HDP(1.0, 1.0), by="document"),
-        word=mf.Block(
-            mf.DirichletMultinomial(tokens.sizes["word"], BETA), by="topic", observed=True
-        ),
-    )
-
-
-def pachinko(tokens: Tokens, num_super: int, num_sub: int) -> mf.Network:
-    """Pachinko allocation of three levels."""
-    words = mf.DirichletMultinomial(tokens.sizes["word"], BETA)
-    return mf.Network(
-        super=mf.Block(mf.Dirichlet(num_super, ALPHA), by="document"),
-        sub=mf.Block(mf.Dirichlet(num_sub, ALPHA), by=("document", "super")),
-        word=mf.Block(words, by="sub", observed=True),
-    )
-
-
-def bi_lda(tokens: Tokens, num_users: int, num_movies: int) -> mf.Network:
-    """Groups of users and groups of movies; ratings by both."""
-    ratings = mf.DirichletMultinomial(tokens.sizes["rating"], 0.5)
-    return mf.Network(
-        user_group=mf.Block(mf.Dirichlet(num_users, ALPHA), by="user"),
-        movie_group=mf.Block(mf.Dirichlet(num_movies, ALPHA), by="movie"),
-        rating=mf.Block(ratings, by=("user_group", "movie_group"), observed=True),
-    )
-
-
-def tokens_of(name: str, quick: bool) -> Tokens:
-    """The tokens of a collection of documents; of a few of them where it is quick."""
-    counts = sparse.csr_array(getattr(datasets.documents, name)().counts)
-    return Tokens.from_counts(counts[:300] if quick else counts)
 
 
 # --- cases ----------------------------------------------------------------------------------------
@@ -301,12 +175,12 @@ def chains(quick: bool) -> list[Row]:
     """A sweep of four chains over one of a single chain."""
     tokens = tokens_of("kos", quick)
     one = Ours(lda(tokens, 20), tokens)
-    step = jax.jit(jax.vmap(_step, in_axes=(None, 0, 0, None)))
+    of_four = jax.jit(jax.vmap(step, in_axes=(None, 0, 0, None)))
     keys = jax.random.split(jax.random.key(1), 4)
     states = jax.tree.map(lambda leaf: jnp.stack([leaf] * 4), one.state)
     runs = (
-        lambda: _step(one.algorithm, keys[0], one.state, tokens)[0],
-        lambda: step(one.algorithm, keys, states, tokens)[0],
+        lambda: stepper(one.algorithm)(one.algorithm, keys[0], one.state, tokens)[0],
+        lambda: of_four(one.algorithm, keys, states, tokens)[0],
     )
     times = interleaved(*runs, repeats=9)
     return [
@@ -327,16 +201,6 @@ def hand_written(quick: bool) -> list[Row]:
         case = f"blocks/by-hand/lda/k{num_topics}"
         rows.append(time_row(case, times, "the loop by hand", "one sweep, counts taken afresh"))
     return rows
-
-
-def made_up(num_tokens: int) -> Tokens:
-    """Documents of a hundred tokens, words by a power law, word by word."""
-    generator = np.random.default_rng(0)
-    words = (5_000 * generator.random(num_tokens) ** 2).astype(np.int32)
-    documents = generator.integers(0, num_tokens // 100, num_tokens).astype(np.int32)
-    order = np.lexsort((documents, words))
-    sizes = {"document": num_tokens // 100, "word": 5_000}
-    return Tokens({"document": documents[order], "word": words[order]}, sizes)
 
 
 def flat(quick: bool) -> list[Row]:
@@ -364,7 +228,8 @@ def memory(quick: bool) -> list[Row]:
     tokens, rows = made_up(10_000 if quick else 1_000_000), []
     for num_topics in (20, 100):
         side = Ours(lda(tokens, num_topics), tokens)
-        program = _step.lower(side.algorithm, side.key, side.state, tokens).compile()
+        arguments = side.algorithm, side.key, side.state, tokens
+        program = stepper(side.algorithm).lower(*arguments).compile()
         total = planned_bytes(program)
         note = f"{total / 1e6:.0f} MB in all, tokens and tables included, documents of 100 tokens"
         case = f"blocks/memory/k{num_topics}/{tokens.num_tokens}-tokens"
@@ -379,7 +244,7 @@ def compile_time(quick: bool) -> list[Row]:
     for name, network in {"lda": lda(tokens, 20), "hdp": hdp(tokens)}.items():
         side = Ours(network, tokens)
         arguments = side.algorithm, side.key, side.state, tokens
-        rows.append(compile_row(f"blocks/compile/{name}", _step, *arguments))
+        rows.append(compile_row(f"blocks/compile/{name}", stepper(side.algorithm), *arguments))
     return rows
 
 
@@ -395,6 +260,10 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "blocks/flat": flat,
     "blocks/memory": memory,
     "blocks/compile": compile_time,
+    "blocks/effective": mixing.effective,
+    "blocks/two-cores": mixing.two_cores,
+    "blocks/lda/start": mixing.starts,
+    "blocks/vectors": mixing.vectors,
 }
 QUICK = (
     "blocks/lda/kos",

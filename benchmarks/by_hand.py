@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import jax
@@ -11,7 +11,7 @@ from jax import Array, lax
 
 from jaxmf import special, tables
 from jaxmf.data import Tokens
-from jaxmf.fusion import fused_on_cpu
+from jaxmf.fusion import LONG_ROW, fused_on_cpu, wide_vectors
 
 
 @partial(fused_on_cpu, in_turn=True)
@@ -42,7 +42,12 @@ def _loop(columns: Any, topics: Array, working: Any, pseudo: Array, uniforms: Ar
     return lax.fori_loop(0, topics.shape[0], one_token, start)[0]
 
 
-@partial(jax.jit, static_argnames=("shape",))
+@cache
+def _compiled(num_topics: int) -> Any:
+    options = wide_vectors() if num_topics >= LONG_ROW else {}
+    return jax.jit(_sweep, static_argnames=("shape",), compiler_options=options)
+
+
 def _sweep(key: Any, columns: Any, topics: Array, numbers: Array, *, shape: Any) -> Array:
     num_documents, num_words, num_topics = shape
     width = tables.padded(num_topics)
@@ -76,5 +81,5 @@ class Chain:
             self._number += 1
             key = jax.random.fold_in(self._key, self._number)
             more = self._columns, self.topics, self._numbers
-            self.topics = _sweep(key, *more, shape=self._shape)
+            self.topics = _compiled(self._shape[2])(key, *more, shape=self._shape)
         return self.topics

@@ -23,8 +23,10 @@ from jaxmf.blocks import Block as Block
 from jaxmf.blocks import Network as Network
 from jaxmf.blocks.learning import contrastive_divergence as contrastive_divergence
 from jaxmf.blocks.learning import match_moments_by_sampling as match_moments_by_sampling
+from jaxmf.data import CellFeatures as CellFeatures
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
+from jaxmf.data import Features as Features
 from jaxmf.data import SparseBinary as SparseBinary
 from jaxmf.data import SparseSeries as SparseSeries
 from jaxmf.data import Tokens as Tokens
@@ -35,7 +37,10 @@ from jaxmf.likelihoods.families.multivariate_normal import (
 )
 from jaxmf.likelihoods.families.normal import NormalInverseGamma as NormalInverseGamma
 from jaxmf.likelihoods.families.poisson import GammaPoisson as GammaPoisson
+from jaxmf.likelihoods.ordered import Ordinal as Ordinal
+from jaxmf.likelihoods.ordered import Probit as Probit
 from jaxmf.models.binary_mf import BinaryMF as BinaryMF
+from jaxmf.models.bpmf import BPMF as BPMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.mixtures import DPMixture as DPMixture

@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 from jaxmf import engine, registry, settings
 from jaxmf.data import as_container
 from jaxmf.engine.environment import describe_environment
-from jaxmf.posterior import Meta, Posterior, prediction
+from jaxmf.posterior import Meta, Posterior, categories, prediction
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -98,8 +98,9 @@ def sample(
         checkpoint_seconds: least time between two checkpoints.
         resume: go on from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
-        predict_at: cells, as for `Posterior.predict`, whose predictive mean and sd are gathered on
-            the way, for draws too large to keep; see ``averages``.
+        predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
+            of values, where these are few) are gathered on the way, for draws too large to keep:
+            "predicted", "predicted_square" and "predicted_probabilities" in ``averages``.
         **options: options of the model's sampler.
     Returns:
         The posterior; an interrupted run gives back the draws there are.
@@ -107,7 +108,7 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
-    container, build = _prepare(model, data, "sample", options, sample)
+    model, container, build = _prepare(model, data, "sample", options, sample)
     algorithm = build(**options)
     if predict_at is not None:
         algorithm = _with_predictions(algorithm, model, container, predict_at)
@@ -176,7 +177,7 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
     _count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
@@ -249,7 +250,7 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    container, build = _prepare(model, data, "variational", options, variational)
+    model, container, build = _prepare(model, data, "variational", options, variational)
     _count("num_validation", num_validation, 0)
     if analytic:
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
@@ -308,13 +309,16 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 
 def _prepare(
     model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> tuple[Any, Callable[..., Any]]:
+) -> tuple[Any, Any, Callable[..., Any]]:
+    """The model in the order of the data, the data as its container, and what makes the method."""
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     registry.check_options(entry, method, options, verb)
     container = as_container(data, entry.container)
+    if hasattr(model, "matched"):
+        model = model.matched(container)
     registry.check_data(model, container, "data")
-    return container, entry.builder(model, method)
+    return model, container, entry.builder(model, method)
 
 
 def _in_words(value: Any) -> Any:
@@ -362,10 +366,12 @@ def _meta(
 def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
     """The algorithm with predictive moments of some cells among its running means."""
     rows, columns = prediction.read_cells(cells, data)
+    # a model whose draws may leave out what predictions need says what these need
+    record = engine.as_partial(getattr(model, "whole_draw", algorithm.record))
     average = Partial(
         _predictive_moments,
         model,
-        algorithm.record,
+        record,
         algorithm.average,
         jax.numpy.asarray(rows),
         jax.numpy.asarray(columns),
@@ -376,8 +382,11 @@ def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
 def _predictive_moments(
     model: Any, record: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
 ) -> dict[str, Any]:
-    mean, variance = model.predict_cells(record(key, state, data), data, rows, columns)
+    draw = record(key, state, data)
+    mean, variance = model.predict_cells(draw, data, rows, columns)
     moments = {"predicted": mean, "predicted_square": variance + mean**2}
+    if categories.has_categories(model):
+        moments["predicted_probabilities"] = model.cell_probabilities(draw, data, rows, columns)
     return moments if other is None else moments | other(key, state, data)
 
 

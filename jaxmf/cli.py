@@ -157,6 +157,23 @@ def fit(
     vocab: Annotated[
         Path | None, typer.Option(help="Words of a matrix of counts: a text file, one a line.")
     ] = None,
+    row_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--row-features",
+            "--user-features",
+            help="Side information of the rows, such as users: .csv with headings, ids first.",
+        ),
+    ] = None,
+    column_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--column-features", "--item-features", help="The same of the columns, such as items."
+        ),
+    ] = None,
+    missing_features: Annotated[
+        str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
+    ] = "refuse",
     key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
@@ -170,6 +187,7 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
+    from jaxmf.posterior.ranking import can_recommend
     from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
@@ -183,6 +201,8 @@ def fit(
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
     model_values, options = read_settings(entry, chosen, set_ or [])
+    files = {"row_features": row_features, "column_features": column_features}
+    model_values |= _read_features(entry, files, missing_features)
     description = _build(entry, model_values)
     reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
     container = _read_data(data, entry.container, description, reading, key)
@@ -222,7 +242,7 @@ def fit(
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
-    following = "recommend" if hasattr(description, "score_rows") else "report"
+    following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
 
@@ -255,6 +275,21 @@ def _read_data(
             path, columns=columns, real=real, vocabulary=reading["vocab"], key=key
         )
     return containers.as_container(containers.read_matrix(path, key=key), container)
+
+
+def _read_features(entry: Any, files: dict[str, Path | None], missing: str) -> dict[str, Any]:
+    """Side information by the setting of the model that it is for."""
+    from jaxmf import registry
+    from jaxmf.data import read_features
+
+    given = {name: path for name, path in files.items() if path is not None}
+    known = {each.name for each in registry.model_settings(entry)}
+    for name in given:
+        if name not in known:
+            raise ValueError(
+                f"--{name.replace('_', '-')}: {entry.name} takes no side information; leave it out"
+            )
+    return {name: read_features(path, missing=missing) for name, path in given.items()}
 
 
 @app.command()

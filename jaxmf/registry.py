@@ -13,9 +13,19 @@ from typing import Any, NamedTuple
 
 from jaxmf import settings
 from jaxmf.blocks import Block, Network
-from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.data import (
+    CellFeatures,
+    Dense,
+    Entries,
+    Features,
+    SparseBinary,
+    SparseSeries,
+    Tokens,
+    feature_parts,
+)
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.models.bpmf import BPMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.models.mixtures import DPMixture, FlexibleMixture, MixtureOfGaussians
@@ -156,6 +166,15 @@ def _ratings() -> Any:
     generator = np.random.default_rng(0)
     rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
     return Entries(rows, columns, generator.integers(1, 6, 30), (8, 6))
+
+
+def _stars() -> Any:
+    import numpy as np
+
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
+    means = (generator.normal(size=(8, 2)) @ generator.normal(size=(2, 6)))[rows, columns]
+    return Entries(rows, columns, 3 + means + 0.3 * generator.normal(size=30), (8, 6))
 
 
 def _written() -> Any:
@@ -346,6 +365,16 @@ ENTRIES: tuple[Entry, ...] = (
         example=lambda: (URP(2, user_concentration=0.5), _ratings()),
     ),
     Entry(
+        name="bpmf",
+        model=BPMF,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Entries,
+        one_line="real factors of users and items behind ratings, with side information (Bayesian "
+        "probabilistic matrix factorisation)",
+        example=lambda: (BPMF(2, level=3.0), _stars()),
+    ),
+    Entry(
         name="multi-lda",
         model=MultiLDA,
         methods={"sample": "sampler"},
@@ -515,9 +544,24 @@ def encode_model(model: Any) -> dict[str, Any]:
     return {"name": entry.name, "settings": written}
 
 
-def decode_model(written: Mapping[str, Any]) -> Any:
-    """The model that `encode_model` wrote down."""
-    entry = get(written["name"])
-    return entry.model(
-        **{key: settings.decode(value) for key, value in written["settings"].items()}
+def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
+    """The model that `encode_model` wrote down, with the arrays of its features by setting."""
+    held = features or {}
+    return get(written["name"]).model(
+        **{
+            key: feature_parts.put_together(value, held[key])
+            if key in held
+            else settings.decode(value)
+            for key, value in written["settings"].items()
+        }
     )
+
+
+def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
+    """The arrays of a model's features by its settings: what `encode_model` leaves out."""
+    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return {
+        name: feature_parts.arrays(value)
+        for name, value in found.items()
+        if isinstance(value, (Features, CellFeatures))
+    }

@@ -18,6 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.data import CellFeatures, Features, feature_parts
+
 # Priors of features, and parts of models, by the names they have on the command line; imported
 # when they are named.
 _PRIORS = {
@@ -34,6 +36,8 @@ _PRIORS = {
     "GammaPoisson": "jaxmf.likelihoods.families.poisson",
     "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
     "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
+    "Ordinal": "jaxmf.likelihoods.ordered",
+    "Probit": "jaxmf.likelihoods.ordered",
     "Gaussian": "jaxmf.variational.likelihood",
     "Sigmoid": "jaxmf.variational.likelihood",
     "Exact": "jaxmf.variational.zeros",
@@ -151,7 +155,8 @@ def encode(value: Any, *, name: str = "setting") -> Any:
 
     Args:
         value: a number, bool, None, str, array, numpyro distribution, function of this library
-            (with numbers bound to it by `Partial`), or a tuple, list or dict of these.
+            (with numbers bound to it by `Partial`), features (their words and fingerprint, without
+            their arrays), or a tuple, list or dict of these.
         name: how the setting is called in the error.
     Returns:
         Numbers, strings, lists and dicts only.
@@ -174,6 +179,8 @@ def encode(value: Any, *, name: str = "setting") -> Any:
             for field in dataclasses.fields(value)
         }
         return {"prior": type(value).__name__, "parameters": fields}
+    if isinstance(value, (Features, CellFeatures)):
+        return feature_parts.described(value)
     if isinstance(value, functools.partial):
         return {
             "partial": encode(value.func, name=name),
@@ -241,6 +248,8 @@ def describe(value: Any) -> str:
         fields = dataclasses.fields(value)
         inner = ", ".join(f"{f.name}={describe(getattr(value, f.name))}" for f in fields)
         return f"{type(value).__name__}({inner})"
+    if isinstance(value, (Features, CellFeatures)):
+        return repr(value)
     if isinstance(value, functools.partial):
         numbers = [describe(item) for item in value.args]
         numbers += [f"{key}={describe(item)}" for key, item in value.keywords.items()]

@@ -11,6 +11,7 @@ from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.tables import PIECE
 
 
 def poisson(key: Array, rate: Array) -> Array:
@@ -192,9 +193,23 @@ def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
     dtype = jnp.result_type(float)
     if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":
         return jax.random.uniform(key, shape, dtype)
-    number = math.prod(shape)
-    counters = jnp.arange(number, dtype=jnp.uint32)
-    words = threefry_2x32(jax.random.key_data(key), counters).reshape(shape)
+    number, data = math.prod(shape), jax.random.key_data(key)
+    if number <= PIECE:
+        counters = jnp.arange(number, dtype=jnp.uint32)
+        return _as_uniforms(threefry_2x32(data, counters)).reshape(shape)
+
+    def piece(index: Array, drawn: Array) -> Array:
+        # the last one begins inside the one before: counters go with places, so none is used twice
+        start = jnp.minimum(index * PIECE, number - PIECE)
+        counters = start.astype(jnp.uint32) + jnp.arange(PIECE, dtype=jnp.uint32)
+        own = _as_uniforms(threefry_2x32(data, counters))
+        return jax.lax.dynamic_update_slice_in_dim(drawn, own, start, 0)
+
+    nothing = jnp.zeros((number,), dtype)
+    return jax.lax.fori_loop(0, -(-number // PIECE), piece, nothing).reshape(shape)
+
+
+def _as_uniforms(words: Array) -> Array:
     # 23 bits as the fraction of a number in [1, 2)
     fraction = (words >> 9) | jnp.uint32(0x3F800000)
     return jax.lax.bitcast_convert_type(fraction, jnp.float32) - 1

@@ -17,6 +17,9 @@ from jax import Array, lax
 from jaxmf.fusion import fused_on_cpu, in_turn_on_cpu
 from jaxmf.types import PyTree
 
+PIECE = 2**19
+"""Of longer arrays so many entries at a time: what is worked out on the way needs no new memory."""
+
 
 class Lanes(NamedTuple):
     """Places of one axis: start, start + stride, ...; looked up in `table` where there is one.
@@ -134,8 +137,7 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
     Returns:
         (M, L) int32.
     """
-    size = shape[0] * shape[1]
-    return _count(size)(first * shape[1] + second).reshape(shape)
+    return _count(shape)(first, second)
 
 
 def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
@@ -148,7 +150,7 @@ def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
     Returns:
         (T,) int32, those at one place in the order in which they stand; (M,) int32.
     """
-    number = _count(size)(places)
+    number = count_pairs(jnp.zeros_like(places), places, (1, size))[0]
 
     def loop(places: Array, following: Array) -> Array:
         def one(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -162,11 +164,27 @@ def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
     return fused_on_cpu(loop, in_turn=True)(places, jnp.cumsum(number) - number), number
 
 
-def _count(size: int) -> Callable[[Array], Array]:
-    @in_turn_on_cpu
-    def count(places: Array) -> Array:
+def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
+    def added(counts: Array, first: Array, second: Array, amount: Array | int) -> Array:
         # one flat index, known to be inside: three times as fast as two that are checked
-        return jnp.zeros((size,), jnp.int32).at[places].add(1, mode="promise_in_bounds")
+        return counts.at[first * shape[1] + second].add(amount, mode="promise_in_bounds")
+
+    @in_turn_on_cpu
+    def count(first: Array, second: Array) -> Array:
+        number = first.shape[0]
+        counts = jnp.zeros((shape[0] * shape[1],), jnp.int32)
+        if number <= PIECE:
+            return added(counts, first, second, 1).reshape(shape)
+
+        def piece(index: Array, counts: Array) -> Array:
+            start = jnp.minimum(index * PIECE, number - PIECE)
+            # the last one begins inside the one before
+            is_new = start + jnp.arange(PIECE) >= index * PIECE
+            own_first = lax.dynamic_slice_in_dim(first, start, PIECE)
+            own_second = lax.dynamic_slice_in_dim(second, start, PIECE)
+            return added(counts, own_first, own_second, is_new.astype(jnp.int32))
+
+        return lax.fori_loop(0, -(-number // PIECE), piece, counts).reshape(shape)
 
     return count
 
@@ -189,11 +207,11 @@ def padded(size: int) -> int:
 def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Array:
     """Draws a place with probability proportional to its weight.
 
-    Every `num_lanes`-th place belongs to one lane. The sums of the lanes are added up four at a
-    time as long as there are more than eight; then the way back leads to a lane and within it to
-    the place. Each step adds up a few numbers and counts those sums that the goal has passed, so
-    there is neither a cumulative sum of all nor a branch, and more places of weight zero at the
-    end change nothing.
+    Every `num_lanes`-th place belongs to one lane, and every few lanes to one bundle where there
+    are more than eight. The way leads to a bundle, to a lane of it and within that to the place.
+    Each step makes a few running sums and counts those that the goal has passed, so there is
+    neither a cumulative sum of all nor a branch, and more places of weight zero at the end change
+    nothing. A token waits for all of it: the steps are as short as they can be, not as few.
 
     Args:
         weights: (K,) float, not negative, at least one positive.
@@ -208,18 +226,20 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
     weights = jnp.pad(weights, (0, height * num_lanes - size))
     # a reduction is computed once; sums of slices would be once for each use
     sums = jnp.sum(weights.reshape(height, num_lanes), axis=0) if height > 1 else weights
-    finer = [(weights, num_lanes, height)]
-    while sums.shape[0] > 8:
-        width = sums.shape[0] // _FANOUT
-        finer.append((sums, width, _FANOUT))
-        sums = jnp.sum(sums.reshape(_FANOUT, width), axis=0)
-    running = _running(sums, 1, sums.shape[0])
-    goal = uniform * running[-1]
-    place, below = _passed(running[:-1], goal, jnp.zeros_like(goal))
-    for parts, stride, number in reversed(finer):
-        running = _running(parts, stride, number - 1, place, below)
-        passed, below = _passed(running, goal, below)
-        place = place + stride * passed
+    lanes = _entries(sums, 0, stride=1, number=num_lanes)
+    num_bundles = num_lanes // _FANOUT if num_lanes > 8 else num_lanes
+    running = _running_sums(
+        [_running_sums(lanes[place::num_bundles])[-1] for place in range(num_bundles)]
+    )
+    place, goal = _passed(running[:-1], uniform * running[-1])
+    if num_bundles < num_lanes:
+        own = _entries(sums, place, stride=num_bundles, number=_FANOUT - 1)
+        passed, goal = _passed(_running_sums(own), goal)
+        place = place + num_bundles * passed
+    if height > 1:
+        own = _entries(weights, place, stride=num_lanes, number=height - 1)
+        passed, _ = _passed(_running_sums(own), goal)
+        place = place + num_lanes * passed
     # Rounding may have led to a place of weight zero; the one before it is meant. The loop, which
     # seldom turns, also keeps the compiler from working the place out again for each of its uses.
     return _downwards(weights, place)
@@ -230,30 +250,40 @@ def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
-def _running(
-    table: Array,
-    stride: int,
-    number: int,
-    start: Array | int = 0,
-    total: Array | None = None,
-) -> list[Array]:
-    """Running sums, on top of `total`, of some entries of a table."""
-    sums = []
-    for index in range(number):
-        own = row(table, jnp.asarray(start + stride * index, jnp.int32))
-        total = own if total is None else total + own
-        sums.append(total)
+def _entries(table: Array, start: Array | int, *, stride: int, number: int) -> list[Array]:
+    """Some entries of a table as numbers of their own."""
+    return [row(table, jnp.asarray(start + stride * index, jnp.int32)) for index in range(number)]
+
+
+def _running_sums(parts: list[Array]) -> list[Array]:
+    """Running sums, each after as few additions as possible: they never fall, though rounded.
+
+    Sums of pairs, of fours and so on; the second half of each takes up the last of the first.
+    """
+    sums, width = list(parts), 1
+    while width < len(sums):
+        for index in range(len(sums)):
+            if index & width:
+                sums[index] = sums[index // width * width - 1] + sums[index]
+        width *= 2
     return sums
 
 
-def _passed(running: list[Array], goal: Array, below: Array) -> tuple[Array, Array]:
-    """How many running sums the goal has passed, and the last of them."""
-    passed = jnp.zeros((), jnp.int32)
+def _passed(running: list[Array], goal: Array) -> tuple[Array, Array]:
+    """How many running sums the goal has passed, and what is left of it after the last of them.
+
+    Floats that are not negative are in the order of their bits as whole numbers, and of those the
+    compiler picks one in a single instruction.
+    """
+    whole = jnp.int32 if goal.dtype == jnp.float32 else jnp.int64
+    own = lax.bitcast_convert_type(goal, whole)
+    passed, below = jnp.zeros((), jnp.int32), jnp.zeros((), whole)
     for total in running:
-        is_passed = total <= goal
+        bits = lax.bitcast_convert_type(total, whole)
+        is_passed = bits <= own
         passed += is_passed.astype(jnp.int32)
-        below = jnp.where(is_passed, total, below)
-    return passed, below
+        below = jnp.where(is_passed, bits, below)
+    return passed, goal - lax.bitcast_convert_type(below, goal.dtype)
 
 
 def _downwards(weights: Array, place: Array) -> Array:

@@ -49,13 +49,15 @@ def statistics_of(network):
 
 
 def numbers_of(state):
-    """Hyperparameters that are one number each."""
-    return {
-        f"{label} of {name}": number
-        for name, numbers in state.numbers.items()
-        for label, number in numbers.items()
-        if number.ndim == 0
-    }
+    """Hyperparameters, but for the weights of groups, whose order means nothing."""
+    found = {}
+    for name, numbers in state.numbers.items():
+        for label, number in numbers.items():
+            if number.ndim == 0:
+                found[f"{label} of {name}"] = number
+            elif label == "concentration":
+                found |= {f"{label} {k} of {name}": own for k, own in enumerate(number)}
+    return found
 
 
 def check_step(title, network, step_fn, *, base=BASE, statistics=None, **settings):

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import sparse
 
 import jaxmf as mf
 from benchmarks import by_hand
@@ -60,7 +61,8 @@ def swept(network, names, state, tokens):
     def run(key, state, tokens):
         return sweep(network, names, key, state, tokens)[0]
 
-    return jax.jit(run)(jax.random.key(2), state, tokens)
+    compiled = jax.jit(run, compiler_options=fusion.wide_vectors())
+    return compiled(jax.random.key(2), state, tokens)
 
 
 def assert_same(one, other):
@@ -73,7 +75,7 @@ def assert_same(one, other):
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_padding_and_one_kernel_change_no_draw(name, monkeypatch):
+def test_padding_wide_vectors_and_one_kernel_change_no_draw(name, monkeypatch):
     network, names = CASES[name]
     state, tokens = started(network)
     fast = swept(network, names, state, tokens)
@@ -81,6 +83,12 @@ def test_padding_and_one_kernel_change_no_draw(name, monkeypatch):
     monkeypatch.setattr(fusion, "_available", lambda: False)
     monkeypatch.setattr(tables, "padded", lambda size: size)
     assert_same(swept(network, names, state, tokens), fast)
+
+
+def test_wide_vectors_are_asked_for_on_the_conditions_of_one_kernel(monkeypatch):
+    assert bool(fusion.wide_vectors()) == fusion._available()
+    monkeypatch.setenv("JAXMF_FUSE_LOOPS", "0")
+    assert fusion.wide_vectors() == {}
 
 
 def test_another_order_of_tokens_is_another_draw():
@@ -112,7 +120,8 @@ def test_the_loop_by_hand_draws_the_same_topics():
     columns = tokens.columns["document"], tokens.columns["word"]
     shape = NUM_DOCUMENTS, NUM_WORDS, 5
     numbers = jnp.asarray([0.2, 0.1])
-    drawn = by_hand._sweep(jax.random.key(2), columns, state.values["topic"], numbers, shape=shape)
+    sweep_by_hand = jax.jit(by_hand._sweep, static_argnames=("shape",))
+    drawn = sweep_by_hand(jax.random.key(2), columns, state.values["topic"], numbers, shape=shape)
     np.testing.assert_array_equal(drawn, swept(network, names, state, tokens).values["topic"])
 
 
@@ -191,3 +200,12 @@ def test_tokens_of_counts_stand_word_by_word():
     tokens = Tokens.from_counts(counts)
     np.testing.assert_array_equal(tokens.columns["word"], [0, 0, 1, 1, 1, 2, 2])
     np.testing.assert_array_equal(tokens.columns["document"], [0, 0, 1, 1, 1, 0, 1])
+
+
+def test_tokens_of_many_documents_stand_block_by_block():
+    rows = np.array([5000, 0, 9000, 1, 5001, 0])
+    words = np.array([0, 1, 1, 0, 1, 0])
+    counts = sparse.coo_array((np.ones(6, int), (rows, words)), shape=(9001, 2))
+    tokens = Tokens.from_counts(counts)
+    np.testing.assert_array_equal(tokens.columns["document"], [0, 1, 0, 5000, 5001, 9000])
+    np.testing.assert_array_equal(tokens.columns["word"], [0, 0, 1, 0, 1, 1])

@@ -96,6 +96,13 @@ def test_command_line(tmp_path, capsys):
     assert cli.run(["fit", "bi-lda", str(ratings), "--out", out, *sizes, *given]) == 0
     assert cli.run(["predict", out, str(cells)]) == 0
     assert "u2,m3" in capsys.readouterr().out
+    assert cli.run(["recommend", out, "u2", "u0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "row,rank,column,mean,sd"
+    assert len(lines) == 2
+    assert lines[1].startswith("u2,1,m3,")
+    assert cli.run(["recommend", out, "nobody"]) == 2
+    assert "nobody" in capsys.readouterr().err
     assert cli.run(["fit", "bi-lda", str(ratings), "--out", out, "--overwrite", *given]) == 2
     wrong = ["fit", "lda", str(ratings), "--out", str(tmp_path / "x"), "--form", "pairs"]
     assert cli.run([*wrong, "--set", "num_topics=2"]) == 2

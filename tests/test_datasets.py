@@ -128,6 +128,11 @@ def test_movielens_100k_files(tmp_path, monkeypatch):
     assert ours.user_is_male.tolist() == [True, False]
     assert ours.time.tolist() == [100, 50, 60]
     assert ours.data.row_positions([2]).tolist() == [1]
+    users, items = ours.user_features(), ours.item_features()
+    assert users.labels == ("age", "sex=F", "sex=M", "occupation=artist", "occupation=doctor")
+    assert users.match([2, 1]).to_array().tolist() == [[1, 1, 0, 0, 1], [-1, 0, 1, 1, 0]]
+    assert items.labels == ("year", "genre.unknown", "genre.Action")
+    assert items.to_array().tolist() == [[0, 1, 0], [0, 0, 1]]  # one year, and one movie without
 
 
 def test_movielens_1m_files(tmp_path, monkeypatch):

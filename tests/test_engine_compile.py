@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 from jaxmf.engine import Info, algorithm, run
 from jaxmf.engine.compilation_cache import default_folder, enable_compilation_cache
@@ -130,3 +131,15 @@ def test_the_folder_of_the_persistent_cache(tmp_path, monkeypatch, jax_cache_set
     for off in ("", "0", "off"):
         monkeypatch.setenv("JAXMF_CACHE", off)
         assert enable_compilation_cache() is None
+
+
+def test_an_algorithm_says_how_its_programs_are_compiled():
+    def compiled_by(options):
+        algorithm = Drift(1.0).sampler()._replace(compiler_options=Partial(options))
+        return run(algorithm, np.arange(3.0), num_warmup=0, num_samples=3, num_chains=1)
+
+    wide = compiled_by(lambda: {"xla_cpu_prefer_vector_width": 512})
+    plain = run(Drift(1.0).sampler(), np.arange(3.0), num_warmup=0, num_samples=3, num_chains=1)
+    np.testing.assert_array_equal(wide.draws["x"], plain.draws["x"])
+    with pytest.raises(jax.errors.JaxRuntimeError, match="no_such_option"):
+        compiled_by(lambda: {"no_such_option": 1})

@@ -332,3 +332,25 @@ def test_values_outside_the_support_are_refused(law, values, words):
 def test_values_inside_the_support_are_taken():
     for law, values in CASES.values():
         np.testing.assert_array_equal(law.check(values, "x"), values)
+
+
+def test_long_vectors_have_the_predictions_of_short_sums(monkeypatch):
+    """Above some size sums are made in a loop, as a fused sweep needs them."""
+    law = mf.NormalInverseWishart(9)
+    values = jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)))
+    working = law.begin(law.statistics(jnp.arange(12) % 3, values[:11], 3), {})
+    lanes = Lanes(jnp.zeros((), jnp.int32), 1, 3, None)
+    short = law.predictive(working, lanes, values[11])
+    moved = law.move(working, jnp.int32(1), values[11], 1)
+    monkeypatch.setattr("jaxmf.likelihoods.families.multivariate_normal._MOST_SUMMED", 0)
+    np.testing.assert_allclose(law.predictive(working, lanes, values[11]), short, rtol=1e-5)
+    again = law.move(working, jnp.int32(1), values[11], 1)
+    np.testing.assert_allclose(again.inverse, moved.inverse, rtol=1e-4, atol=1e-6)
+
+
+def test_a_mixture_of_long_vectors_compiles():
+    """XLA refuses a fused loop with a sum over thousands of numbers."""
+    values = np.random.default_rng(0).normal(size=(40, 14))
+    settings = {"num_warmup": 1, "num_samples": 1, "num_chains": 1, "progress": False}
+    post = mf.sample(mf.DPMixture(1.0), values, **settings)
+    assert np.isfinite(post.draws["log_joint"]).all()

@@ -1,10 +1,12 @@
 """Joint distributions of whole steps of networks, with priors on all that may have one."""
 
 import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
+from jaxmf.blocks import numbers
 from tests.network_checks import (
     GAMMA,
     check_step,
@@ -25,6 +27,12 @@ NESTED = {
     "word": words("sub"),
 }
 HIERARCHY = {"topic": mf.Block(mf.HDP(GAMMA, GAMMA), by="document"), "word": words("topic")}
+COMMON = {
+    "topic": mf.Block(mf.Dirichlet(2, dist.Gamma(jnp.array([3.0, 1.0]), 1.0)), by="document"),
+    "word": observed(
+        mf.DirichletMultinomial(3, dist.LogNormal(0.0, 0.7).expand([3])), ("topic", "item")
+    ),
+}
 CASES = {
     "hierarchy": (HIERARCHY, ()),
     "topics": (
@@ -52,6 +60,7 @@ CASES = {
         },
         (),
     ),
+    "concentrations of each": (COMMON, ()),
     "path": (PATH, ()),
     "path, together": (PATH, (("super", "sub"),)),
     "nested": (NESTED, ()),
@@ -100,6 +109,16 @@ def test_a_hierarchy_that_loses_the_weight_of_an_emptied_group_is_caught():
     blocks = HIERARCHY | {"topic": mf.Block(Forgetful(GAMMA, GAMMA), by="document")}
     with pytest.raises(AssertionError, match="FAILED"):
         check("forgetful", blocks, ())
+
+
+@pytest.mark.slow
+def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
+    def of_sizes_alone(key, total, sizes):
+        return jnp.sum(jnp.log1p(sizes))
+
+    monkeypatch.setattr(numbers, "_minus_log_shares", of_sizes_alone)
+    with pytest.raises(AssertionError, match=r"concentration . of topic"):
+        check("the sum left out", *CASES["concentrations of each"])
 
 
 @pytest.mark.slow

@@ -139,6 +139,8 @@ def with_more_mass(model):
     fields = {field.name for field in dataclasses.fields(model)}
     if "row_variance" in fields:
         return dataclasses.replace(model, row_variance=1.5 * model.row_variance)
+    if "num_factors" in fields:
+        return dataclasses.replace(model, level=1.5 * model.level)
     for name in fields & {"row_prior", "prior"}:
         prior = getattr(model, name)
         prior = dataclasses.replace(prior, alpha=prior.alpha * 1.5)

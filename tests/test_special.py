@@ -8,6 +8,7 @@ from jax.scipy.special import gammaln
 from scipy import stats
 from scipy.special import poch
 
+from jaxmf import special
 from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson, uniforms
 from jaxmf.testing import LEVEL
 
@@ -117,3 +118,19 @@ def test_uniform_numbers_are_uniform_and_independent():
     assert stats.kstest(halves, "uniform").pvalue > LEVEL
     with jax.enable_x64(True):
         assert uniforms(jax.random.key(24), (3,)).dtype == jnp.float64
+
+
+def test_uniform_numbers_of_long_arrays_are_drawn_piece_by_piece(monkeypatch):
+    piece = 3_000
+    monkeypatch.setattr(special, "PIECE", piece)
+    numbers = np.asarray(jax.jit(lambda key: uniforms(key, (20_000, 2)))(jax.random.key(25)))
+    flat = numbers.ravel().astype(np.float64)
+    assert stats.kstest(flat, "uniform").pvalue > LEVEL
+    for lag in (1, piece // 2, piece):
+        assert stats.pearsonr(flat[:-lag], flat[lag:]).pvalue > LEVEL
+    num_equal = flat.size - np.unique(flat).size
+    assert num_equal < stats.poisson.isf(LEVEL, flat.size**2 / 2**24)  # of 2^23 numbers
+    repeated = np.concatenate([flat[:-100], flat[:100]])
+    assert repeated.size - np.unique(repeated).size >= stats.poisson.isf(
+        LEVEL, flat.size**2 / 2**24
+    )

@@ -1,5 +1,7 @@
 """Single cells of tables, and draws with given weights."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,6 +48,12 @@ def some_weights(size, seed=0):
 def test_a_place_is_chosen_in_proportion_to_its_weight():
     with jax.enable_x64(True):
         assert_law([some_weights(size) for size in (1, 2, 15, 16, 17, 33, 70)])
+
+
+@pytest.mark.parametrize(("num_lanes", "sizes"), [(8, (7, 24)), (32, (32, 100))])
+def test_the_law_is_the_same_in_fewer_and_more_lanes(num_lanes, sizes):
+    with jax.enable_x64(True):
+        assert_law([some_weights(size) for size in sizes], partial(choose, num_lanes=num_lanes))
 
 
 @pytest.mark.exhaustive
@@ -136,7 +144,9 @@ def test_cells_are_read_and_written():
     assert tables.lowest(jnp.asarray([False, False])) == 2
 
 
-def test_pairs_are_counted():
+@pytest.mark.parametrize("piece", [tables.PIECE, 64])
+def test_pairs_are_counted(piece, monkeypatch):
+    monkeypatch.setattr(tables, "PIECE", piece)
     generator = np.random.default_rng(4)
     first, second = generator.integers(3, size=200), generator.integers(7, size=200)
     wanted = np.zeros((4, 7), int)

@@ -145,6 +145,58 @@ def test_cells_of_new_users(rated):
     assert post.transform(new).shape == (2, 2)
 
 
+def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
+    post, _, seen = rated
+    every = post.predict(tuple(np.indices(seen.shape).reshape(2, -1)))
+    means, sds = every.mean.reshape(seen.shape), every.sd.reshape(seen.shape)
+    found = post.recommend(["u7", "u2"], n=3)
+    for line, user in enumerate((7, 2)):
+        order = np.argsort(-np.where(seen[user], -np.inf, means[user]), kind="stable")[:3]
+        np.testing.assert_allclose(found.scores.mean[line], means[user, order], rtol=1e-4)
+        np.testing.assert_allclose(
+            found.scores.mean[line], means[user, found.columns[line]], rtol=1e-4
+        )
+        np.testing.assert_allclose(found.scores.sd[line], sds[user, found.columns[line]], rtol=1e-3)
+        assert not seen[user, found.columns[line]].any()
+        assert list(found.column_names[line]) == [f"i{item}" for item in found.columns[line]]
+    assert list(found.table()) == ["row", "rank", "column", "mean", "sd"]
+    everything = post.recommend(n=20)
+    assert ((everything.columns >= 0).sum(axis=1) == (~seen).sum(axis=1)).all()
+    assert np.isnan(everything.scores.mean[everything.columns < 0]).all()
+    of_all = post.recommend([2], n=20, include_known=True)
+    assert (np.sort(of_all.columns[0]) == np.arange(20)).all()
+
+
+def test_recommendations_of_zeros_and_ones_leave_out_the_ones_alone(fitted):
+    ones = GENERATOR.random((6, 5)) < 0.5
+    data = mf.Entries.from_array(ones.astype(float))
+    model = mf.URP(2, family=mf.BetaBinary())
+    post = mf.sample(model, data, num_warmup=2, num_samples=2, num_chains=1, progress=False)
+    found = post.recommend(n=5, by="probability")
+    for user in range(6):
+        items = found.columns[user][found.columns[user] >= 0]
+        assert set(items) == set(np.flatnonzero(~ones[user]))
+    cells = found.table()
+    law = post.probabilities((cells["row"], cells["column"]))
+    np.testing.assert_allclose(cells["mean"], law[:, 1], rtol=1e-4)
+    with pytest.raises(ValueError, match="LDA has no recommendations"):
+        fitted[0].recommend()
+
+
+def test_recommendations_that_cannot_be_given_are_refused_in_words(rated):
+    post, *_ = rated
+    with pytest.raises(ValueError, match="nobody"):
+        post.recommend(["nobody"])
+    with pytest.raises(ValueError, match="outside 0"):
+        post.recommend([30])
+    with pytest.raises(ValueError, match="n must be a whole number"):
+        post.recommend(["u1"], n=0)
+    with pytest.raises(ValueError, match="ranks ratings by their mean"):
+        post.recommend(["u1"], by="probability")
+    with pytest.raises(ValueError, match="by must be one of"):
+        post.recommend(["u1"], by="luck")
+
+
 def test_ratings_outside_the_declared_values():
     data = mf.Entries([0, 1], [0, 1], [3.0, 3.5], (2, 2))
     with pytest.raises(ValueError, match=r"3.5 in row 1, column 1 is none of the values"):

@@ -127,7 +127,7 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
 
     A single indicator of categories with a given number of groups starts evenly at random instead:
     topics of LDA then predict held-out words better for the first hundred sweeps (20 topics on KOS,
-    60 sweeps: perplexity 1953 beside 2036), while several indicators would hold each other where
+    60 sweeps: perplexity 1920 beside 2048), while several indicators would hold each other where
     they are.
 
     Before parallel sweeps only a few thousand of the tokens are drawn so, and all given these.

@@ -32,5 +32,6 @@ def log_joint_of(network: Network, state: State, statistics_by_block: Mapping[st
         else:
             total += jnp.sum(law.log_marginal(statistics, numbers))
         for hyperparameter in law.hyperparameters:
-            total += log_prior(getattr(law, hyperparameter), numbers[hyperparameter])
+            of_prior = log_prior(getattr(law, hyperparameter), numbers[hyperparameter])
+            total += jnp.sum(of_prior)
     return total

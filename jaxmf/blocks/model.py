@@ -13,6 +13,7 @@ from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -132,6 +133,8 @@ class NetworkModel(ABC):
             sweep=sweep,
             split_merge=split_merge,
         )
+        sizes = [network.blocks[n].law.num_groups(plan.num_slots) for n in network.indicators]
+        is_wide = sweep == "sequential" and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].law.grows for name in network.indicators)
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -139,4 +142,5 @@ class NetworkModel(ABC):
             record=Partial(chain.record, plan, self),
             grow=chain.grow if grows else None,
             capacity=chain.capacity if grows else None,
+            compiler_options=wide_vectors if is_wide else None,
         )

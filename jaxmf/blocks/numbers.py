@@ -16,7 +16,7 @@ from jaxmf.engine import Info
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor, log_falling, log_of_settings
-from jaxmf.samplers.hyper import update_probability, update_scale
+from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
 from jaxmf.tables import count_pairs
@@ -114,17 +114,35 @@ def _of_exchangeable(
 
 
 def _of_dirichlet(key: Key, law: Any, numbers: Numbers, items: _Items, size: int) -> Numbers:
-    """One concentration for all groups: a^S prod_g Gamma(K a) / Gamma(K a + n_g), S tables."""
+    """Concentrations given S_k tables of each group: prod_k a_k^S_k prod_g G(A) / G(A + n_g).
+
+    A is their sum and G the Gamma function. One for all groups is updated on this; one for each
+    given w_g ~ Beta(A, n_g), with which the ratio is w_g^A and they are independent of each other
+    (Escobar & West 1995, section 6; Wallach 2008, section 2.4, for the model).
+    """
     concentration = numbers["concentration"]
     pseudo = jnp.broadcast_to(concentration, (size,))
     of_tables, of_value = jax.random.split(key)
-    num_tables = jnp.sum(items.tables(of_tables, pseudo))
+    by_group = items.tables(of_tables, pseudo)
+    if concentration.ndim:
+        of_shares, of_value = jax.random.split(of_value)
+        total = _minus_log_shares(of_shares, jnp.sum(concentration), items.sizes)
+        value = update_rate(of_value, law.concentration, concentration, power=by_group, total=total)
+        return {"concentration": value}
+    num_tables = jnp.sum(by_group)
 
     def log_density(value: Array) -> Array:
         return num_tables * jnp.log(value) + log_falling(size * value, items.sizes)
 
     value = update_scale(of_value, law.concentration, concentration, log_density)
     return {"concentration": value}
+
+
+def _minus_log_shares(key: Key, total: Array, sizes: Array) -> Array:
+    """-sum_g log w_g of w_g ~ Beta(total, n_g), over batches with items: () float."""
+    shapes = jnp.stack([jnp.broadcast_to(total, sizes.shape), jnp.maximum(sizes, 1)], axis=1)
+    logs = loggammas(key, shapes.astype(total.dtype))
+    return jnp.sum(jnp.where(sizes > 0, jax.nn.softplus(logs[:, 1] - logs[:, 0]), 0))
 
 
 def _of_hdp(key: Key, law: HDP, numbers: Numbers, items: _Items) -> Numbers:

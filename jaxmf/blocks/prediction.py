@@ -150,23 +150,45 @@ def _sum_out(
     given: Mapping[str, Array],
 ) -> Array:
     """A table over parts (*parts, M) averaged over the indicators of tokens: (T, M)."""
-    wanted = ancestors(network, name)
-    letters = dict(zip(wanted, string.ascii_lowercase, strict=False))
-    sizes = dict(data.sizes) | {block: draw[f"{block}_counts"].shape[-1] for block in wanted}
-    operands, terms = [], []
-    for block in (*wanted, name):
-        if block == name:
-            own = table
-        else:
-            own = given[block] if block in given else probabilities(network, draw, block)
-        own = _one_axis_a_parent(network, block, own, sizes)
-        own, axes = _by_parents(network, block, own, columns, letters)
-        operands.append(own)
-        terms.append(axes + ("Z" if block == name else letters[block]))
+    operands, terms, letters = indicator_terms(network, draw, name, data, columns, given)
+    table = one_axis_a_parent(network, name, table, sizes_of(network, draw, name, data))
+    own, axes = by_parents(network, name, table, columns, letters)
+    operands, terms = [*operands, own], [*terms, axes + "Z"]
     batch = any(term.startswith("T") for term in terms)
     result = jnp.einsum(f"{','.join(terms)}->{'T' if batch else ''}Z", *operands)
     length = next(iter(columns.values())).shape[0]
     return result if batch else jnp.broadcast_to(result, (length, *result.shape))
+
+
+def indicator_terms(
+    network: Network,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+    given: Mapping[str, Array],
+) -> tuple[list[Array], list[str], dict[str, str]]:
+    """The laws of the indicators that a block hangs on, for tokens with known columns.
+
+    Returns:
+        Operands of an einsum, their axes ("T" for tokens), and the letter of every indicator.
+    """
+    letters = dict(zip(ancestors(network, name), string.ascii_lowercase, strict=False))
+    sizes = sizes_of(network, draw, name, data)
+    operands, terms = [], []
+    for block in letters:
+        own = given[block] if block in given else probabilities(network, draw, block)
+        own = one_axis_a_parent(network, block, own, sizes)
+        own, axes = by_parents(network, block, own, columns, letters)
+        operands.append(own)
+        terms.append(axes + letters[block])
+    return operands, terms, letters
+
+
+def sizes_of(network: Network, draw: Draw, name: str, data: Tokens) -> dict[str, int]:
+    """How many values the columns have, and the indicators that a block hangs on in a draw."""
+    latent = ancestors(network, name)
+    return dict(data.sizes) | {block: draw[f"{block}_counts"].shape[-1] for block in latent}
 
 
 def ancestors(network: Network, name: str) -> tuple[str, ...]:
@@ -181,9 +203,7 @@ def ancestors(network: Network, name: str) -> tuple[str, ...]:
     return tuple(block for block in network.indicators if block in found)
 
 
-def _one_axis_a_parent(
-    network: Network, name: str, table: Array, sizes: Mapping[str, int]
-) -> Array:
+def one_axis_a_parent(network: Network, name: str, table: Array, sizes: Mapping[str, int]) -> Array:
     """A table over parts as one over the parents, where a function says which part is meant."""
     parts = network.parts(name, sizes)
     if parts.table is None:
@@ -191,7 +211,7 @@ def _one_axis_a_parent(
     return table[jnp.asarray(parts.table).reshape(parts.sizes)]
 
 
-def _by_parents(
+def by_parents(
     network: Network,
     name: str,
     table: Array,

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmf.data.container import Table, peel
+from jaxmf.data.features import Features
 from jaxmf.data.names import object_array
 
 MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
@@ -80,6 +81,77 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
             raise ValueError(f"{path}: column {name!r} is empty in line {column.index('') + 2}.")
         result[name] = ids(column)
     return result
+
+
+def read_features(
+    path: str | Path,
+    *,
+    id: str | None = None,
+    categorical: Sequence[str] = (),
+    separator: str = "|",
+    standardise: bool = True,
+    missing: str = "refuse",
+) -> Features:
+    """Side information from a .csv or .tsv file: a line for each row or column of the data.
+
+    The first line holds headings. Columns of numbers are standardised, those of texts become
+    indicators, and texts with the separator in them hold several levels each: ``Action|War``.
+
+    Args:
+        path: the file.
+        id: the heading of the column with the ids; None for the first.
+        categorical: headings of numbers that are levels, such as codes of occupations.
+        separator: what stands between levels; empty for nothing.
+        standardise: whether numbers are brought to mean 0 and standard deviation 1.
+        missing: of empty cells and of ids without a line: "refuse", or "zero".
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
+    """
+    path = existing(path)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
+    lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
+    header = [cell.strip() for cell in lines[0]]
+    if len(lines) == 1 or len(header) == 1:
+        raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
+    if len(set(header)) < len(header):
+        raise ValueError(f"{path}: a heading stands twice in {header}; give each its own.")
+    id = header[0] if id is None else id
+    if id not in header:
+        raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
+    cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
+    own = ids(cells.pop(id))
+    table = {
+        name: ids(column) if name in categorical else _numbers_or_texts(column)
+        for name, column in cells.items()
+    }
+    texts = {name: column for name, column in table.items() if column.dtype == object}
+    lists = {
+        name: separator
+        for name, column in texts.items()
+        if separator and any(separator in str(cell) for cell in column)
+    }
+    try:
+        return Features.from_columns(
+            table,
+            ids=own,
+            categorical=categorical,
+            lists=lists,
+            standardise=standardise,
+            missing=missing,
+        )
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+
+
+def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
+    """A column as numbers where all that is there are, NaN for gaps; else as ids, None for gaps."""
+    try:
+        return np.array([np.nan if text.lower() in MISSING else float(text) for text in texts])
+    except ValueError:
+        return object_array([None if text.lower() in MISSING else text for text in texts])
 
 
 def existing(path: str | Path) -> Path:

@@ -3,6 +3,7 @@
 GroupLens allows research use, asks to be acknowledged, and does not allow redistribution.
 """
 
+import re
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxmf.data import Entries
+from jaxmf.data import Entries, Features
 from jaxmf.datasets import parsers
 from jaxmf.datasets.cache import Prepared, Recipe, Source, read, texts_array
 
@@ -64,6 +65,23 @@ class Ratings(NamedTuple):
     user_is_male: np.ndarray
     user_occupation: np.ndarray
     user_zip: np.ndarray
+
+    def user_features(self) -> Features:
+        """Age, sex and occupation of users: one number and two sets of indicators."""
+        sex = np.where(self.user_is_male, "M", "F").astype(object)
+        table = {"age": self.user_age, "sex": sex, "occupation": self.user_occupation}
+        return Features.from_columns(table, ids=self.data.row_names, categorical=["occupation"])
+
+    def item_features(self) -> Features:
+        """Year and genres of movies: one number, indicators of which several may be set.
+
+        A movie whose title ends in no year is given the average.
+        """
+        found = [re.search(r"\((\d{4})\)\s*$", title) for title in self.titles.tolist()]
+        year = np.array([float(match[1]) if match else np.nan for match in found])
+        years = Features.from_columns({"year": year}, ids=self.data.column_names, missing="zero")
+        genres = Features(self.genres, self.data.column_names, columns=list(self.genre_names))
+        return Features.from_blocks({"year": years, "genre": genres})
 
 
 def _archive_lines(path: Path, folder: str, names: tuple[str, ...]) -> dict[str, list[str]]:

@@ -6,6 +6,7 @@ The package stands on `jaxmf.types` alone and knows no model.
 from jaxmf.engine.algorithm import Algorithm as Algorithm
 from jaxmf.engine.algorithm import Info as Info
 from jaxmf.engine.algorithm import algorithm as algorithm
+from jaxmf.engine.algorithm import as_partial as as_partial
 from jaxmf.engine.algorithm import merge_overflow as merge_overflow
 from jaxmf.engine.algorithm import repeat as repeat
 from jaxmf.engine.algorithm import sequence as sequence

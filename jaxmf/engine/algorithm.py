@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -47,6 +47,9 @@ class Algorithm(NamedTuple):
         grow: ``(state, {axis: size}) -> state``, the same state at larger capacity, new slots zero.
         capacity: ``state -> {axis: size}``, the sizes of the growing axes, from shapes alone.
         average: ``(key, state, data) -> dict`` of quantities whose mean over draws is wanted.
+        compiler_options: ``() -> dict``, options of XLA for the programs that the loop makes of it.
+        prepare: ``data -> data`` as the steps go through them, done once a run; the other functions
+            take either.
     """
 
     init: Callable[..., PyTree]
@@ -55,6 +58,8 @@ class Algorithm(NamedTuple):
     grow: Callable[..., PyTree] | None = None
     capacity: Callable[..., dict[str, int]] | None = None
     average: Callable[..., dict[str, Array]] | None = None
+    compiler_options: Callable[[], dict[str, Any]] | None = None
+    prepare: Callable[..., PyTree] | None = None
 
 
 def algorithm(
@@ -65,11 +70,13 @@ def algorithm(
     grow: Callable[..., PyTree] | None = None,
     capacity: Callable[..., dict[str, int]] | None = None,
     average: Callable[..., dict[str, Array]] | None = None,
+    compiler_options: Callable[[], dict[str, Any]] | None = None,
+    prepare: Callable[..., PyTree] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average: see `Algorithm`.
+        init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.
@@ -87,13 +94,18 @@ def algorithm(
     """
     if (grow is None) != (capacity is None):
         raise ValueError("algorithm: grow and capacity belong together; give both or neither")
+    optional = {
+        "grow": grow,
+        "capacity": capacity,
+        "average": average,
+        "compiler_options": compiler_options,
+        "prepare": prepare,
+    }
     return Algorithm(
         init=as_partial(init),
         step=as_partial(step),
         record=as_partial(record),
-        grow=None if grow is None else as_partial(grow),
-        capacity=None if capacity is None else as_partial(capacity),
-        average=None if average is None else as_partial(average),
+        **{name: as_partial(own) for name, own in optional.items() if own is not None},
     )
 
 

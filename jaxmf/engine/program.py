@@ -241,6 +241,8 @@ class Program:
 
     def _get(self, function: Callable, args: tuple, **static: Any) -> Executable:
         options = self.placement.options(function)
+        if self.algorithm.compiler_options is not None:
+            options["compiler_options"] = self.algorithm.compiler_options()
         with self.placement.context():
             return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
 

@@ -184,6 +184,8 @@ def _make_program(
     memory_limit: int | None,
 ) -> Program:
     algorithm, data = placement.put_everywhere((algorithm, data))
+    if algorithm.prepare is not None:
+        data = placement.put_everywhere(_prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(
         (algorithm, data),
@@ -195,6 +197,11 @@ def _make_program(
     return Program(
         algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
     )
+
+
+@jax.jit
+def _prepared(prepare: Callable[..., PyTree], data: PyTree) -> PyTree:
+    return prepare(data)
 
 
 def _group_keys(seed: Seed, num_chains: int, placement: Placement) -> list[tuple[slice, Key]]:

@@ -1,7 +1,8 @@
 """The law of one cell given one draw: its log density, and draws from it.
 
 A model names its law by the attribute `cell_law`; a model without it has normal cells. What a
-model predicts for a cell is a mean and a variance.
+model predicts for a cell is a mean and a variance. A model whose cells have another law given a
+draw, as a mixture over groups, gives it by its methods `cell_log_density` and `draw_cells`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry, settings
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, prediction, transposed
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
@@ -257,11 +257,14 @@ class Posterior:
         cells: Any = None,
         *,
         new_rows: Any = None,
+        new_columns: Any = None,
+        row_features: Any = None,
+        column_features: Any = None,
         quantiles: tuple[float, ...] = (0.05, 0.95),
         num_draws: int | None = None,
         seed: int = 0,
     ) -> Prediction:
-        """Predict cells: the missing ones, those asked for, or those of rows not seen before.
+        """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
         The predictive law is the mixture over draws, noise included.
 
@@ -271,6 +274,10 @@ class Posterior:
                 ids of the data are whole numbers themselves.
             new_rows: data with the same columns. By default its missing cells are predicted, given
                 its observed ones, and all of them when none is missing.
+            new_columns: data with the same rows, likewise, of models whose two sides are alike.
+            row_features: `Features` of the new rows, of models that have such; without `new_rows`
+                they are rows of which no cell is known.
+            column_features: those of new columns, likewise.
             quantiles: levels between 0 and 1.
             num_draws: predictive draws kept for each cell (quantiles are taken from them); by
                 default as many as there are posterior draws, fewer when the cells are many.
@@ -283,7 +290,23 @@ class Posterior:
         self._check_cells()
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
+        if new_columns is not None or column_features is not None:
+            if new_rows is not None or row_features is not None:
+                raise ValueError("new rows and new columns: predict one of them at a time")
+            return transposed.prediction_of_columns(
+                self,
+                cells,
+                new_columns,
+                features=column_features,
+                quantiles=quantiles,
+                num_draws=num_draws,
+                seed=seed,
+            )
+        new_rows = transposed.rows_without_cells(self, row_features, new_rows)
         target = self.data if new_rows is None else self.container(new_rows, "new_rows")
+        if new_rows is not None:
+            model = transposed.model_of_new(self, target, row_features)
+            self = dataclasses.replace(self, model=model)
         if cells is not None:
             where = prediction.read_cells(cells, target)
         elif target.num_missing or new_rows is None:
@@ -298,8 +321,15 @@ class Posterior:
                 where, quantiles, num_draws, seed, None if new_rows is None else target
             )
         draws, weights = self.flat_draws()
+        own_draws = None
         if new_rows is None:
             blocks = prediction.predict_cells(self.model, self.data, draws, *where)
+            own_draws = prediction.own_draws(self.model, self.data, draws, where, seed)
+        elif not hasattr(self.model, "predict_rows"):
+            raise ValueError(
+                f"{type(self.model).__name__} does not predict real values of new_rows; fit it to "
+                "all rows"
+            )
         else:
             key = jax.random.key(seed)
             blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
@@ -310,6 +340,7 @@ class Posterior:
             num_draws=num_draws,
             seed=seed,
             law=cell_law(self.model),
+            own_draws=own_draws,
         )
         row_names, column_names = target.row_names, target.column_names
         return Prediction(
@@ -329,6 +360,15 @@ class Posterior:
             raise ValueError(
                 f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
                 "and document_completion"
+            )
+        self._check_draws()
+
+    def _check_draws(self) -> None:
+        """Refuses draws that were made without what predictions need."""
+        if any(name not in self.draws for name in getattr(self.model, "kept_for_cells", ())):
+            raise ValueError(
+                "the draws were made without what predictions need (keep_factors=False); "
+                "`averages` has what was gathered by predict_at, or sample again with keep_factors"
             )
 
     def probabilities(self, cells: Any) -> np.ndarray:
@@ -375,22 +415,47 @@ class Posterior:
             column_names=None if column_names is None else column_names[where[1]],
         )
 
-    def top_entries(self, column: str, n: int = 10) -> TopEntries:
+    def top_entries(self, column: str, n: int = 10, *, titles: Any = None) -> TopEntries:
         """The heaviest entries of every group of the reference draw (highest log joint).
 
         Args:
             column: an observed column of categories, such as "word": the most probable values of
                 every topic; or a column that indicators are partitioned by, such as "item": the
-                levels with the most tokens in every group.
+                levels with the most tokens in every group. Of a matrix with groups of rows and of
+                columns "row" or "column": the members of every group with the most cells.
             n: entries a group.
+            titles: of rows or columns, shown in the place of their ids: id -> title, or one for
+                each in the order of the data.
         Returns:
             Groups by size, with their entries; `.to_pandas()` is the table.
         Raises:
-            ValueError: the model has no groups of tokens, or the network no such column.
+            ValueError: the model has no groups, or the network no such column.
         """
-        from jaxmf.posterior import topics
+        from jaxmf.posterior import side_groups, topics
 
+        if side_groups.has_groups(self):
+            return side_groups.members(self, column, n, titles)
+        if titles is not None:
+            raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
         return topics.top_entries(self, column, n)
+
+    def preferences(self, side: str = "row", n: int = 10, *, titles: Any = None) -> TopEntries:
+        """What each group of rows of the reference draw likes best: its mean against all columns.
+
+        Args:
+            side: "row", or "column" for what groups of columns are liked by.
+            n: entries a group.
+            titles: of the entries, as of `top_entries`.
+        Returns:
+            Groups by size; weights are expected values (Porteous, section 6.2.7).
+        Raises:
+            ValueError: the model has no groups of that side.
+        """
+        from jaxmf.posterior import side_groups
+
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        return side_groups.preferences(self, side, n, titles)
 
     def document_completion(
         self, new_documents: Any, *, num_draws: int = 10, seed: int = 0
@@ -432,18 +497,24 @@ class Posterior:
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
 
+        Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
+        by the predictive mean, averaged over draws; of ratings 0 and 1 that is the probability of a
+        1.
+
         Args:
             rows: ids or positions, as in `predict`; all by default.
             n: how many; a row that has almost everything gets fewer.
-            by: "score", the mean of the score, or "probability", which weighs its uncertainty too.
-            include_known: whether to rank the ones of the data too.
+            by: "score", the mean of the score or rating, or "probability" of a one, which weighs
+                the uncertainty of the score too.
+            include_known: whether to rank what rows are known to have too.
         Returns:
-            Columns best first, with their scores, sd and probabilities.
+            Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
         Raises:
-            ValueError: the model has no scores, or the rows are not in the data.
+            ValueError: the model ranks no columns, or the rows are not in the data.
         """
         from jaxmf.posterior import ranking
 
+        self._check_draws()
         return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
 
     def at(self, time: float) -> Posterior:
@@ -489,7 +560,7 @@ class Posterior:
             mean += weights[block] @ means
         return mean.reshape(places.size, num_columns)
 
-    def transform(self, new_rows: Any, *, seed: int = 0) -> np.ndarray:
+    def transform(self, new_rows: Any, *, row_features: Any = None, seed: int = 0) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
         Features are those of the reference draw (highest log joint), in the order of `features`. Of
@@ -497,6 +568,7 @@ class Posterior:
 
         Args:
             new_rows: data with the same columns; missing cells are summed out.
+            row_features: `Features` of the new rows, of models that have such.
             seed: of the chain over features where they are too many to sum over.
         Returns:
             (N_new, K) float between 0 and 1.
@@ -507,7 +579,8 @@ class Posterior:
 
             return topics.transform(self, target, seed)
         key = jax.random.key(seed)
-        probabilities = _transform(self.model, key, self.reference_draw(), self.data, target)
+        model = transposed.model_of_new(self, target, row_features)
+        probabilities = _transform(model, key, self.reference_draw(), self.data, target)
         if "z" not in self.draws:
             return np.asarray(probabilities)
         return np.asarray(probabilities)[:, self.features().slots]

@@ -109,6 +109,7 @@ def gather(
     num_draws: int | None,
     seed: int,
     law: CellLaw = CELL_LAWS["normal"],
+    own_draws: Callable[[int, int], np.ndarray] | None = None,
 ) -> Mixture:
     """Mix the conditional laws of cells over posterior draws.
 
@@ -119,6 +120,7 @@ def gather(
         num_draws: predictive draws kept for each cell; None chooses from the memory there is.
         seed: of the conditional draws.
         law: of a cell given a draw.
+        own_draws: (which draw, how many) -> (number, M), of models that draw cells by themselves.
     Returns:
         The mixture.
     """
@@ -132,8 +134,13 @@ def gather(
     draws = np.empty((num_draws, num_cells), dtype=np.float32)
     total, filled = 0.0, 0
     for where, means, variances in blocks:
-        for weight, count, m, v in zip(
-            weights[where], counts[where], means, variances, strict=True
+        for place, weight, count, m, v in zip(
+            range(where.start, where.stop),
+            weights[where],
+            counts[where],
+            means,
+            variances,
+            strict=True,
         ):
             if weight > 0:
                 # West's running update: no difference of large squares.
@@ -143,9 +150,55 @@ def gather(
                 square += weight * step * (m - mean)
                 variance += weight * v
             if count:
-                draws[filled : filled + count] = law.draw(generator, m, v, int(count))
+                if own_draws is None:
+                    new = law.draw(generator, m, v, int(count))
+                else:
+                    new = own_draws(place, int(count))
+                draws[filled : filled + count] = new
                 filled += count
     return Mixture(mean=mean, variance=variance + square, draws=draws)
+
+
+def own_draws(
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    cells: tuple[np.ndarray, np.ndarray],
+    seed: int,
+) -> Callable[[int, int], np.ndarray] | None:
+    """Draws of cells from the law that a model itself has for them, or None where it has none.
+
+    Args:
+        model: its description.
+        data: the training data.
+        draws: name -> (S, ...).
+        cells: rows and columns, (M,) each.
+        seed: draw number i given posterior draw s uses fold_in(fold_in(key(seed), s), i).
+    """
+    if not hasattr(model, "draw_cells"):
+        return None
+    rows, columns = (jnp.asarray(index) for index in cells)
+
+    def of_draw(place: int, number: int) -> np.ndarray:
+        draw = {name: values[place] for name, values in draws.items()}
+        key = jax.random.fold_in(jax.random.key(seed), place)
+        # few numbers of draws, so that few programs serve all
+        padded = 1 << (number - 1).bit_length()
+        return np.asarray(_own_draws(model, key, jnp.arange(padded), draw, data, rows, columns))[
+            :number
+        ]
+
+    return of_draw
+
+
+@jax.jit
+def _own_draws(
+    model: Any, key: Any, places: Any, draw: Any, data: Any, rows: Any, columns: Any
+) -> Any:
+    def one(place: Any) -> Any:
+        return model.draw_cells(jax.random.fold_in(key, place), draw, data, rows, columns)
+
+    return jax.lax.map(one, places)
 
 
 @jax.jit
@@ -167,6 +220,12 @@ def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> 
 def _log_density_of_draws(
     model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
 ) -> Any:
+    if hasattr(model, "cell_log_density"):
+
+        def of_draw(draw: Any) -> Any:
+            return model.cell_log_density(draw, data, rows, columns, values)
+
+        return jax.lax.map(of_draw, draws)
     mean, variance = _cells_of_draws(model, draws, data, rows, columns)
     return cell_law(model).log_density(values, mean, variance)
 

@@ -1,4 +1,9 @@
-"""Scores of cells with their uncertainty, and the best columns of a row, of a variational fit."""
+"""The best columns of a row, and scores of cells with their uncertainty.
+
+A variational fit ranks by scores of its one law. A model of ratings says by `known_cells` what a
+row has already, and ranks by the predictive mean, averaged over draws: by `expected_values` of
+whole rows where it has them, else cell by cell.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +40,10 @@ class Scores:
     probability: np.ndarray
     plain_probability: np.ndarray
 
+    def table(self) -> dict[str, np.ndarray]:
+        """What a table of recommendations shows."""
+        return {"probability": self.probability, "score": self.mean, "sd": self.sd}
+
     def __repr__(self) -> str:
         return (
             f"Scores of {self.mean.size:,} cells, sd {np.nanmin(self.sd):.3g} to "
@@ -44,20 +53,37 @@ class Scores:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class ExpectedRatings:
+    """Predictive mean and standard deviation of ratings; of 0/1 values the mean is P(1).
+
+    Args:
+        mean: any shape.
+        sd: noise included.
+    """
+
+    mean: np.ndarray
+    sd: np.ndarray
+
+    def table(self) -> dict[str, np.ndarray]:
+        """What a table of recommendations shows."""
+        return {"mean": self.mean, "sd": self.sd}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Recommendations:
     """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN.
 
     Args:
         rows: (R,) int, positions.
         columns: (R, n) int, positions.
-        scores: (R, n) `Scores`.
+        scores: (R, n) `Scores`, or `ExpectedRatings` of a model of ratings.
         row_names: (R,) ids of the rows, or None.
         column_names: (R, n) ids of the columns (None where there is none), or None.
     """
 
     rows: np.ndarray
     columns: np.ndarray
-    scores: Scores
+    scores: Scores | ExpectedRatings
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
 
@@ -70,9 +96,7 @@ class Recommendations:
             "row": np.broadcast_to(rows[:, None], kept.shape)[kept],
             "rank": np.broadcast_to(1 + np.arange(kept.shape[1]), kept.shape)[kept],
             "column": columns[kept],
-            "probability": self.scores.probability[kept],
-            "score": self.scores.mean[kept],
-            "sd": self.scores.sd[kept],
+            **{name: values[kept] for name, values in self.scores.table().items()},
         }
 
     def to_pandas(self) -> Any:
@@ -100,15 +124,19 @@ class Recommendations:
 
 def scores(posterior: Posterior, cells: Any) -> Scores:
     """See `Posterior.scores`."""
-    check(posterior, "scores")
+    _check_scores(posterior)
     rows, columns = prediction.read_cells(cells, posterior.data)
     return _scores_of(posterior, rows, columns)
 
 
-def check(posterior: Posterior, question: str) -> None:
-    """Refuses a model without scores."""
+def _check_scores(posterior: Posterior) -> None:
     if not hasattr(posterior.model, "score_cells"):
-        raise ValueError(f"{type(posterior.model).__name__} has no {question}; see predict(cells)")
+        raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
+
+
+def can_recommend(model: Any) -> bool:
+    """Whether a model ranks the columns of a row."""
+    return hasattr(model, "score_rows") or hasattr(model, "known_cells")
 
 
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
@@ -145,29 +173,97 @@ def recommend(
     posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
-    check(posterior, "recommendations")
+    _check_question(posterior.model, n, by)
     data = posterior.data
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
-    if by not in ORDERS:
-        raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
     places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
     width = min(int(n), data.num_columns)
     best = np.full((places.size, width), -1)
-    known = None if include_known else data.to_scipy()
-    draw = posterior.reference_draw()
-    evaluate = _score_rows if by == "score" else _probability_rows
-    block = max(1, min(places.size, _BLOCK_CELLS // data.num_columns))
+    known = None if include_known else _known(posterior)
+    in_rows = any(hasattr(posterior.model, name) for name in ("score_rows", "expected_values"))
+    cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
+    block = max(1, min(places.size, cells // data.num_columns))
     for start in range(0, places.size, block):
         # one size of block, so that one program serves all
         here = places[np.minimum(np.arange(start, start + block), places.size - 1)]
-        values = np.array(evaluate(posterior.model, draw, here))
+        values = _values_of_rows(posterior, here, by)
         if known is not None:
             own = known[here].tocoo()
             values[own.row, own.col] = -np.inf
         kept = slice(start, min(start + block, places.size))
         best[kept] = _best(values, width)[: kept.stop - start]
     return _assemble(posterior, places, best)
+
+
+def _check_question(model: Any, n: Any, by: Any) -> None:
+    if not can_recommend(model):
+        raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
+    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
+        raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
+    if by not in ORDERS:
+        raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
+    is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)
+    if by == "probability" and not is_binary:
+        raise ValueError(
+            f"by: {type(model).__name__} ranks ratings by their mean; only those of 0 and 1 have "
+            "a probability to rank by. Leave by out"
+        )
+
+
+def _known(posterior: Posterior) -> Any:
+    """(N, D) sparse, the cells that are not recommended."""
+    if hasattr(posterior.model, "score_rows"):
+        return posterior.data.to_scipy()
+    from scipy.sparse import csr_array
+
+    rows, columns = posterior.model.known_cells(posterior.data)
+    return csr_array((np.ones(rows.size), (rows, columns)), shape=posterior.data.shape)
+
+
+def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarray:
+    """What the columns of some rows are ranked by: (R, D) float, writable."""
+    model = posterior.model
+    if hasattr(model, "score_rows"):
+        evaluate = _score_rows if by == "score" else _probability_rows
+        return np.array(evaluate(model, posterior.reference_draw(), rows))
+    if hasattr(model, "expected_values"):
+        return _expected_rows(posterior, rows)
+    num_columns = posterior.data.num_columns
+    cells = np.repeat(rows, num_columns), np.tile(np.arange(num_columns), rows.size)
+    return _expected(posterior, *cells).mean.reshape(rows.size, num_columns)
+
+
+def _expected_rows(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
+    draws, weights = posterior.flat_draws()
+    total = np.zeros((rows.size, posterior.data.num_columns))
+
+    def of_block(block: Any, indices: np.ndarray) -> Any:
+        del indices
+        return _expected_values(posterior.model, block, posterior.data, rows)
+
+    for where, values in prediction.over_draws(of_block, draws, 8 * total.size):
+        total += np.tensordot(weights[where], values, axes=1)
+    return total
+
+
+@jax.jit
+def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
+    return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
+
+
+def _expected(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:
+    """Predictive moments of cells, mixed over draws."""
+    draws, weights = posterior.flat_draws()
+    block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
+    parts = []
+    for start in range(0, rows.size, block):
+        here = np.minimum(np.arange(start, start + block), rows.size - 1)
+        blocks = prediction.predict_cells(
+            posterior.model, posterior.data, draws, rows[here], columns[here]
+        )
+        mixture = prediction.gather(blocks, weights, num_cells=here.size, num_draws=0, seed=0)
+        moments = (mixture.mean, np.sqrt(mixture.variance))
+        parts.append([part[: rows.size - start] for part in moments])
+    return ExpectedRatings(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
 def _best(values: np.ndarray, width: int) -> np.ndarray:
@@ -187,7 +283,8 @@ def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Rec
     data = posterior.data
     there = best >= 0
     cells = np.repeat(places, best.shape[1]), np.where(there, best, 0).ravel()
-    found = _scores_of(posterior, *cells)
+    is_fit = hasattr(posterior.model, "score_rows")
+    found = _scores_of(posterior, *cells) if is_fit else _expected(posterior, *cells)
 
     def fold(values: np.ndarray) -> np.ndarray:
         return np.where(there, values.reshape(best.shape), np.nan)
@@ -199,7 +296,9 @@ def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Rec
     return Recommendations(
         rows=places,
         columns=best,
-        scores=Scores(*(fold(getattr(found, field.name)) for field in dataclasses.fields(Scores))),
+        scores=type(found)(
+            *(fold(getattr(found, field.name)) for field in dataclasses.fields(found))
+        ),
         row_names=None if data.row_names is None else data.row_names[places],
         column_names=names,
     )

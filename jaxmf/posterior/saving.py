@@ -61,12 +61,12 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
     """
     path = Path(folder)
     written = _manifest(path)
-    model = registry.decode_model(written["model"])
     meta = _read_meta(written["meta"])
     arrays = {
         name: _read_arrays(path / file, written["arrays"][name])
         for name, file in written["files"].items()
     }
+    model = registry.decode_model(written["model"], _nested(arrays.get("features", {})))
     container = _read_data(model, written["data"], arrays.get("data"), data)
     weights = arrays.get("weights", {}).get("log_weights")
     posterior = Posterior(
@@ -127,6 +127,11 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
         groups["state"] = {f"leaf-{place}": leaf for place, leaf in enumerate(leaves)}
     if include_data:
         groups["data"] = _data_arrays(posterior.data)
+    groups["features"] = {
+        f"{setting}/{name}": array
+        for setting, arrays in registry.feature_arrays(posterior.model).items()
+        for name, array in arrays.items()
+    }
     return {
         name: {key: np.asarray(value) for key, value in group.items()}
         for name, group in groups.items()

@@ -38,7 +38,7 @@ def initial_value(prior: Hyperparameter) -> Array:
         return jnp.asarray(prior, dtype)
     # The quantile function of several distributions needs a further package: use draws instead.
     draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
-    median = jnp.median(jnp.asarray(draws, dtype))
+    median = jnp.median(jnp.asarray(draws, dtype), axis=0)
     try:
         mean = jnp.asarray(prior.mean, dtype)
     except NotImplementedError:
@@ -65,10 +65,10 @@ def log_prior(prior: Hyperparameter, value: Array) -> Array:
 
     Args:
         prior: a number or a numpyro distribution.
-        value: () float.
+        value: () float, or a number for each of a batch of priors.
 
     Returns:
-        () float, -inf outside the support.
+        float of the shape of the value, -inf outside the support.
     """
     dtype = jnp.result_type(float)
     if is_fixed(prior):
@@ -117,7 +117,7 @@ def validate_probability(
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
         return  # the model is being rebuilt inside a transformation
     if not is_fixed(prior):
-        _validate_one_real(name, prior)
+        _validate_real(name, prior)
         if any(bool(prior.support(value)) for value in (-1e6, -0.5, -1e-6, 1 + 1e-6, 1.5, 1e6)):
             raise ValueError(
                 f"the prior of {name} must be over numbers between 0 and 1, "
@@ -141,10 +141,22 @@ def validate_size(name: str, value: Any) -> None:
 def validate_concentrations(value: Any, size: int | None) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 
+    Args:
+        value: a number, `size` numbers, a numpyro distribution of one number for all, or a batch of
+            `size` of them.
+        size: None where it is not known yet.
+
     Raises:
         TypeError, ValueError: not positive, or not as many as asked for.
     """
-    if is_placeholder(value) or not is_fixed(value) or np.ndim(value) == 0:
+    if is_placeholder(value) or any(is_placeholder(leaf) for leaf in jax.tree.leaves(value)):
+        return value
+    if not is_fixed(value):
+        shape = getattr(value, "batch_shape", ())
+        is_batch = len(shape) == 1 and size in (None, *shape)
+        _validate_distribution("concentration", value, shape if is_batch else ())
+        return value
+    if np.ndim(value) == 0:
         validate("concentration", value)
         return value
     array = np.asarray(value, float)
@@ -190,21 +202,21 @@ def _one_number(name: str, value: Any, what: str) -> float:
     return float(value)
 
 
-def _validate_distribution(name: str, prior: Any) -> None:
-    _validate_one_real(name, prior)
-    if any(bool(prior.support(value)) for value in (-1e-6, -0.5, -1.0, -1e6)):
+def _validate_distribution(name: str, prior: Any, shape: tuple[int, ...] = ()) -> None:
+    _validate_real(name, prior, shape)
+    if any(bool(jnp.any(prior.support(value))) for value in (-1e-6, -0.5, -1.0, -1e6)):
         raise ValueError(
             f"the prior of {name} must be over positive numbers, {type(prior).__name__} allows "
             "negative ones; try Gamma, LogNormal, InverseGamma or HalfNormal"
         )
 
 
-def _validate_one_real(name: str, prior: Any) -> None:
-    """A distribution over one real number, with finite parameters."""
+def _validate_real(name: str, prior: Any, shape: tuple[int, ...] = ()) -> None:
+    """A distribution over one real number, or a batch of such, with finite parameters."""
     label = type(prior).__name__
     if not hasattr(prior, "support") or not hasattr(prior, "sample"):
         raise TypeError(f"{name} must be a number or a numpyro distribution, got {label}")
-    if prior.batch_shape != () or prior.event_shape != ():
+    if prior.batch_shape != shape or prior.event_shape != ():
         raise ValueError(
             f"the prior of {name} must be over one number, got {label} with batch shape "
             f"{prior.batch_shape} and event shape {prior.event_shape}"

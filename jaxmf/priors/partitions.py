@@ -39,7 +39,8 @@ class Dirichlet(PartitionPrior):
     Args:
         num_components: K.
         concentration: a, that of each group (a / K of some packages is theirs, the sum is K times
-            this); a number, K numbers, or a numpyro distribution of one number for all.
+            this); a number or K numbers, which are given, or a numpyro distribution of one number
+            for all or a batch of K, `Gamma(1, 1).expand([K])`, whose numbers are learned.
 
     Raises:
         TypeError, ValueError: settings that are no such thing.

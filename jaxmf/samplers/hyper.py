@@ -15,7 +15,7 @@ from jax import Array
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
-from jaxmf.special import loggamma
+from jaxmf.special import loggamma, loggammas
 
 
 def update_alpha(
@@ -42,26 +42,29 @@ def update_alpha(
 def update_rate(
     key: Array, prior: Hyperparameter, value: Array, *, power: Array, total: Array
 ) -> Array:
-    """Gibbs update of a rate v whose likelihood is v^power exp(-v total).
+    """Gibbs update of a rate v whose likelihood is v^power exp(-v total), or of several.
 
     v | . ~ Gamma(a + power, rate b + total) under a Gamma(a, rate b) prior; a slice update under
     any other prior.
 
     Args:
         key: typed PRNG key.
-        prior: a number or a numpyro distribution.
-        value: () float, the present value.
-        power, total: () float, not negative.
+        prior: a number, or a numpyro distribution with a batch of the shape of the value.
+        value: () or (K,) float, the present value.
+        power, total: () or (K,) float, not negative.
 
     Returns:
-        () float, unchanged if the rate is fixed.
+        float of the shape of the value, unchanged if the rate is fixed.
     """
     if is_fixed(prior):
         return value
     import numpyro.distributions as dist
 
+    if isinstance(prior, dist.ExpandedDistribution):
+        prior = prior.base_dist
     if isinstance(prior, dist.Gamma):
-        log_draw = loggamma(key, jnp.asarray(prior.concentration + power, value.dtype))
+        shape = jnp.broadcast_to(prior.concentration + power, value.shape).astype(value.dtype)
+        log_draw = loggammas(key, shape) if value.ndim else loggamma(key, shape)
         # a vague prior alone would round to zero, where no density is finite
         draw = (jnp.exp(log_draw) / (prior.rate + total)).astype(value.dtype)
         return jnp.maximum(draw, jnp.finfo(value.dtype).tiny)
@@ -83,12 +86,12 @@ def update_scale(
     Args:
         key: typed PRNG key.
         prior: a number or a numpyro distribution.
-        value: () float, the present value.
-        log_density_fn: v () -> () log likelihood of v; the prior is added here.
+        value: () float, the present value; or several, independent of each other.
+        log_density_fn: v -> log likelihood of v, of the same shape; the prior is added here.
         width: first width of the slice, in units of log v.
 
     Returns:
-        () float, unchanged if the hyperparameter is fixed.
+        float of the shape of the value, unchanged if the hyperparameter is fixed.
     """
     if is_fixed(prior):
         return value

@@ -34,6 +34,8 @@ def slice_sample(
 ) -> Array:
     """One slice-sampling update of a real number, which leaves exp(log_density_fn) invariant.
 
+    Of several numbers at once where these are independent of each other.
+
     log y = log f(x) - Exponential(1); an interval of length `width` placed uniformly around x is
     stepped out until both ends lie outside the slice, with `max_steps` shared between the two
     ends at random (Neal 2003, figure 3), then points are drawn and the interval shrunk to them
@@ -42,13 +44,14 @@ def slice_sample(
 
     Args:
         key: typed PRNG key.
-        log_density_fn: x () -> log density () up to a constant; -inf outside the support.
-        x: () float, the present value.
+        log_density_fn: x () -> log density () up to a constant; -inf outside the support. Of
+            several numbers (...) -> (...), the density of each.
+        x: () or (...) float, the present value.
         width: first length of the interval.
         max_steps: the interval grows to at most `max_steps * width`.
 
     Returns:
-        () float, the new value.
+        float of the shape of x, the new value.
 
     Reference:
         R. M. Neal, Slice sampling, Annals of Statistics 31 (2003).
@@ -56,7 +59,7 @@ def slice_sample(
     x = jnp.asarray(x, jnp.result_type(float, x))
     start_key, shrink_key = jax.random.split(key)
     # one call for three numbers: each call of the generator takes its time to compile
-    height, place, limit = jax.random.uniform(start_key, (3,), x.dtype)
+    height, place, limit = jax.random.uniform(start_key, (3, *x.shape), x.dtype)
     drop = -jnp.log1p(-height)
     left = x - width * place
     left_budget = jnp.floor(limit * max_steps).astype(int)
@@ -79,7 +82,7 @@ def slice_sample(
         stays = goes_left | goes_right | rejected
         phase = jnp.where(stays, phase, phase + 1)
         uniform = jax.random.uniform(
-            jax.random.fold_in(shrink_key, search.num_evaluations), dtype=x.dtype
+            jax.random.fold_in(shrink_key, search.num_evaluations), x.shape, x.dtype
         )
         ends = jnp.where(phase == _LEFT, left, right)
         inner = left + uniform * (right - left)
@@ -99,7 +102,7 @@ def slice_sample(
         )
 
     start = _Search(
-        phase=jnp.asarray(_START),
+        phase=jnp.full(x.shape, _START),
         point=x,
         level=jnp.zeros_like(x),
         left=left,
@@ -108,4 +111,4 @@ def slice_sample(
         right_budget=max_steps - 1 - left_budget,
         num_evaluations=jnp.asarray(0),
     )
-    return jax.lax.while_loop(lambda search: search.phase != _DONE, turn, start).point
+    return jax.lax.while_loop(lambda search: jnp.any(search.phase != _DONE), turn, start).point

@@ -174,8 +174,8 @@ class DirichletMultinomial(_Categories):
 
     Args:
         size: V; by default as many as the column of the tokens has levels.
-        concentration: b, that of each value; a number, V numbers, or a numpyro distribution of one
-            number for all.
+        concentration: b, that of each value; a number or V numbers, which are given, or a numpyro
+            distribution of one number for all or a batch of V, which are learned.
 
     Raises:
         TypeError, ValueError: settings that are no such thing.

@@ -15,6 +15,7 @@ from jax.scipy.special import multigammaln
 
 from jaxmf import tables
 from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
@@ -174,7 +175,7 @@ class NormalInverseWishart(Family):
         moved = location + amount * apart / (weight + amount)
         # the scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
         share = amount * weight / (weight + amount)
-        reach = jnp.sum(inverse * apart, axis=1)
+        reach = _product(inverse[None], apart[None])[0]
         # rounding alone brings it to zero, where a value far out leaves
         factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(inverse.dtype).eps)
         new = (
@@ -198,7 +199,7 @@ class NormalInverseWishart(Family):
         weight, degrees = working.prior[0] + number, working.prior[1] + number
         share = weight / (weight + 1)
         apart = value - location
-        distance = jnp.sum(inverse * apart[:, :, None] * apart[:, None, :], axis=(1, 2))
+        distance = _last_summed(_product(inverse, apart) * apart)
         level = log_rising((degrees + 1 - self.size) / 2, self.size / 2)
         level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
@@ -217,11 +218,29 @@ class NormalInverseWishart(Family):
     def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
         of_square, of_below, of_mean = jax.random.split(key, 3)
         shape, dtype = statistics.scale.shape, statistics.scale.dtype
-        degrees = (self.degrees + statistics.number)[:, None] - jnp.arange(self.size)
+        normals = [
+            jax.random.normal(of_below, shape, dtype),
+            jax.random.normal(of_mean, statistics.location.shape, dtype)[..., None],
+        ]
+        log_gammas = loggammas(of_square, self.gamma_shapes(statistics.number).astype(dtype))
+        return self.parameters_of(statistics, log_gammas, jnp.concatenate(normals, axis=-1))
+
+    def gamma_shapes(self, number: Array) -> Array:
+        """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
+        return (self.degrees + number[:, None] - jnp.arange(self.size)) / 2
+
+    def parameters_of(self, statistics: Wisharts, log_gammas: Array, normals: Array) -> Parameters:
+        """Parameters of every group as a function of random numbers.
+
+        Args:
+            statistics: of G groups.
+            log_gammas: (G, D) float, logarithms of Gamma draws of shapes `gamma_shapes`.
+            normals: (G, D, D + 1) float, standard normal.
+        """
         # Bartlett: with A lower triangular, A A' is Wishart and L A'^-1 a factor of its inverse
-        diagonal = jnp.sqrt(2 * jnp.exp(loggammas(of_square, degrees.astype(dtype) / 2)))
-        normals = jax.random.normal(of_below, shape, dtype)
-        bartlett = jnp.tril(normals, -1) + jnp.eye(self.size, dtype=dtype) * diagonal[:, None, :]
+        diagonal = jnp.sqrt(2 * jnp.exp(log_gammas))
+        identity = jnp.eye(self.size, dtype=normals.dtype)
+        bartlett = jnp.tril(normals[..., :-1], -1) + identity * diagonal[:, None, :]
         upper = jnp.linalg.cholesky(statistics.scale)
         # covariance = upper (A A')^-1 upper'; any square root serves, the Cholesky factor is kept
         root = jax.lax.linalg.triangular_solve(
@@ -229,10 +248,9 @@ class NormalInverseWishart(Family):
         )
         covariance = jnp.swapaxes(root, 1, 2) @ root
         factor = jnp.linalg.cholesky(covariance)
-        normal = jax.random.normal(of_mean, statistics.location.shape, dtype)
         spread = jnp.sqrt(self.weight + statistics.number)[:, None]
-        mean = statistics.location + jnp.einsum("gij,gj->gi", factor, normal) / spread
-        return Parameters(mean, factor)
+        apart = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
+        return Parameters(statistics.location + apart, factor)
 
     def log_prob(self, parameters: Parameters, value: Array) -> Array:
         apart = (value - parameters.mean)[..., None]
@@ -254,6 +272,46 @@ class NormalInverseWishart(Family):
         share = (weight + 1) / (weight * jnp.where(excess > 0, excess, 1))
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
         return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
+
+    def of_entries(self, statistics: Wisharts) -> tuple[NormalInverseGamma, Normals]:
+        """The law of single entries of a vector: a family, and statistics of G D parts of it.
+
+        Variances of an inverse-Wishart matrix are inverse-Gamma, (degrees - D + 1) / 2 and half of
+        the scale's diagonal. Part g D + d is entry d in group g.
+        """
+        law = NormalInverseGamma(
+            weight=self.weight, shape=(self.degrees - self.size + 1) / 2, location=0.0
+        )
+        diagonal = jnp.diagonal(statistics.scale, axis1=1, axis2=2)
+        number = jnp.repeat(statistics.number, self.size)
+        return law, Normals(number, statistics.location.ravel(), diagonal.ravel() / 2)
+
+
+# XLA makes a library call, which no fused loop may hold, of a sum over 4,096 numbers or more.
+_MOST_SUMMED = 2**11
+
+
+def _product(matrices: Array, vectors: Array) -> Array:
+    """A x of symmetric matrices (L, D, D) and vectors (L, D)."""
+    if matrices.size <= _MOST_SUMMED:
+        return jnp.sum(matrices * vectors[:, None, :], axis=2)
+
+    def add(place: Array, total: Array) -> Array:
+        line = jax.lax.dynamic_index_in_dim(matrices, place, 1, keepdims=False)
+        return total + line * jax.lax.dynamic_index_in_dim(vectors, place, 1)
+
+    return jax.lax.fori_loop(0, matrices.shape[1], add, jnp.zeros_like(vectors))
+
+
+def _last_summed(values: Array) -> Array:
+    """Sums (L,) of values (L, D)."""
+    if values.size <= _MOST_SUMMED:
+        return jnp.sum(values, axis=1)
+
+    def add(place: Array, total: Array) -> Array:
+        return total + jax.lax.dynamic_index_in_dim(values, place, 1, keepdims=False)
+
+    return jax.lax.fori_loop(0, values.shape[1], add, jnp.zeros_like(values[:, 0]))
 
 
 def _inverted(scale: Array) -> tuple[Array, Array]:

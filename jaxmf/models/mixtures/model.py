@@ -18,7 +18,14 @@ import jax.numpy as jnp
 
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.model import NetworkModel
-from jaxmf.blocks.prediction import Draw, predict_moments, predictive_groups
+from jaxmf.blocks.prediction import (
+    Draw,
+    family_statistics,
+    predict_moments,
+    predictive_groups,
+    probabilities,
+)
+from jaxmf.blocks.values import draw_in_parts, draw_places, log_mixture
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family
@@ -27,7 +34,7 @@ from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
-from jaxmf.types import Array
+from jaxmf.types import Array, Key, PyTree
 
 
 class _Mixture(NetworkModel):
@@ -98,6 +105,33 @@ class _Mixture(NetworkModel):
             return mean, variance
         places = jnp.arange(rows.shape[0])
         return mean[places, columns], variance[places, columns]
+
+    def cell_log_density(
+        self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """Log predictive density of cells of a further row, each by itself: (M,) float."""
+        weights, law, statistics = self._of_entries(draw, data)
+        working = law.begin(statistics, {})
+        parts = jnp.arange(weights.size)[None, :] * data.num_columns + columns[:, None]
+        of_cell = partial(log_mixture, law, working)
+        return jax.vmap(of_cell, (0, None, 0))(parts, weights, values)
+
+    def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
+        """A draw from the predictive law of every cell, each by itself: (M,) float."""
+        weights, law, statistics = self._of_entries(draw, data)
+        of_group, of_value = jax.random.split(key)
+        groups = draw_places(of_group, jnp.broadcast_to(weights, (rows.size, weights.size)))
+        parts = groups * data.num_columns + columns
+        return draw_in_parts(law, of_value, statistics, {}, parts)
+
+    def _of_entries(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
+        """Probabilities of the groups, and the law of single entries of a row."""
+        network, _ = self.over(data)
+        weights = probabilities(network, draw, "group")
+        law, statistics = network.blocks["x"].law, family_statistics(network, draw, "x")[0]
+        if isinstance(law, NormalInverseWishart):
+            law, statistics = law.of_entries(statistics)
+        return weights, law, statistics
 
 
 @partial(

@@ -34,6 +34,7 @@ from jaxmf.blocks.prediction import (
     predict_moments,
     probabilities,
 )
+from jaxmf.blocks.values import draw_values, log_density
 from jaxmf.data import Entries, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
@@ -42,7 +43,7 @@ from jaxmf.likelihoods.families.normal import NormalInverseGamma
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.types import Array
+from jaxmf.types import Array, Key
 
 
 class _Ratings(NetworkModel):
@@ -111,6 +112,14 @@ class _Ratings(NetworkModel):
             return None if self.values is None else np.asarray(self.values)
         return data.row_names if column == "user" else data.column_names
 
+    def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of what users have: what they rated, of ratings 0 and 1 the ones."""
+        rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+        if self.values != (0.0, 1.0):
+            return rows, columns
+        has = np.asarray(data.values) == 1
+        return rows[has], columns[has]
+
     def shown_columns(self) -> tuple[str, ...]:
         """What a report shows the heaviest entries of."""
         network = self.network()
@@ -130,6 +139,19 @@ class _Ratings(NetworkModel):
         levels = jnp.asarray(self.values, law.dtype)
         mean = law @ levels
         return mean, jnp.sum(law * (levels - mean[:, None]) ** 2, axis=1)
+
+    def cell_log_density(
+        self, draw: Draw, data: Entries, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """Log predictive density of real values of cells: (M,) float."""
+        network, tokens = self.over(data)
+        where = {"user": rows, "item": columns}
+        return log_density(network, draw, "rating", tokens, where, values)
+
+    def draw_cells(self, key: Key, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
+        """A draw from the predictive law of every cell, of real values: (M,) float."""
+        network, tokens = self.over(data)
+        return draw_values(network, key, draw, "rating", tokens, {"user": rows, "item": columns})
 
     def cell_probabilities(self, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float."""

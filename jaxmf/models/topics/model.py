@@ -130,8 +130,9 @@ class LDA(_TopicModel):
 
     Args:
         num_topics: K.
-        topic_concentration: a, that of each topic (total K a); a number, K numbers, or a numpyro
-            distribution of one number for all.
+        topic_concentration: a, that of each topic (total K a); a number or K numbers, or a numpyro
+            distribution of one number for all topics, or a batch of K to learn which topics are
+            common: `Gamma(1, 1).expand([K])`.
         word_concentration: b, that of each word; likewise.
 
     Raises:

@@ -1,0 +1,134 @@
+"""The law of real values of further tokens: a mixture of the predictive laws of the groups.
+
+Given a draw, p(x) = sum_g w_g p(x | values of group g), with the weights of eq 6.8 to 6.11 and
+Student's t laws (of normal families) in the place of categories. Its density and draws from it; its
+mean and variance are those of `prediction.predict_moments`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.blocks.prediction import (
+    Draw,
+    ancestors,
+    by_parents,
+    family_statistics,
+    indicator_terms,
+    numbers_of,
+    one_axis_a_parent,
+    probabilities,
+    sizes_of,
+)
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.tables import Lanes
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+_BATCH = 256
+
+
+def log_density(
+    network: Network,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+    values: Array,
+) -> Array:
+    """Log density of values of an observed block of real values: (T,) float.
+
+    Args:
+        network: the network.
+        draw: what a chain records, with statistics.
+        name: an observed block of real values.
+        data: the training data.
+        columns: the columns of the tokens that are no blocks, (T,) int32 each.
+        values: (T,), or (T, D) of a family of vectors.
+    """
+    law, numbers = network.blocks[name].law, numbers_of(network, draw, name)
+    working = law.begin(family_statistics(network, draw, name)[0], numbers)
+    given = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
+    latent = [parent for parent in network.blocks[name].by if parent in given]
+
+    def of_token(token: tuple[dict[str, Array], Array]) -> Array:
+        own = {column: index[None] for column, index in token[0].items()}
+        operands, terms, letters = indicator_terms(network, draw, name, data, own, given)
+        result = "".join(letters[parent] for parent in latent)
+        batch = "T" if any(term.startswith("T") for term in terms) else ""
+        weights = jnp.einsum(f"{','.join(terms)}->{batch}{result}", *operands)
+        parts, _ = by_parents(network, name, _parts(network, draw, name, data), own, letters)
+        return log_mixture(law, working, parts.ravel(), weights.ravel(), token[1])
+
+    return jax.lax.map(of_token, (dict(columns), values), batch_size=_BATCH)
+
+
+def log_mixture(law: Family, working: PyTree, parts: Array, weights: Array, value: Array) -> Array:
+    """log sum of weights (L,) times the predictive densities of parts (L,) at a value: ()."""
+    densities = law.predictive(
+        working, Lanes(jnp.zeros((), jnp.int32), 1, parts.size, parts), value
+    )
+    return jax.nn.logsumexp(jnp.log(weights) + densities)
+
+
+def draw_values(
+    network: Network,
+    key: Key,
+    draw: Draw,
+    name: str,
+    data: Tokens,
+    columns: Mapping[str, Array],
+) -> Array:
+    """One draw of an observed block of real values for every token: (T,), or (T, D) of vectors.
+
+    Indicators are drawn one after the other, then parameters of the group and the value.
+
+    Args:
+        network, draw, name, data, columns: as of `log_density`.
+        key: of the draws.
+    """
+    sizes = sizes_of(network, draw, name, data)
+    length = next(iter(columns.values())).shape[0]
+    values = dict(columns)
+    of_value, *keys = jax.random.split(key, 1 + len(network.indicators))
+    for own_key, block in zip(keys, ancestors(network, name), strict=False):
+        table = one_axis_a_parent(network, block, probabilities(network, draw, block), sizes)
+        laws = table[tuple(values[parent] for parent in network.blocks[block].by)]
+        values[block] = draw_places(own_key, jnp.broadcast_to(laws, (length, laws.shape[-1])))
+    parents = tuple(values[parent] for parent in network.blocks[name].by)
+    parts = _parts(network, draw, name, data)[..., 0][parents]
+    statistics, numbers = family_statistics(network, draw, name)[0], numbers_of(network, draw, name)
+    return draw_in_parts(network.blocks[name].law, of_value, statistics, numbers, parts)
+
+
+def draw_places(key: Key, laws: Array) -> Array:
+    """A place from each of some laws (T, K): (T,) int32."""
+    ends = jnp.cumsum(laws, axis=-1)
+    uniforms = jax.random.uniform(key, laws.shape[:1], laws.dtype) * ends[:, -1]
+    return jnp.minimum(jnp.sum(ends <= uniforms[:, None], axis=1), laws.shape[1] - 1)
+
+
+def draw_in_parts(
+    law: Family, key: Key, statistics: PyTree, numbers: Numbers, parts: Array
+) -> Array:
+    """A value from the predictive law of each of some parts (T,), parameters drawn anew."""
+    of_parameters, of_value = jax.random.split(key)
+    own = jax.tree.map(lambda leaf: leaf[parts], statistics)
+    parameters = law.sample_parameters(of_parameters, own, numbers)
+    return law.sample(of_value, parameters, jnp.arange(parts.shape[0]))
+
+
+def _parts(network: Network, draw: Draw, name: str, data: Tokens) -> Array:
+    """The part of every combination of parents: (*parents, 1) int32."""
+    parts = network.parts(name, sizes_of(network, draw, name, data))
+    number = math.prod(parts.sizes)
+    table = jnp.arange(number, dtype=jnp.int32) if parts.table is None else jnp.asarray(parts.table)
+    return table.reshape(*parts.sizes, 1)

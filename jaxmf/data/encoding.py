@@ -1,0 +1,196 @@
+"""Columns of a table made into numbers: standardised numbers, and indicators of levels."""
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse
+
+from jaxmf.data import checks
+from jaxmf.data.names import is_missing_id, object_array
+
+MISSING = ("refuse", "zero")
+"""What to do with a value, or a line, that is not there."""
+
+
+class Column(NamedTuple):
+    """One column of features: where it comes from and what was done to it.
+
+    Attributes:
+        block: the columns of one name belong together.
+        name: the heading in the table it was made of.
+        level: the level it indicates; None for a number.
+        centre: what was subtracted from a number.
+        scale: what it was then divided by.
+        separator: what stands between the levels of a cell that holds several.
+    """
+
+    block: str
+    name: str
+    level: Hashable = None
+    centre: float = 0.0
+    scale: float = 1.0
+    separator: str | None = None
+
+    @property
+    def label(self) -> str:
+        """``age``, or ``sex=M``."""
+        own = self.name if self.level is None else f"{self.name}={self.level}"
+        return own if self.block == self.name else f"{self.block}.{own}"
+
+
+def encode_columns(
+    table: Mapping[str, Any],
+    *,
+    categorical: Sequence[str] = (),
+    lists: Mapping[str, str] | None = None,
+    standardise: bool = True,
+    missing: str = "refuse",
+) -> tuple[scipy.sparse.csc_array, list[Column]]:
+    """The numbers (N, F) of a table's columns, and what each of them is.
+
+    Raises:
+        TypeError: a column of neither numbers nor levels.
+        ValueError: columns that differ in length, a value that is missing or not finite.
+    """
+    separators = dict(lists or {})
+    for argument, headings in (("categorical", categorical), ("lists", separators)):
+        for heading in headings:
+            if heading not in table:
+                raise ValueError(
+                    f"{argument}: there is no column {heading!r}, there are "
+                    f"{', '.join(map(repr, table)) or 'none'}."
+                )
+    pieces: list[Any] = []
+    columns: list[Column] = []
+    for heading, cells in table.items():
+        array = object_array(cells)
+        if array.ndim != 1:
+            raise ValueError(f"column {heading!r}: must have one axis, has shape {array.shape}.")
+        if pieces and len(array) != pieces[0].shape[0]:
+            raise ValueError(
+                f"column {heading!r}: has {len(array)} values, column {columns[0].name!r} has "
+                f"{pieces[0].shape[0]}. They describe the same lines."
+            )
+        is_number = heading not in categorical and heading not in separators and _are_numbers(array)
+        if is_number:
+            found = [_number_column(heading, array, standardise, missing)]
+        else:
+            found = _levels_of(heading, array, separators.get(heading), missing)
+        columns += found
+        pieces.append(encode_one(array, found, missing=missing))
+    if not columns:
+        raise ValueError("features: there is no column. Leave them out if nothing is known.")
+    return scipy.sparse.hstack(pieces, format="csc"), columns
+
+
+def encode_one(
+    cells: np.ndarray, columns: Sequence[Column], *, missing: str
+) -> scipy.sparse.csc_array:
+    """The numbers (N, F) of one heading in given columns, for new lines as for old ones.
+
+    Raises:
+        ValueError: a value that is missing, or a level that has no column.
+    """
+    first = columns[0]
+    if first.level is None:
+        values = (_numbers(first.name, cells, missing) - first.centre) / first.scale
+        return scipy.sparse.csc_array(np.nan_to_num(values, nan=0.0)[:, None])
+    places = {column.level: place for place, column in enumerate(columns)}
+    lines, found = [], []
+    for line, cell in enumerate(cells.tolist()):
+        for level in _levels(first.name, cell, line, first.separator, missing):
+            if level in places:
+                lines.append(line)
+                found.append(places[level])
+            elif missing == "refuse":
+                known = ", ".join(repr(column.level) for column in columns[:5])
+                raise ValueError(
+                    f"column {first.name!r}: the level {level!r} at line {line} was not there "
+                    f"when the features were made; these are {known}"
+                    f"{', ...' if len(columns) > 5 else ''}. Repair it, or make the features "
+                    'with missing="zero".'
+                )
+    # a level that a cell names twice counts once
+    cells_set = np.unique(np.array([lines, found], np.int64).reshape(2, -1), axis=1)
+    ones = np.ones(cells_set.shape[1])
+    return scipy.sparse.csc_array((ones, tuple(cells_set)), shape=(len(cells), len(columns)))
+
+
+def _are_numbers(cells: np.ndarray) -> bool:
+    """Whether a column holds numbers; of one of objects, whether all that is there does."""
+    if cells.dtype.kind in "biuf":
+        return True
+    if cells.dtype.kind != "O":
+        return False
+    there = [cell for cell in cells.tolist() if not is_missing_id(cell)]
+    return bool(there) and all(isinstance(cell, (bool, int, float, np.number)) for cell in there)
+
+
+def _numbers(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
+    """A column as numbers, NaN where there is none and that is allowed."""
+    if cells.dtype.kind == "O":
+        cells = np.array([np.nan if is_missing_id(c) else c for c in cells.tolist()])
+        if cells.dtype.kind not in "biuf":
+            raise TypeError(f"column {name!r}: was made of numbers and holds others now.")
+    values = cells.astype(float)
+    if missing == "zero":
+        checks.check_finite(f"column {name!r}", values, where=~np.isnan(values))
+        return values
+    gaps = np.isnan(values)
+    if gaps.any():
+        raise ValueError(_gap(name, int(np.argmax(gaps)), int(gaps.sum())))
+    checks.check_finite(f"column {name!r}", values)
+    return values
+
+
+def _gap(name: str, line: int, number: int = 1) -> str:
+    more = f" ({number} such lines)" if number > 1 else ""
+    return (
+        f"column {name!r}: is missing at line {line}{more}. Fill it in, or say "
+        'missing="zero": no indicator is set, and a standardised number is taken to be average.'
+    )
+
+
+def _number_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
+    values = _numbers(name, cells, missing)
+    truths = all(isinstance(c, (bool, np.bool_)) for c in cells.tolist() if not is_missing_id(c))
+    if not standardise or truths:
+        return Column(name, name)
+    spread = float(np.nanstd(values))
+    return Column(name, name, None, float(np.nanmean(values)), spread if spread > 0 else 1.0)
+
+
+def _levels_of(name: str, cells: np.ndarray, separator: str | None, missing: str) -> list[Column]:
+    """A column for every level that occurs, sorted where levels can be."""
+    seen: dict[Hashable, None] = {}
+    for line, cell in enumerate(cells.tolist()):
+        seen.update(dict.fromkeys(_levels(name, cell, line, separator, missing)))
+    levels: list[Any] = list(seen)
+    if len({type(level) for level in levels}) == 1:
+        levels = sorted(levels)
+    if not levels:
+        raise ValueError(f"column {name!r}: holds no level at all. Leave it out.")
+    return [Column(name, name, level, separator=separator) for level in levels]
+
+
+def _levels(
+    name: str, cell: Any, line: int, separator: str | None, missing: str
+) -> Iterable[Hashable]:
+    """The levels that a cell holds: one, or several between separators."""
+    if is_missing_id(cell) or (cell == "" and separator is None):
+        if missing == "refuse":
+            raise ValueError(_gap(name, line))
+        return ()
+    if separator is not None:
+        if not isinstance(cell, str):
+            raise TypeError(f"column {name!r}: {cell!r} at line {line} is no text to be split.")
+        return [part.strip() for part in cell.split(separator) if part.strip()]
+    try:
+        hash(cell)
+    except TypeError:
+        raise TypeError(
+            f"column {name!r}: {cell!r} at line {line} is neither a number nor a level. Use "
+            "numbers, texts, or texts of several levels with lists={...: '|'}."
+        ) from None
+    return (cell,)

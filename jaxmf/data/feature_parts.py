@@ -1,0 +1,80 @@
+"""Features taken apart into arrays and words, for saved runs, and put together again."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data.cell_features import CellFeatures
+from jaxmf.data.container import bare
+from jaxmf.data.encoding import Column
+from jaxmf.data.features import Features
+
+_NAMES = ("ids", "row_names", "column_names")
+
+
+def described(features: Features | CellFeatures) -> dict[str, Any]:
+    """All that JSON can hold of features: shape, ids, columns, fingerprint.
+
+    Raises:
+        TypeError: an id or a level that is neither text, number nor truth.
+    """
+    words: dict[str, Any] = {
+        "features": type(features).__name__,
+        "fingerprint": features.fingerprint(),
+        "shape": list(features.shape),
+        "columns": [
+            [_plain(column.name, part) for part in column] for column in features.described
+        ],
+    }
+    if isinstance(features, Features):
+        words["missing"] = features.missing
+    for name in _NAMES:
+        ids = getattr(features, name, None)
+        if ids is not None:
+            values = [_plain(name, value) for value in np.asarray(ids).tolist()]
+            words[name] = {"values": values, "dtype": np.asarray(ids).dtype.str}
+    return words
+
+
+def arrays(features: Features | CellFeatures) -> dict[str, np.ndarray]:
+    """Its arrays by name, on the host."""
+    leaves, _ = features.tree_flatten_with_keys()
+    return {key.name: np.asarray(leaf) for key, leaf in leaves if leaf is not None}
+
+
+def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> Any:
+    """The features that `described` and `arrays` took apart, bit for bit.
+
+    Raises:
+        ValueError: the arrays are not those that were described.
+    """
+    kind: Any = {"Features": Features, "CellFeatures": CellFeatures}[words["features"]]
+    leaves = ("values", "rows", "columns") if kind is Features else ("offsets", "columns", "values")
+    fields: dict[str, Any] = {
+        name: jnp.asarray(held[name]) if name in held else None for name in leaves
+    }
+    own = _NAMES[:1] if kind is Features else _NAMES[1:]
+    for name in own:
+        ids = words.get(name)
+        fields[name] = None if ids is None else np.array(ids["values"], dtype=ids["dtype"])
+    if kind is Features:
+        fields["missing"] = words["missing"]
+    columns = tuple(Column(*parts) for parts in words["columns"])
+    found = bare(kind, **fields, shape=tuple(words["shape"]), described=columns)
+    if found.fingerprint() != words["fingerprint"]:
+        raise ValueError(
+            "the features are not those the run was made with: their fingerprint differs (is x64 "
+            "switched as it was then?)"
+        )
+    return found
+
+
+def _plain(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    raise TypeError(
+        f"{name}: {value!r} is a {type(value).__name__}, which cannot be written as JSON; use "
+        "strings or numbers"
+    )

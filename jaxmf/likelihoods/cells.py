@@ -1,0 +1,52 @@
+"""Normal noise of cells about their means, its variance fixed or unknown."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.types import Array, Key
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
+@dataclass(frozen=True)
+class NormalCells:
+    """Cells that are normal about their means; its noise in a state is the variance, () float.
+
+    Args:
+      noise_variance: a number or a numpyro distribution.
+    """
+
+    noise_variance: Hyperparameter
+
+    def start(self, values: Array) -> Array:
+        """The spread of the values where the variance has a prior."""
+        if hyper.is_fixed(self.noise_variance):
+            return jnp.asarray(self.noise_variance, values.dtype)
+        spread = jnp.var(values)
+        return jnp.where(spread > 0, spread, 1).astype(values.dtype)
+
+    def sample_prior(self, key: Key) -> Array:
+        """The noise from its prior."""
+        return hyper.sample_prior(key, self.noise_variance)
+
+    def log_prior(self, noise: Array) -> Array:
+        """Log density of the noise, () float."""
+        return hyper.log_prior(self.noise_variance, noise)
+
+    def log_density(self, noise: Array, values: Array, eta: Array) -> Array:
+        """Log density of values about their means, of their shape."""
+        return -0.5 * (jnp.log(2 * jnp.pi * noise) + (values - eta) ** 2 / noise)
+
+    def sample(self, key: Key, noise: Array, eta: Array) -> Array:
+        """Values given their means, of their shape."""
+        return eta + jnp.sqrt(noise) * jax.random.normal(key, eta.shape, eta.dtype)
+
+    def moments(self, noise: Array, eta: Array) -> tuple[Array, Array]:
+        """Mean and variance of values given eta, each of its shape."""
+        return eta, jnp.broadcast_to(noise, eta.shape)

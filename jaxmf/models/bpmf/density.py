@@ -1,0 +1,55 @@
+"""Log densities of a state of BPMF."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax.numpy as jnp
+
+from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf.state import Prepared, State
+from jaxmf.models.bpmf.updates import means_of_data, row_means
+from jaxmf.priors.hyper import log_prior
+from jaxmf.samplers.factors.law import after, log_determinant, log_law, precisions
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
+
+
+def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
+    """log p(observed cells | vectors, noise): () float."""
+    means = means_of_data(model, state, data)
+    return jnp.sum(model.law().log_density(state.noise, model.centred(data), means))
+
+
+def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
+    """log p(cells, vectors, laws, noise): () float."""
+    rows = _log_side(model, state)
+    # not at the same time as that of the rows, see `after`
+    turned = state.transpose()
+    factor = after(turned.row_law.law.factor, rows)
+    law = turned.row_law._replace(law=turned.row_law.law._replace(factor=factor))
+    columns = _log_side(model.transpose(), turned._replace(row_law=law))
+    return rows + columns + model.law().log_prior(state.noise) + log_likelihood(model, state, data)
+
+
+def _log_side(model: BPMF, state: State) -> Array:
+    """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
+    side = state.row_law
+    if side.mixture is not None:
+        return groups.log_density(model, side, state.u)
+    inverse = precisions(side.law)
+    size = state.u.shape[1]
+    apart = state.u - row_means(model, side)
+    # of one group: no matrix for every row
+    distances = jnp.sum((apart @ inverse[0]) * apart)
+    level = size * jnp.log(2 * jnp.pi) + log_determinant(side.law)[0]
+    vectors = -0.5 * (state.u.shape[0] * level + distances)
+    total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
+    if model.row_link() is None:
+        return total
+    width = side.link.shape[0]
+    distances = side.link_precision * jnp.sum((side.link @ inverse[0]) * side.link)
+    link = -0.5 * (width * (level - size * jnp.log(side.link_precision)) + distances)
+    return total + link + log_prior(model.link_precision, side.link_precision)

@@ -1,0 +1,375 @@
+"""Bayesian probabilistic matrix factorisation with side information.
+
+    U_i ~ N(mu_u + B_u' x_i, Sigma_u)             vectors of the rows (users)
+    V_j ~ N(mu_v + B_v' x_j, Sigma_v)             vectors of the columns (items)
+    (mu, Sigma) ~ normal-inverse-Wishart          on either side                  eq 6.22
+    mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
+    r_ij ~ N(mu_ij, noise variance), or probit or ordered probit                  eq 6.23
+
+U_i = (U_a, b, U_b, U_c) are a row's latent factors, its bias, and its coefficients for features of
+columns and of cells; they share one covariance. B, the link, lets the vectors themselves depend on
+features, so that a row or column never seen is predicted from its own.
+
+Source: Salakhutdinov & Mnih (2008), Bayesian probabilistic matrix factorization using Markov chain
+Monte Carlo; Porteous (2010), section 6.2; Simm et al. (2017) for the link.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.data.container import bare
+from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells import NormalCells
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.models.bpmf import chain, checks, density, queries, simulation
+from jaxmf.models.bpmf.state import Prepared, State
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.samplers.factors.layout import arranged
+from jaxmf.samplers.factors.vectors import Known, num_entries
+from jaxmf.types import Array, Key
+from jaxmf.variational.likelihood import Gaussian
+
+Draw = dict[str, Array]
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[
+        "row_features",
+        "column_features",
+        "cell_features",
+        "likelihood",
+        "row_prior",
+        "column_prior",
+        "mixture",
+        "link_precision",
+        "level",
+    ],
+    meta_fields=["num_factors", "biases", "coefficients", "link"],
+)
+@dataclass(frozen=True)
+class BPMF:
+    """Real factors of the observed cells of a matrix, with their uncertainty.
+
+    Args:
+      num_factors: K, latent factors of a row and of a column.
+      row_features: `Features` of the rows (users), matched to the data by their ids.
+      column_features: those of the columns (items).
+      cell_features: `CellFeatures` of cells, in training and to be predicted; a cell that has none
+        is predicted without them.
+      likelihood: `Gaussian()`, whose `noise_variance` may be a number, a numpyro distribution, or
+        None for InverseGamma(1, 1).
+      row_prior, column_prior: of mean and covariance of the vectors of a side,
+        `NormalInverseWishart()`.
+      mixture: None for one group of rows and one of columns; a prior of groups for both sides, such
+        as `DirichletProcess()`, or a pair of these (None for a side without): the vectors of every
+        group have a mean and a covariance of their own (section 6.2.5).
+      biases: whether rows and columns have biases.
+      coefficients: whether rows have coefficients for the features of columns, and columns for
+        those of rows.
+      link: whether vectors depend on the features of their own row or column; by default they do
+        where there is no mixture, with which they cannot.
+      link_precision: of the link's weights, a number or a numpyro distribution; by default
+        Gamma(1, 1).
+      level: what is subtracted from the cells; None for their mean. Gaussian cells only.
+
+    Raises:
+      TypeError, ValueError: settings that are no such thing.
+
+    Example:
+      >>> import jaxmf as mf
+      >>> mf.BPMF(10, likelihood=mf.Gaussian(0.64)).num_factors
+      10
+    """
+
+    num_factors: int = 16
+    row_features: Features | None = None
+    column_features: Features | None = None
+    cell_features: CellFeatures | None = None
+    likelihood: Any = Gaussian()  # noqa: RUF009
+    row_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
+    column_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
+    mixture: Any = None
+    biases: bool = True
+    coefficients: bool = True
+    link: bool | None = None
+    link_precision: Hyperparameter = None
+    level: Any = None
+
+    def __post_init__(self) -> None:
+        for name, value in checks.settings(self).items():
+            object.__setattr__(self, name, value)
+
+    # --- what the parts are -----------------------------------------------------------------------
+
+    @property
+    def is_normal(self) -> bool:
+        """Whether cells are normal about their means."""
+        return isinstance(self.likelihood, Gaussian)
+
+    @property
+    def cell_law(self) -> str:
+        """The law of a cell given a draw, as predictions know it."""
+        return "normal"
+
+    @property
+    def kept_for_cells(self) -> tuple[str, ...]:
+        """What a draw must have for predictions."""
+        return ("u", "v")
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The values that a cell may have; None for real ones."""
+        return None if self.is_normal else self.likelihood.levels
+
+    def law(self) -> Any:
+        """The law of cells given their means."""
+        return NormalCells(self.likelihood.noise_variance) if self.is_normal else self.likelihood
+
+    def transpose(self) -> BPMF:
+        """The model of the transposed matrix: rows and columns in each other's place."""
+        swapped = {
+            "row_features": self.column_features,
+            "column_features": self.row_features,
+            "row_prior": self.column_prior,
+            "column_prior": self.row_prior,
+            "mixture": self.mixture[::-1],
+        }
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        # settings are checked once; inside a transformation numbers cannot be looked at
+        return bare(BPMF, **(present | swapped))
+
+    def row_mixture(self) -> PartitionPrior | None:
+        """The prior of the rows' groups, if there are any."""
+        return self.mixture[0]
+
+    def row_link(self) -> Features | None:
+        """The features that the rows' vectors depend on, if any."""
+        features = self.row_features
+        return features if self.link and features is not None and features.width else None
+
+    def column_link(self) -> Features | None:
+        """Those of the columns'."""
+        return self.transpose().row_link()
+
+    def row_width(self) -> int:
+        """D, entries of a row's vector."""
+        return self._vector_width(self.column_features)
+
+    def column_width(self) -> int:
+        """Entries of a column's vector."""
+        return self._vector_width(self.row_features)
+
+    def _vector_width(self, others: Features | None) -> int:
+        return num_entries(
+            self.num_factors,
+            self.biases,
+            self._width(others) if self.coefficients else 0,
+            self._width(self.cell_features),
+        )
+
+    def row_law_prior(self) -> NormalInverseWishart:
+        """The prior of mean and covariance of the rows' vectors."""
+        return self.row_prior.of_size(self.row_width())
+
+    @staticmethod
+    def _width(features: Features | CellFeatures | None) -> int:
+        return 0 if features is None else features.width
+
+    # --- data -------------------------------------------------------------------------------------
+
+    def check_data(self, data: Entries, name: str) -> None:
+        """Refuses data that the likelihood does not have.
+
+        Raises:
+          ValueError: in words.
+        """
+        checks.data(self, data, name)
+
+    def matched(self, data: Entries) -> BPMF:
+        """The model with its features in the order of the rows and columns of a data set.
+
+        Raises:
+          ValueError: a row or column without features; see `Features.match`.
+        """
+        return checks.matched(self, data)
+
+    def prepare(self, data: Entries | Prepared) -> Prepared:
+        """The observed cells as the sampler goes through them; prepared ones as they are."""
+        if isinstance(data, Prepared):
+            return data
+        cells = arranged(data, (self.row_width(), self.column_width()))
+        features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
+        if self.cell_features is not None:
+            features = self.cell_features.take(data.rows, data.columns)
+        return Prepared(cells, self.known(cells.num_rows, cells.num_columns, features))
+
+    def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
+        """The features of all rows and columns, as dense arrays, beside those of some cells."""
+        rows = self._dense(self.row_features, num_rows, cells.dtype)
+        return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
+
+    def _dense(self, features: Features | None, number: int, dtype: Any) -> Array:
+        if features is None or not self.coefficients or not features.width:
+            return jnp.zeros((number, 0), dtype)
+        return features.take(jnp.arange(number))
+
+    def centre(self, data: Any) -> Array:
+        """What is subtracted from the cells: () float."""
+        if not self.is_normal:
+            return jnp.zeros((), data.values.dtype)
+        return jnp.mean(data.values) if self.level is None else jnp.asarray(self.level)
+
+    def centred(self, data: Any) -> Array:
+        """The values of the cells without the level: (T,) float."""
+        return data.values - self.centre(data).astype(data.values.dtype)
+
+    # --- densities and simulation -----------------------------------------------------------------
+
+    def log_joint(self, state: State, data: Entries | Prepared) -> Array:
+        """log p(cells, vectors, laws, noise): () float."""
+        return density.log_joint(self, state, self.prepare(data))
+
+    def log_likelihood(self, state: State, data: Entries | Prepared) -> Array:
+        """log p(cells | vectors, noise): () float."""
+        return density.log_likelihood(self, state, self.prepare(data))
+
+    def simulate(self, key: Key, rows: Array, columns: Array, shape: Any) -> tuple[State, Entries]:
+        """A state from the prior, and values of some cells from it.
+
+        Args:
+          key: typed PRNG key.
+          rows, columns: (T,) int, the cells that are observed.
+          shape: (N, M).
+        """
+        state_key, values_key = jax.random.split(key)
+        state = self.simulate_state(state_key, *shape)
+        return state, self.simulate_data(values_key, state, rows, columns)
+
+    def simulate_state(
+        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
+    ) -> State:
+        """A state from the prior; `capacity` is the number of slots for groups."""
+        return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
+
+    def simulate_data(self, key: Key, state: State, rows: Array, columns: Array) -> Entries:
+        """Values of the cells (rows, columns) given a state."""
+        return simulation.simulate_data(self, key, state, rows, columns)
+
+    # --- methods ----------------------------------------------------------------------------------
+
+    def sampler(self, *, keep_factors: bool = True, capacity: int | None = None) -> Algorithm:
+        """Gibbs sampling: laws of the vectors, rows, columns, noise (section 6.2.8).
+
+        Args:
+          keep_factors: whether draws keep the vectors of all rows and columns. Without them
+            predictions are those gathered on the way, `sample(..., predict_at=cells)`; `thin` is
+            the way between.
+          capacity: slots for groups to begin with, 32 by default; they double when a step needs
+            more.
+
+        Returns:
+          Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
+        """
+        grows = any(prior is not None and prior.grows for prior in self.mixture)
+        plan = chain.SamplerPlan(
+            keep_factors=checks.flag("keep_factors", keep_factors),
+            num_slots=checks.capacity(capacity),
+        )
+        return algorithm(
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, plan, self),
+            grow=chain.grow if grows else None,
+            capacity=chain.capacity if grows else None,
+            prepare=self.prepare,
+        )
+
+    def whole_draw(self, key: Key, state: State, data: Entries | Prepared) -> Draw:
+        """What a draw keeps that keeps everything."""
+        return chain.record(chain.SamplerPlan(keep_factors=True), self, key, state, data)
+
+    # --- queries on one draw ----------------------------------------------------------------------
+
+    def noise_draw(self, noise: Any) -> Draw:
+        """What a draw keeps of the noise."""
+        if self.is_normal:
+            return {"noise_scale": jnp.sqrt(noise)}
+        return {"thresholds": noise} if noise.size else {}
+
+    def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+        """Probability of every value of cells: (M, V) float; of cells with few values only."""
+        means = queries.means_of_cells(self, draw, data, rows, columns)
+        return self.law().probabilities(queries.noise_of(self, draw), means)
+
+    def predict_cells(
+        self, draw: Draw, data: Any, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
+        return queries.cell_moments(self, draw, data, rows, columns)
+
+    def expected_values(self, draw: Draw, data: Any, rows: Array) -> Array:
+        """Expected values (R, M) of all cells of some rows, without features of cells."""
+        return queries.expected_values(self, draw, data, rows)
+
+    def known_cells(self, data: Entries) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells that are not recommended: the observed ones."""
+        return np.asarray(data.rows), np.asarray(data.columns)
+
+    def group_means(self, draw: Draw, data: Any) -> Array:
+        """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
+        return queries.group_means(self, draw, data)
+
+    # --- rows not seen in training ----------------------------------------------------------------
+
+    def for_new_rows(self, features: Features | None, number: int) -> BPMF:
+        """The model with the features of new rows in the place of those of the rows in training.
+
+        Args:
+          features: of the new rows; None for zeros.
+          number: of new rows.
+        """
+        present = {field.name: getattr(self, field.name) for field in fields(self)}
+        if self.row_features is not None and features is None:
+            features = Features(np.zeros((number, self.row_features.width)))
+        return bare(BPMF, **present | {"row_features": features, "cell_features": None})
+
+    def predict_rows(
+        self, key: Key, draw: Draw, data: Any, new_data: Entries
+    ) -> tuple[Array, Array]:
+        """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
+
+        Their vectors are drawn given their observed cells and the columns' vectors, so that a
+        mixture over draws is the predictive law.
+        """
+        return queries.row_moments(self, key, draw, data, new_data)
+
+    def new_cell_probabilities(
+        self, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+    ) -> Array:
+        """Probability of every value of cells of rows not seen in training: (M, V) float."""
+        return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
+
+    def transform_rows(self, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+        """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
+        return queries.latent_factors(self, key, draw, data, new_data)
+
+    def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
+        """Draws of the transposed model: rows and columns in each other's place."""
+        turned = {"u": "v", "v": "u"}
+        for name in draws:
+            for own, other in (("row_", "column_"), ("column_", "row_")):
+                if name.startswith(own):
+                    turned[name] = other + name.removeprefix(own)
+        return {turned.get(name, name): value for name, value in draws.items()}

@@ -1,0 +1,172 @@
+"""What a draw of BPMF says: cells, and rows not seen in training.
+
+Questions about new rows are asked of a model whose `row_features` are those of the new rows, see
+`BPMF.for_new_rows`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Entries
+from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.models.bpmf.state import SideLaw
+from jaxmf.models.bpmf.updates import row_means
+from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.layout import in_chunks
+from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
+from jaxmf.samplers.factors.vectors import Known, cell_means, design
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
+
+Draw = dict[str, Array]
+# Of latent values and vectors of new rows, from their prior on; cells that are not normal only.
+_NUM_SWEEPS = 20
+
+
+def noise_of(model: BPMF, draw: Draw) -> Any:
+    """The noise of a draw, as the likelihood has it in a state."""
+    if model.is_normal:
+        return jnp.asarray(draw["noise_scale"]) ** 2
+    return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
+
+
+def means_of_cells(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+    """Means of cells given a draw, with the level: (M,) float."""
+    u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
+    features = jnp.zeros((rows.shape[0], 0), u.dtype)
+    if model.cell_features is not None:
+        features = model.cell_features.take(rows, columns).astype(u.dtype)
+    known = model.known(u.shape[0], v.shape[0], features)
+    means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
+    return means + model.centre(data).astype(means.dtype)
+
+
+def cell_moments(
+    model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array
+) -> tuple[Array, Array]:
+    """Predictive mean and variance of cells given a draw, each (M,)."""
+    means = means_of_cells(model, draw, data, rows, columns)
+    return model.law().moments(noise_of(model, draw), means)
+
+
+def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
+    """Expected values (R, M) of all cells of some rows, without features of cells."""
+    v = jnp.asarray(draw["v"])
+    known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
+    known = known._replace(rows=known.rows[rows])
+    means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
+    return model.law().moments(noise_of(model, draw), means + model.centre(data))[0]
+
+
+def group_means(model: BPMF, draw: Draw, data: Any) -> Array:
+    """Expected values (K, M) of all columns for a row at the mean of each group of rows.
+
+    What columns make of features of rows is left out: a group has none.
+    """
+    mean, v = jnp.asarray(draw["row_mean"]), jnp.asarray(draw["v"])
+    known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
+    known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
+    means = _all_means(model, mean, v, known) + model.centre(data)
+    return model.law().moments(noise_of(model, draw), means)[0]
+
+
+def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
+    """Features of rows and columns; those of cells are left out, as zeros."""
+    known = model.known(num_rows, v.shape[0], jnp.zeros((num_cells, 0), v.dtype))
+    width = v.shape[1] - model.num_factors - int(model.biases) - known.rows.shape[1]
+    return known._replace(cells=jnp.zeros((num_cells, width), v.dtype))
+
+
+def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
+    parts = design(v, known, model.num_factors)
+    left = jnp.concatenate([u[:, : parts.num_shared], parts.own], axis=1)
+    return left @ parts.table[:-1].T
+
+
+def _law_of(draw: Draw, number: int) -> SideLaw:
+    """The law of the vectors of new rows, all in the first group."""
+    law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
+    nothing = jnp.zeros((0, law.mean.shape[1]), law.mean.dtype)
+    return SideLaw(
+        law=law,
+        groups=jnp.zeros((number,), jnp.int32),
+        link=jnp.asarray(draw.get("row_link", nothing)),
+        link_precision=jnp.ones((), law.mean.dtype),
+    )
+
+
+def fold_in(
+    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, *, spread: float = 1.0
+) -> Array:
+    """Vectors (N', D) of new rows given their cells and the columns' vectors.
+
+    One exact draw where cells are normal, of the group of a mixture first; else twenty sweeps over
+    latent values and vectors. `spread` multiplies the last draw's deviation: at 0 it is the mean.
+    """
+    v = jnp.asarray(draw["v"])
+    law = _law_of(draw, new_data.num_rows)
+    inverses = precisions(law.law)
+    known = _known(model, new_data.num_rows, v, new_data.num_entries)
+    meets = design(v, known, model.num_factors)
+    cells = new_data.rows, new_data.columns
+    chunks = in_chunks(*cells, new_data.shape, law.law.mean.shape[1])
+    noise = noise_of(model, draw)
+    values = (new_data.values - model.centre(data)).astype(v.dtype)
+
+    def sweep(index: Array, u: Array) -> Array:
+        normals_key, latent_key, group_key = jax.random.split(jax.random.fold_in(key, index), 3)
+        targets, precision = values, jnp.ones((), v.dtype)
+        if model.is_normal:
+            precision = (1 / noise).astype(v.dtype)
+        else:
+            eta = cell_means(u, v, known, *cells, num_factors=model.num_factors)
+            targets = model.law().latent(latent_key, noise, values, eta)
+        seen: dict[str, Any] = {"chunks": chunks, "precision": precision}
+        padded = jnp.concatenate([targets, jnp.zeros((1,), v.dtype)])
+        own = law
+        if model.row_mixture() is not None:
+            log_weights = log_evidences(
+                meets, padded, means=law.law.mean, precisions=inverses, **seen
+            )
+            log_weights += jnp.log(jnp.asarray(draw["row_group_weights"]))
+            drawn = jax.random.categorical(group_key, log_weights, axis=-1)
+            own = law._replace(groups=drawn.astype(jnp.int32))
+        scale = jnp.where(index == last, spread, 1.0)
+        normals = scale * jax.random.normal(normals_key, u.shape, u.dtype)
+        priors = RowPriors(row_means(model, own), own.groups, inverses)
+        return draw_rows(normals, u, meets, padded, priors=priors, **seen)[0]
+
+    last = 0 if model.is_normal else _NUM_SWEEPS - 1
+    return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, law))
+
+
+def row_moments(
+    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries
+) -> tuple[Array, Array]:
+    """Predictive mean and variance of all cells of new rows, each (N', M)."""
+    u = fold_in(model, key, draw, data, new_data)
+    known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
+    means = _all_means(model, u, jnp.asarray(draw["v"]), known) + model.centre(data)
+    return model.law().moments(noise_of(model, draw), means)
+
+
+def new_cell_probabilities(
+    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+) -> Array:
+    """Probability of every value of cells of new rows: (M, V) float."""
+    u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
+    known = _known(model, new_data.num_rows, v, rows.shape[0])
+    means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
+    return model.law().probabilities(noise_of(model, draw), means)
+
+
+def latent_factors(model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+    """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
+    u = fold_in(model, key, draw, data, new_data, spread=0.0)
+    return u[:, : model.num_factors]

@@ -1,0 +1,83 @@
+"""The state of a chain of BPMF, and its data as the sampler goes through them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.samplers.factors.layout import Arranged
+from jaxmf.samplers.factors.vectors import Known
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.groups import Mixture
+
+
+class SideLaw(NamedTuple):
+    """The law of the vectors of one side.
+
+    Attributes:
+      law: means (G, D) and Cholesky factors (G, D, D) of the covariances of the groups.
+      groups: (N,) int32, the group of every vector.
+      link: (F, D) float, how the vectors depend on features; F = 0 where they do not.
+      link_precision: () float.
+      mixture: what the prior of the groups keeps; None without one.
+    """
+
+    law: Parameters
+    groups: Array
+    link: Array
+    link_precision: Array
+    mixture: Mixture | None = None
+
+
+class State(NamedTuple):
+    """Where a chain is.
+
+    Attributes:
+      u: (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`.
+      v: (M, D') float, those of the columns.
+      row_law, column_law: their laws.
+      noise: of the cells, as their likelihood has it.
+    """
+
+    u: Array
+    v: Array
+    row_law: SideLaw
+    column_law: SideLaw
+    noise: Any
+
+    def transpose(self) -> State:
+        """Rows and columns in each other's place."""
+        return State(self.v, self.u, self.column_law, self.row_law, self.noise)
+
+
+class Prepared(NamedTuple):
+    """Observed cells in the order of both sides, and what is known besides.
+
+    Attributes:
+      cells: the observed cells.
+      known: features of rows, columns and cells.
+    """
+
+    cells: Arranged
+    known: Known
+
+    @property
+    def values(self) -> Array:
+        """(T,) float."""
+        return self.cells.values
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.cells.num_rows
+
+    @property
+    def num_columns(self) -> int:
+        """M."""
+        return self.cells.num_columns
+
+    def transpose(self) -> Prepared:
+        """Rows and columns in each other's place."""
+        return Prepared(self.cells.transpose(), self.known.transpose())

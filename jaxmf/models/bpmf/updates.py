@@ -1,0 +1,186 @@
+"""The kernels of BPMF: laws of the vectors, the vectors, noise.
+
+Those of the columns are those of the rows of the transposed problem.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.samplers.factors.law import after, precisions, statistics_of_all
+from jaxmf.samplers.factors.link import Link, update_link, with_link
+from jaxmf.samplers.factors.noise import update_variance, variance_shape
+from jaxmf.samplers.factors.rows import RowPriors, draw_rows
+from jaxmf.samplers.factors.vectors import cell_means, design
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
+
+
+class LawDraws(NamedTuple):
+    """Random numbers behind a law of vectors.
+
+    Attributes:
+      log_gammas: (1, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`; of no use
+        with a mixture.
+      normals: (1, D, D + 1) float, standard normal; likewise.
+      key: of the link, or of the mixture.
+    """
+
+    log_gammas: Array
+    normals: Array
+    key: Key
+
+
+def gamma_shapes(model: BPMF, state: State) -> Array:
+    """Shapes of the Gamma draws that the rows' law needs without a mixture: (1, D) float."""
+    side = state.row_law
+    number = jnp.full((1,), state.u.shape[0])
+    return _raised(model, side).gamma_shapes(number).astype(state.u.dtype)
+
+
+def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
+    """The prior of the rows' law, with a degree of freedom for every line of the link."""
+    prior = model.row_law_prior()
+    width = side.link.shape[0]
+    return replace(prior, degrees=prior.degrees + width) if width else prior
+
+
+def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, Array]:
+    """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
+
+    Returns:
+      The state, and whether there was no room for a new group, () bool.
+    """
+    if state.row_law.mixture is not None:
+        return _update_groups(model, draws.key, state)
+    return _update_law(model, draws, state), jnp.zeros((), bool)
+
+
+def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
+    group_key, law_key = jax.random.split(key)
+    side, prior = state.row_law, model.row_law_prior()
+    places, mixture, overflow = groups.update(model, group_key, side, state.u)
+    statistics = prior.statistics(places, state.u, side.law.mean.shape[0])
+    # empty groups have a law from the prior: the lowest of them is that of a new group
+    law = prior.sample_parameters(law_key, statistics, {})
+    side = side._replace(law=law, groups=places, mixture=mixture)
+    return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
+
+
+def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
+    side = state.row_law
+    features = model.row_link()
+    prior = _raised(model, side)
+    values = state.u if features is None else state.u - features.times(side.link)
+    statistics = statistics_of_all(prior, values)
+    link = Link(side.link, side.link_precision)
+    if features is not None:
+        statistics = with_link(statistics, link)
+    law = prior.parameters_of(statistics, draws.log_gammas, draws.normals)
+    if features is None:
+        return state._replace(row_law=side._replace(law=law))
+    link = update_link(
+        draws.key,
+        link,
+        vectors=state.u,
+        features=features,
+        law=law,
+        precision_prior=model.link_precision,
+    )
+    row_law = side._replace(law=law, link=link.weights, link_precision=link.precision)
+    return state._replace(row_law=row_law)
+
+
+def row_means(model: BPMF, side: SideLaw) -> Array:
+    """Prior means of the vectors of all rows: (N, D)."""
+    means = side.law.mean[side.groups]
+    features = model.row_link()
+    return means if features is None else means + features.times(side.link)
+
+
+def update_row_vectors(
+    model: BPMF,
+    normals: Array,
+    state: State,
+    data: Prepared,
+    *,
+    targets: Array,
+    precision: Array,
+) -> tuple[State, Array]:
+    """Kernel: the vectors of all rows given the rest.
+
+    Args:
+      model: its description.
+      normals: (N, D) float, standard normal.
+      state: the present one.
+      data: prepared.
+      targets: (T,) float, values that are normal about the means of the cells.
+      precision: () float, of these.
+
+    Returns:
+      The state, and the sum of the squared residuals at it.
+    """
+    side = state.row_law
+    priors = RowPriors(row_means(model, side), side.groups, precisions(side.law))
+    u, squares = draw_rows(
+        normals,
+        state.u,
+        design(state.v, data.known, model.num_factors),
+        jnp.concatenate([targets, jnp.zeros_like(targets[:1])]),
+        chunks=data.cells.by_row,
+        priors=priors,
+        precision=precision,
+    )
+    return state._replace(u=u), squares
+
+
+def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
+    """Means of the observed cells, without the level: (T,) float."""
+    cells = data.cells
+    return cell_means(
+        state.u,
+        state.v,
+        data.known,
+        cells.rows,
+        cells.columns,
+        num_factors=model.num_factors,
+    )
+
+
+def noise_shape(model: BPMF, data: Prepared) -> Array | None:
+    """Shape of the Gamma draw behind the variance of normal noise, (1,); None without such."""
+    if not model.is_normal:
+        return None
+    return variance_shape(model.law().noise_variance, data.values.shape[0])
+
+
+def update_noise(
+    model: BPMF, key: Key, log_gamma: Array | None, state: State, data: Prepared, squares: Array
+) -> State:
+    """Kernel: the variance of normal noise given the sum of squared residuals.
+
+    `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
+    """
+    noise = update_variance(
+        key,
+        model.law().noise_variance,
+        state.noise,
+        squares=squares,
+        number=data.values.shape[0],
+        log_gamma=log_gamma,
+    )
+    return state._replace(noise=noise)
+
+
+def wait(state: State) -> State:
+    """The state with the columns' vectors to be had only after the rows', see `after`."""
+    return state._replace(v=after(state.v, state.u))

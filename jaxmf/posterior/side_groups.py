@@ -1,0 +1,109 @@
+"""Groups of rows and of columns behind a matrix: who is in them, what they prefer."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxmf.posterior.topics import TopEntries
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+SIDES = ("row", "column")
+
+
+def has_groups(posterior: Posterior) -> bool:
+    """Whether the model is of a kind that may have groups of rows and of columns."""
+    return hasattr(posterior.model, "group_means")
+
+
+def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
+    """The members of every group with the most cells, the group with the most members first.
+
+    Weights are the parts of the group's cells that they have.
+    """
+    draw = _checked(posterior, side)
+    groups, data = draw[f"{side}_groups"], posterior.data
+    own = np.asarray(data.rows if side == "row" else data.columns)
+    number = groups.size
+    cells = np.bincount(own, minlength=number).astype(float)
+    order, sizes = _by_size(groups)
+    entries, weights = [], []
+    for group in order:
+        inside = np.flatnonzero(groups == group)
+        best = inside[np.argsort(-cells[inside], kind="stable")[:n]]
+        # smaller groups end in entries that are none
+        short = n - best.size
+        entries.append(np.pad(best, (0, short), constant_values=-1))
+        shares = cells[best] / max(cells[inside].sum(), 1.0)
+        weights.append(np.pad(shares, (0, short), constant_values=np.nan))
+    return TopEntries(
+        groups=order,
+        shares=sizes / number,
+        entries=_titled(np.array(entries), _names(data, side), titles),
+        weights=np.array(weights),
+    )
+
+
+def preferences(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
+    """See `Posterior.preferences`."""
+    draw = _checked(posterior, side)
+    order, sizes = _by_size(draw[f"{side}_groups"])
+    model, other = posterior.model, "column"
+    if side == "column":
+        model, other, draw = model.transpose(), "row", model.transpose_draws(draw)
+    expected = np.asarray(_group_means(model, draw, posterior.data))[order]
+    best = np.argsort(-expected, axis=1, kind="stable")[:, :n]
+    return TopEntries(
+        groups=order,
+        shares=sizes / sizes.sum(),
+        entries=_titled(best, _names(posterior.data, other), titles),
+        weights=np.take_along_axis(expected, best, axis=1),
+    )
+
+
+@jax.jit
+def _group_means(model: Any, draw: Any, data: Any) -> Any:
+    return model.group_means(draw, data)
+
+
+def _checked(posterior: Posterior, side: str) -> dict[str, np.ndarray]:
+    """The reference draw of a model with groups of that side."""
+    if side not in SIDES:
+        raise ValueError(f"column: groups are of 'row' or of 'column', got {side!r}")
+    draw = posterior.reference_draw()
+    if f"{side}_groups" not in draw:
+        raise ValueError(
+            f"there is one group of {side}s; fit {type(posterior.model).__name__} with "
+            "mixture=DirichletProcess() for more"
+        )
+    return draw
+
+
+def _by_size(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Groups by their number of members, and these numbers."""
+    sizes = np.bincount(groups)
+    order = np.argsort(-sizes, kind="stable")
+    order = order[sizes[order] > 0]
+    return order, sizes[order]
+
+
+def _names(data: Any, side: str) -> np.ndarray | None:
+    return data.row_names if side == "row" else data.column_names
+
+
+def _titled(places: np.ndarray, names: np.ndarray | None, titles: Any) -> np.ndarray:
+    """Ids of places, or their titles: a mapping of ids, or one for every row or column in order."""
+    if names is None and titles is None:
+        return places
+    known = np.arange(places.max() + 1) if names is None else np.asarray(names, dtype=object)
+    if isinstance(titles, dict):
+        known = np.array([titles.get(name, name) for name in known.tolist()], dtype=object)
+    elif titles is not None:
+        known = np.asarray(titles, dtype=object)
+    found = known.astype(object)[places]
+    found[places < 0] = None
+    return found

@@ -1,0 +1,111 @@
+"""Questions about new rows and new columns, of models that have features or two sides alike."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf.data import Entries, Features, as_container
+from jaxmf.data.container import bare
+from jaxmf.posterior.prediction import Prediction, read_cells
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+
+def rows_without_cells(posterior: Posterior, features: Any, new_rows: Any) -> Any:
+    """New rows of which nothing but features is known, where no others are given."""
+    if features is None or new_rows is not None:
+        return new_rows
+    _own(posterior.model, features)
+    none = np.zeros(0, np.int32)
+    shape = features.num_rows, posterior.data.num_columns
+    fields = {"rows": none, "columns": none, "values": np.zeros(0, np.float32), "shape": shape}
+    names = {"row_names": features.ids, "column_names": posterior.data.column_names}
+    return bare(Entries, **fields, **names)
+
+
+def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
+    """The model for questions about new rows, with their features.
+
+    Args:
+        posterior: whose model it is.
+        target: the new rows, as a container.
+        features: of the new rows, or None.
+
+    Raises:
+        ValueError: features of a model that was fitted without, or others than these.
+    """
+    model = posterior.model
+    if features is not None:
+        width = _own(model, features).width
+        features = features.match(target.row_names, size=target.num_rows, what="features")
+        if features.width != width:
+            raise ValueError(
+                f"features: have {features.width} columns, those in training {width}; make them "
+                "with encode(table) of the features in training"
+            )
+    if not hasattr(model, "for_new_rows"):
+        return model
+    return model.for_new_rows(features, target.num_rows)
+
+
+def _own(model: Any, features: Any) -> Any:
+    """The features of the rows in training."""
+    own = getattr(model, "row_features", None)
+    if own is None:
+        raise ValueError(
+            f"features: this {type(model).__name__} was fitted without features of that side"
+        )
+    if not isinstance(features, Features):
+        raise TypeError(f"features: must be Features, got {type(features).__name__}")
+    return own
+
+
+def posterior(posterior: Posterior) -> Posterior:
+    """The posterior of the transposed data: rows and columns in each other's place.
+
+    Raises:
+        ValueError: the model's sides are not alike.
+    """
+    model = posterior.model
+    if not hasattr(model, "transpose_draws"):
+        raise ValueError(f"{type(model).__name__} takes no new columns; see new_rows")
+    return dataclasses.replace(
+        posterior,
+        model=model.transpose(),
+        data=transpose(posterior.data),
+        draws=model.transpose_draws(posterior.draws),
+        run=None,
+    )
+
+
+def transpose(data: Entries) -> Entries:
+    """The transposed matrix."""
+    shape = data.num_columns, data.num_rows
+    fields = {"rows": data.columns, "columns": data.rows, "values": data.values, "shape": shape}
+    names = {"row_names": data.column_names, "column_names": data.row_names}
+    return bare(Entries, **fields, **names)
+
+
+def prediction_of_columns(
+    given: Posterior, cells: Any, new_columns: Any, *, features: Any, **options: Any
+) -> Prediction:
+    """Cells of new columns, as those of new rows of the transposed posterior."""
+    turned = posterior(given)
+    new = None
+    if new_columns is not None:
+        new = transpose(as_container(new_columns, Entries))
+    if cells is not None:
+        rows = rows_without_cells(turned, features, new)
+        cells = read_cells(cells, transpose(rows))[::-1]
+    found = turned.predict(cells, new_rows=new, row_features=features, **options)
+    return dataclasses.replace(
+        found,
+        rows=found.columns,
+        columns=found.rows,
+        row_names=found.column_names,
+        column_names=found.row_names,
+    )

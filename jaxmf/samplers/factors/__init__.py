@@ -1,0 +1,1 @@
+"""Gibbs draws of real factors of the observed cells of a matrix."""

@@ -1,0 +1,85 @@
+"""The normal law of the vectors of a side, and its draw given them.
+
+    U_i ~ N(mu + B' x_i, Sigma)        (mu, Sigma) ~ normal-inverse-Wishart   (eq 6.21, 6.22)
+    B ~ N(0, I / lambda, Sigma)        lambda ~ Gamma                         (Simm et al., eq 4)
+
+B, the link, is there when the side has features that its factors depend on: so a row never seen in
+training has a law of its own.
+
+Source: Porteous (2010), eqs 6.26 to 6.28; Simm et al. (2017), Macau: scalable Bayesian
+multi-relational factorization with side information using MCMC, section 3.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.special import multigammaln
+
+from jaxmf.likelihoods.families.multivariate_normal import (
+    NormalInverseWishart,
+    Parameters,
+    Wisharts,
+)
+from jaxmf.types import Array
+
+
+def statistics_of_all(prior: NormalInverseWishart, values: Array) -> Wisharts:
+    """The posterior of mean and covariance given all values (N, D), as one group (eq 6.27, 6.28).
+
+    As `prior.statistics`, without a product for every value.
+    """
+    number = values.shape[0]
+    shifted = values - prior.location
+    mean = jnp.mean(shifted, axis=0)
+    apart = shifted - mean
+    share = number / (prior.weight + number)
+    spread = apart.T @ apart + prior.weight * share * jnp.outer(mean, mean)
+    return Wisharts(
+        number=jnp.full((1,), number, jnp.int32),
+        location=(prior.location + share * mean)[None],
+        scale=(prior.scale + spread)[None],
+    )
+
+
+def precisions(law: Parameters) -> Array:
+    """Inverses of the covariances, (G, D, D) float."""
+    identity = jnp.broadcast_to(jnp.eye(law.mean.shape[1], dtype=law.mean.dtype), law.factor.shape)
+    half = jax.lax.linalg.triangular_solve(law.factor, identity, left_side=True, lower=True)
+    return jnp.swapaxes(half, -1, -2) @ half
+
+
+def log_law(prior: NormalInverseWishart, law: Parameters, inverse: Array) -> Array:
+    """log p(mu, Sigma) of every group, (G,) float.
+
+    Args:
+      prior: of mean and covariance.
+      law: (G, D) means and (G, D, D) factors.
+      inverse: (G, D, D), `precisions(law)`.
+    """
+    size = law.mean.shape[1]
+    determinant = log_determinant(law)
+    apart = law.mean - prior.location
+    distance = prior.weight * jnp.einsum("gd,gde,ge->g", apart, inverse, apart)
+    mean = size * (jnp.log(prior.weight) - jnp.log(2 * jnp.pi)) - determinant - distance
+    degrees = jnp.asarray(prior.degrees, law.mean.dtype)
+    of_scale = jnp.linalg.slogdet(jnp.asarray(prior.scale, law.mean.dtype))[1]
+    covariance = degrees * (of_scale - size * jnp.log(2.0)) / 2 - multigammaln(degrees / 2, size)
+    covariance -= (degrees + size + 1) / 2 * determinant
+    covariance -= jnp.einsum("de,ged->g", prior.scale, inverse) / 2
+    return mean / 2 + covariance
+
+
+def log_determinant(law: Parameters) -> Array:
+    """log|Sigma| of every group: (G,) float."""
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(law.factor, axis1=-2, axis2=-1)), axis=-1)
+
+
+def after(value: Array, first: Array) -> Array:
+    """The value, to be had only once `first` is there.
+
+    Two batched decompositions that do not wait for each other may run at the same time on a CPU,
+    and jaxlib 0.10 then waits for ever where each holds one of its two threads.
+    """
+    # floats are not folded: zero times infinity is none
+    return value + jnp.zeros((), value.dtype) * first.ravel()[0]

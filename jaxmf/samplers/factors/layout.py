@@ -1,0 +1,150 @@
+"""Observed cells in the order in which the factors of one side are drawn.
+
+The cells of a row stand in chunks of one width, the last of them filled up with cells that do not
+exist. So a product over a chunk has one shape for rows with three cells and rows with thousands;
+the products of the chunks of a row are then added up.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from jaxmf.data import Entries
+from jaxmf.types import Array
+
+_CELLS_A_PIECE = 2**12
+_MOST_BROADCAST = 20
+
+
+class Chunks(NamedTuple):
+    """The cells of one side, by rows: C chunks of W cells.
+
+    Attributes:
+      others: (C, W) int32, the column of each cell; the number of columns where there is no cell.
+      cells: (C, W) int32, its place in the data; the number of cells where there is none.
+      rows: (C,) int32, the row of each chunk; the number of rows after the last one.
+      starts: (N + 1,) int32, the first chunk of every row, and the end.
+    """
+
+    others: Array
+    cells: Array
+    rows: Array
+    starts: Array
+
+
+class Arranged(NamedTuple):
+    """Observed cells, and the order of both sides.
+
+    Attributes:
+      rows, columns: (T,) int32.
+      values: (T,) float.
+      by_row: the chunks of the rows.
+      by_column: those of the columns, which are the rows of the transposed matrix.
+    """
+
+    rows: Array
+    columns: Array
+    values: Array
+    by_row: Chunks
+    by_column: Chunks
+
+    @property
+    def num_rows(self) -> int:
+        """N."""
+        return self.by_row.starts.shape[0] - 1
+
+    @property
+    def num_columns(self) -> int:
+        """M."""
+        return self.by_column.starts.shape[0] - 1
+
+    def transpose(self) -> Arranged:
+        """Rows and columns in each other's place."""
+        return Arranged(self.columns, self.rows, self.values, self.by_column, self.by_row)
+
+
+def arranged(data: Entries, sizes: tuple[int, int]) -> Arranged:
+    """The cells in the order of both sides.
+
+    Args:
+      data: the cells.
+      sizes: entries of a row's vector, and of a column's.
+    """
+    num_rows, num_columns = data.shape
+    return Arranged(
+        rows=data.rows,
+        columns=data.columns,
+        values=data.values,
+        by_row=in_chunks(data.rows, data.columns, data.shape, sizes[0]),
+        by_column=in_chunks(data.columns, data.rows, (num_columns, num_rows), sizes[1]),
+    )
+
+
+def piece_size(num_chunks: int, width: int) -> int:
+    """How many chunks of a width are worked on at a time."""
+    return max(1, min(_CELLS_A_PIECE // width, num_chunks))
+
+
+def is_broadcast(size: int) -> bool:
+    """Whether products of short vectors are summed element by element.
+
+    Up to about 20 entries this takes a third of the time of small matrix products on CPUs; beyond,
+    several times as long (`factors/products` in benchmarks).
+    """
+    return size <= _MOST_BROADCAST
+
+
+def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
+    """Cells (T,) by rows, in chunks.
+
+    Args:
+      rows: (T,) int32.
+      others: (T,) int32, their columns.
+      shape: N and M, of the matrix.
+      size: entries of a row's vector, on which the best width depends.
+
+    Returns:
+      Chunks, as many as T cells of N rows can need, and a piece of empty ones after them, so that
+      a piece may be read from wherever a row starts. Their number does not depend on where the
+      cells lie, so that another data set of the same size compiles nothing.
+    """
+    num_cells = rows.shape[0]
+    num_rows, num_others = shape
+    width = _width(num_cells, num_rows, size)
+    most = num_cells // width + min(num_rows, num_cells)
+    num_chunks = most + piece_size(most, width)
+    counts = jnp.zeros((num_rows,), jnp.int32).at[rows].add(1)
+    zero = jnp.zeros((1,), jnp.int32)
+    starts = jnp.concatenate([zero, jnp.cumsum(-(-counts // width), dtype=jnp.int32)])
+    firsts = jnp.concatenate([zero, jnp.cumsum(counts, dtype=jnp.int32)])
+    order = jnp.argsort(rows, stable=True).astype(jnp.int32)
+    sorted_rows = rows[order]
+    places = starts[sorted_rows] * width + jnp.arange(num_cells) - firsts[sorted_rows]
+
+    def spread(values: Array, empty: int) -> Array:
+        flat = jnp.full((num_chunks * width,), empty, jnp.int32)
+        flat = flat.at[places].set(values.astype(jnp.int32), unique_indices=True)
+        return flat.reshape(num_chunks, width)
+
+    return Chunks(
+        others=spread(others[order], num_others),
+        cells=spread(order, num_cells),
+        rows=jnp.searchsorted(starts[1:], jnp.arange(num_chunks), side="right").astype(jnp.int32),
+        starts=starts,
+    )
+
+
+def _width(num_cells: int, num_rows: int, size: int) -> int:
+    """Cells a chunk, a power of two between 4 and 256.
+
+    Wider chunks fill up half a chunk a row more, and make fewer matrix products: with n cells a
+    row, the products of (n + W / 2) cells at c (1 + 49 / W) each take least at W = 10 sqrt(n),
+    about; gathering them takes its share too, hence 6 sqrt(n). Sums element by element gain little
+    beyond 32.
+    """
+    mean = num_cells / max(num_rows, 1)
+    best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
+    return 1 << min(8, max(2, round(math.log2(max(best, 1)))))

@@ -1,0 +1,85 @@
+"""The link of features to factors: a regression of the vectors of a side on its features.
+
+    U_i = mu + B' x_i + e_i,  e_i ~ N(0, Sigma)
+    B | Sigma ~ N(0, I / lambda, Sigma)          (F, D), rows independent
+
+Source: Simm et al. (2017), Macau, eqs 4 to 7, with the F x F system solved exactly.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
+
+from jaxmf.data import Features
+from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.factors.law import after
+from jaxmf.samplers.hyper import update_rate
+from jaxmf.special import as_normals, uniforms
+from jaxmf.types import Array, Key
+
+
+class Link(NamedTuple):
+    """How vectors depend on features.
+
+    Attributes:
+      weights: (F, D) float, B.
+      precision: () float, lambda.
+    """
+
+    weights: Array
+    precision: Array
+
+
+def with_link(statistics: Wisharts, link: Link) -> Wisharts:
+    """The posterior of mean and covariance of U - X B, to which B belongs too.
+
+    Each of the F rows of B is one more value of the covariance, of known mean zero. Only the
+    degrees of freedom count them: give the prior's raised by F.
+    """
+    spread = link.precision * link.weights.T @ link.weights
+    return statistics._replace(scale=statistics.scale + spread)
+
+
+def update_link(
+    key: Key,
+    link: Link,
+    *,
+    vectors: Array,
+    features: Features,
+    law: Parameters,
+    precision_prior: Hyperparameter,
+) -> Link:
+    """B given lambda, mean and covariance, then lambda given B.
+
+    Args:
+      key: typed PRNG key.
+      link: the present one.
+      vectors: (N, D) float, U.
+      features: N x F.
+      law: of one group: mean (1, D) and factor (1, D, D).
+      precision_prior: of lambda.
+    """
+    weights_key, precision_key = jax.random.split(key)
+    width, size = link.weights.shape
+    factor = law.factor[0]
+    identity = jnp.eye(width, dtype=vectors.dtype)
+    root = jax.lax.linalg.cholesky(
+        after(features.gram(), factor) + link.precision * identity, symmetrize_input=False
+    )
+    normals = as_normals(uniforms(weights_key, (width, size))) @ factor.T
+    half = solve_triangular(root, features.transpose_times(vectors - law.mean), lower=True)
+    weights = solve_triangular(root, half + normals, lower=True, trans="T")
+    scaled = solve_triangular(after(factor, weights), weights.T, lower=True)
+    precision = update_rate(
+        precision_key,
+        precision_prior,
+        link.precision,
+        power=jnp.asarray(width * size / 2, vectors.dtype),
+        total=jnp.sum(scaled**2) / 2,
+    )
+    return Link(weights, precision)

@@ -1,0 +1,54 @@
+"""The update of the variance of normal noise."""
+
+from __future__ import annotations
+
+import jax.numpy as jnp
+
+from jaxmf.priors.hyper import Hyperparameter, is_fixed
+from jaxmf.samplers.hyper import update_scale
+from jaxmf.types import Array, Key
+
+
+def variance_shape(prior: Hyperparameter, number: int) -> Array | None:
+    """Shape (1,) of the Gamma draw that `update_variance` wants; None where it wants none."""
+    if is_fixed(prior):
+        return None
+    import numpyro.distributions as dist
+
+    if not isinstance(prior, dist.InverseGamma):
+        return None
+    return jnp.reshape(prior.concentration + number / 2, (1,))
+
+
+def update_variance(
+    key: Key,
+    prior: Hyperparameter,
+    variance: Array,
+    *,
+    squares: Array,
+    number: int,
+    log_gamma: Array | None,
+) -> Array:
+    """Gibbs update of a variance: inverse-gamma where the prior is, a slice update elsewhere.
+
+    Args:
+      key: typed PRNG key, of a slice update.
+      prior: of the variance; a number or a numpyro distribution.
+      variance: () float, the present one.
+      squares: () float, the sum of squared residuals.
+      number: of residuals.
+      log_gamma: () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
+
+    Returns:
+      () float, unchanged if it is fixed.
+    """
+    if is_fixed(prior):
+        return variance
+    if log_gamma is not None:
+        return ((prior.rate + squares / 2) * jnp.exp(-log_gamma)).astype(variance.dtype)
+    return update_scale(
+        key,
+        prior,
+        variance,
+        lambda value: -0.5 * (number * jnp.log(value) + squares / value),
+    )

@@ -1,0 +1,257 @@
+"""Draws of the factors of all rows given those of the columns.
+
+The mean of a cell is
+
+    mu_ij = U_i' w_ij + h_i' g_ij
+
+where w_ij holds what the row's own factors meet (the column's factors, a one for its bias, features
+of the column and of the cell) and the second term what the column's other coefficients add
+(Table 6.1). Given everything else the rows are independent and normal (eq 6.24, 6.25),
+
+    precision_i = Lambda + tau sum_j w w'
+
+with Lambda the precision of the row's prior and tau that of the noise.
+
+The draw is made as a change of the present factors, from the residuals of these: so a large common
+level of the values costs no digits.
+
+Source: Salakhutdinov & Mnih (2008), eqs 11 to 13; Porteous (2010), section 6.2.8, with the sign of
+the covariances of eq 6.25 put right.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.samplers.factors.layout import Chunks, is_broadcast, piece_size
+from jaxmf.types import Array
+
+_NUMBERS_A_BLOCK = 2**20
+
+
+class Design(NamedTuple):
+    """What meets the factors of a row, for rows of one side.
+
+    Attributes:
+      table: (M + 1, E + H) float, of every column: the E entries of w that are the column's, then
+        the H of g. The last line is zero: cells that do not exist lie there.
+      own: (N, H) float, h_i.
+      cell_features: (T + 1, F) float, the last F entries of w; the last line is zero.
+      cell_coefficients: (M + 1, F) float, those of the column for them.
+    """
+
+    table: Array
+    own: Array
+    cell_features: Array
+    cell_coefficients: Array
+
+    @property
+    def num_shared(self) -> int:
+        """E, the entries of w that every cell of a column has."""
+        return self.table.shape[1] - self.own.shape[1]
+
+    @property
+    def has_cells(self) -> bool:
+        """Whether cells have features of their own."""
+        return self.cell_features.shape[1] > 0
+
+
+class RowPriors(NamedTuple):
+    """Normal laws of the factors of the rows.
+
+    Attributes:
+      means: (N, D) float.
+      groups: (N,) int32.
+      precisions: (G, D, D) float, of the groups.
+    """
+
+    means: Array
+    groups: Array
+    precisions: Array
+
+
+class _Block(NamedTuple):
+    """What belongs to a block of R rows."""
+
+    factors: Array
+    normals: Array
+    own: Array
+    means: Array
+    groups: Array
+    first: Array
+    start: Array
+    end: Array
+
+
+def block_size(num_rows: int, width: int) -> int:
+    """Rows whose products are held at a time."""
+    return max(1, min(num_rows, _NUMBERS_A_BLOCK // (width + 1) ** 2))
+
+
+def draw_rows(
+    normals: Array,
+    factors: Array,
+    design: Design,
+    targets: Array,
+    *,
+    chunks: Chunks,
+    priors: RowPriors,
+    precision: Array,
+) -> tuple[Array, Array]:
+    """The factors of all rows given the rest.
+
+    Args:
+      normals: (N, D) float, standard normal.
+      factors: (N, D) float, the present ones.
+      design: what they meet.
+      targets: (T + 1,) float, values of the cells, normal about their means; the last is zero.
+      chunks: the cells by rows.
+      priors: of the factors.
+      precision: () float, tau.
+
+    Returns:
+      The new factors (N, D), and the sum of the squared residuals at them, () float.
+    """
+    num_rows, width = factors.shape
+    blocks = _blocks(normals, factors, design, chunks, priors)
+
+    def draw_block(squares: Array, block: _Block) -> tuple[Array, Array]:
+        products = _products(block, design, targets, chunks)
+        change = _draw_change(products, block, priors.precisions, precision)
+        after = jnp.concatenate([change, -jnp.ones_like(change[:, :1])], axis=1)
+        rest = jnp.einsum("rd,rde,re->", after, products, after)
+        return squares + rest, block.factors + change
+
+    zero = jnp.zeros((), factors.dtype)
+    squares, drawn = jax.lax.scan(draw_block, zero, blocks)
+    return drawn.reshape(-1, width)[:num_rows], squares
+
+
+def log_evidences(
+    design: Design,
+    targets: Array,
+    *,
+    chunks: Chunks,
+    means: Array,
+    precisions: Array,
+    precision: Array,
+) -> Array:
+    """log p(cells of a row | group), its factors summed out, up to what groups have in common.
+
+    Args:
+      design, targets, chunks, precision: as of `draw_rows`.
+      means: (G, D) float, of the groups.
+      precisions: (G, D, D) float.
+
+    Returns:
+      (N, G) float.
+    """
+    num_rows = design.own.shape[0]
+
+    def of_group(law: tuple[Array, Array]) -> Array:
+        mean, inverse = law
+        factors = jnp.broadcast_to(mean, (num_rows, mean.shape[0]))
+        priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
+        blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
+
+        def of_block(block: _Block) -> Array:
+            products = _products(block, design, targets, chunks)
+            factor, half = _factor(products, block, inverse[None], precision)
+            determinants = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
+            squares = precision * products[:, -1, -1] - jnp.sum(half[..., 0] ** 2, axis=1)
+            return -determinants - squares / 2
+
+        return jax.lax.map(of_block, blocks).reshape(-1)[:num_rows]
+
+    log_laws = jax.lax.map(of_group, (means, precisions)).T
+    return log_laws + jnp.linalg.slogdet(precisions)[1] / 2
+
+
+def _blocks(
+    normals: Array, factors: Array, design: Design, chunks: Chunks, priors: RowPriors
+) -> _Block:
+    """What belongs to all blocks of rows, leaves with the blocks first."""
+    num_rows, width = factors.shape
+    size = block_size(num_rows, width)
+    num_blocks = -(-num_rows // size)
+    firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
+    parts = factors, normals, design.own, priors.means, priors.groups
+    return _Block(
+        **{
+            name: _in_blocks(part, num_blocks, size)
+            for name, part in zip(_Block._fields, parts, strict=False)
+        },
+        first=firsts,
+        start=chunks.starts[firsts],
+        end=chunks.starts[jnp.minimum(firsts + size, num_rows)],
+    )
+
+
+def _in_blocks(values: Array, num_blocks: int, size: int) -> Array:
+    padding = num_blocks * size - values.shape[0]
+    padded = jnp.pad(values, ((0, padding), *((0, 0),) * (values.ndim - 1)))
+    return padded.reshape(num_blocks, size, *values.shape[1:])
+
+
+def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> Array:
+    """Sums over the cells of each row of (w, e)(w, e)', e the residual: (R, D + 1, D + 1)."""
+    size, width = block.factors.shape
+    num_chunks = chunks.rows.shape[0]
+    piece = piece_size(num_chunks, chunks.others.shape[1])
+    own = jnp.concatenate([block.factors[:, : design.num_shared], block.own], axis=1)
+
+    def add_piece(carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        start, products = carry
+        others, cells, rows = (
+            jax.lax.dynamic_slice_in_dim(part, start, piece)
+            for part in (chunks.others, chunks.cells, chunks.rows)
+        )
+        places = jnp.where(start + jnp.arange(piece) < block.end, rows - block.first, size)
+        here = jnp.minimum(places, size - 1)
+        met = design.table[others]
+        means = jnp.einsum("pce,pe->pc", met, own[here])
+        shared = met[..., : design.num_shared]
+        if design.has_cells:
+            features = design.cell_features[cells]
+            both = block.factors[here, None, design.num_shared :] + design.cell_coefficients[others]
+            means = means + jnp.sum(features * both, axis=-1)
+            shared = jnp.concatenate([shared, features], axis=-1)
+        residuals = targets[cells] - means
+        column = jnp.concatenate([shared, residuals[..., None]], axis=-1)
+        if is_broadcast(width):
+            squares = jnp.sum(column[..., :, None] * column[..., None, :], axis=1)
+        else:
+            squares = jnp.einsum("pcd,pce->pde", column, column)
+        products = products.at[places].add(squares, mode="drop", indices_are_sorted=True)
+        return start + piece, products
+
+    zeros = jnp.zeros((size, width + 1, width + 1), block.factors.dtype)
+    _, products = jax.lax.while_loop(
+        lambda carry: carry[0] < block.end, add_piece, (block.start, zeros)
+    )
+    return products
+
+
+def _draw_change(products: Array, block: _Block, precisions: Array, precision: Array) -> Array:
+    """New factors minus the present ones: (R, D)."""
+    factor, half = _factor(products, block, precisions, precision)
+    # the second solve waits for the first, see `likelihoods.gaussian.solve_both`
+    return jax.lax.linalg.triangular_solve(
+        factor, half + block.normals[..., None], left_side=True, lower=True, transpose_a=True
+    )[..., 0]
+
+
+def _factor(
+    products: Array, block: _Block, precisions: Array, precision: Array
+) -> tuple[Array, Array]:
+    """L (R, D, D) of the precisions of the rows, and L^-1 b (R, D, 1), b that of the changes."""
+    prior = precisions[block.groups]
+    apart = block.means - block.factors
+    matrix = prior + precision * products[:, :-1, :-1]
+    side = jnp.einsum("rde,re->rd", prior, apart) + precision * products[:, :-1, -1]
+    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+    half = jax.lax.linalg.triangular_solve(factor, side[..., None], left_side=True, lower=True)
+    return factor, half

@@ -1,0 +1,99 @@
+"""Models and the set-up of joint-distribution tests of BPMF."""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+
+from jaxmf import BPMF, Gaussian, NormalInverseWishart
+from jaxmf.data import CellFeatures, Features
+
+SHAPE = (4, 3)
+CAPACITY = 4  # as many groups as there are rows
+# the last row has no cells
+ROWS = jnp.array([0, 0, 1, 1, 2, 2, 2], jnp.int32)
+COLUMNS = jnp.array([0, 2, 0, 1, 0, 1, 2], jnp.int32)
+FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
+NOISE = Gaussian(dist.InverseGamma(12.0, 4.0))
+
+
+def features(number, width, seed):
+    return Features(np.random.default_rng(seed).normal(size=(number, width)).astype(np.float32))
+
+
+def prior(num_extra):
+    """Degrees of freedom enough for moments that the tests average."""
+    return NormalInverseWishart(location=0.3, weight=2.0, degrees=14.0 + num_extra, scale=8.0)
+
+
+def plain(**settings):
+    usual = {"likelihood": NOISE, "row_prior": prior(0), "column_prior": prior(1), "level": 0.5}
+    return BPMF(1, **(usual | settings))
+
+
+def everything(**settings):
+    cells = CellFeatures(
+        ROWS, COLUMNS, np.random.default_rng(2).normal(size=(7, 1)).astype(np.float32), SHAPE
+    )
+    known = {
+        "row_features": features(4, 1, 0),
+        "column_features": features(3, 2, 1),
+        "cell_features": cells,
+        "link_precision": dist.Gamma(12.0, 6.0),
+    }
+    return plain(**(known | settings))
+
+
+class Setup(NamedTuple):
+    """What `check_kernel` needs beside the kernel."""
+
+    model: BPMF
+
+    def sample_prior(self, key):
+        return self.model.simulate_state(key, *SHAPE, capacity=CAPACITY)
+
+    def simulate(self, key, state):
+        return self.model.simulate_data(key, state, ROWS, COLUMNS)
+
+    def statistics(self, state, data):
+        found = {
+            "row": jnp.tanh(state.u[0, 0] * state.v[0, 0]),
+            "rows squared": jnp.log(jnp.sum(state.u**2)),
+            "columns squared": jnp.log(jnp.sum(state.v**2)),
+            "residual": jnp.tanh(data.values[1] - state.u[0, -1]),
+            "value": jnp.tanh(jnp.sum(data.values) / 3),
+            "row mean": jnp.tanh(state.row_law.law.mean[0, 0]),
+            "column deviation": jnp.log(state.column_law.law.factor[0, 0, 0]),
+            "last deviation": jnp.log(state.row_law.law.factor[0, -1, -1]),
+        }
+        if state.noise.size:
+            found["noise"] = jnp.log(jnp.abs(state.noise.ravel()[0]))
+        if state.row_law.mixture is not None:
+            groups = state.row_law.groups
+            found |= {
+                "pair": groups[0] == groups[1],
+                "pairs": jnp.sum(groups[:, None] == groups),
+                "near": jnp.where(
+                    groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
+                ),
+            }
+        if state.row_law.link.size:
+            link = state.row_law.link
+            found |= {
+                "link": jnp.tanh(link[0, 0]),
+                "link squared": jnp.log(jnp.sum(link**2)),
+                "link precision": jnp.log(state.row_law.link_precision),
+                "linked": jnp.tanh(jnp.sum(link[0] * state.u[0])),
+            }
+        return found
+
+
+def whole_step(model):
+    """The kernel of a sampler's step."""
+    algorithm = model.sampler(capacity=CAPACITY)
+
+    def kernel(key, state, data):
+        return algorithm.step(key, state, data, jnp.ones(()))
+
+    return kernel

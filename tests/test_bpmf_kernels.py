@@ -1,0 +1,70 @@
+"""Joint-distribution tests of the kernels of BPMF, and broken twins."""
+
+import jax
+import pytest
+
+from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
+from jaxmf.models.bpmf import chain
+from jaxmf.samplers.factors import link as link_kernels
+from jaxmf.testing import check_kernel
+from tests.bpmf_setups import FAST_COMPILE, Setup, everything, plain, whole_step
+
+CASES = {
+    "everything": everything,
+    "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
+    "probit": lambda: plain(likelihood=Probit(), level=None),
+    "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), level=None),
+}
+
+
+def check(model, name, kernel=None, **options):
+    setup = Setup(model)
+    return check_kernel(
+        whole_step(model) if kernel is None else kernel,
+        sample_prior=setup.sample_prior,
+        simulate=setup.simulate,
+        statistics=setup.statistics,
+        key=jax.random.key(4),
+        title=name,
+        compiler_options=FAST_COMPILE,
+        **options,
+    )
+
+
+def test_the_step_without_features_leaves_the_joint_law_alone():
+    check(plain(), "plain", num_replicates=2_048)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("everything", marks=pytest.mark.slow),
+        pytest.param("ordinal", marks=pytest.mark.exhaustive),
+        pytest.param("mixture", marks=pytest.mark.slow),
+        pytest.param("probit", marks=pytest.mark.exhaustive),
+    ],
+)
+def test_the_step_leaves_the_joint_law_alone(name):
+    check(CASES[name](), name)
+
+
+@pytest.mark.slow
+def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
+    """Broken twin: the covariance drawn as if it had nothing to do with the link."""
+    monkeypatch.setattr(link_kernels, "with_link", lambda statistics, link: statistics)
+    monkeypatch.setattr("jaxmf.models.bpmf.updates.with_link", link_kernels.with_link)
+    with pytest.raises(AssertionError):
+        check(everything(), "link forgotten")
+
+
+@pytest.mark.slow
+def test_a_variance_taken_for_a_precision_is_caught(monkeypatch):
+    """Broken twin, of the vectors' law."""
+    right = chain.update_row_vectors
+
+    def wrong(*arguments, targets, precision):
+        return right(*arguments, targets=targets, precision=1 / precision)
+
+    monkeypatch.setattr(chain, "update_row_vectors", wrong)
+    with pytest.raises(AssertionError):
+        check(plain(), "variance for precision", num_replicates=2_048)

@@ -1,0 +1,243 @@
+"""Side information of rows, columns and cells: levels, standardisation, matching by ids, files."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse
+
+import jaxmf as mf
+from jaxmf import settings
+from jaxmf.data import feature_parts, read_features
+
+USERS = {"age": [20, 30, 40, 30], "sex": ["F", "M", "F", "F"], "job": [7, 3, 7, 7]}
+IDS = ["ann", "bo", "cy", "di"]
+
+
+def users(**options):
+    return mf.Features.from_columns(USERS, ids=IDS, categorical=["job"], **options)
+
+
+def test_numbers_are_standardised_and_levels_become_indicators():
+    features = users()
+    assert features.labels == ("age", "sex=F", "sex=M", "job=3", "job=7")
+    assert features.blocks == {"age": slice(0, 1), "sex": slice(1, 3), "job": slice(3, 5)}
+    root = np.sqrt(2.0)
+    expected = [[-root, 1, 0, 0, 1], [0, 0, 1, 1, 0], [root, 1, 0, 0, 1], [0, 1, 0, 0, 1]]
+    np.testing.assert_allclose(features.to_array(), expected, rtol=1e-6)
+    assert users(standardise=False).to_array()[:, 0].tolist() == [20, 30, 40, 30]
+    assert "4 x 5, with ids" in repr(features)
+
+
+def test_truths_are_numbers_that_are_left_alone_and_a_constant_is_zero():
+    features = mf.Features.from_columns({"seen": [True, False], "one": [3.0, 3.0]})
+    assert features.to_array().tolist() == [[1.0, 0.0], [0.0, 0.0]]
+
+
+def test_a_level_named_twice_in_a_cell_counts_once():
+    features = mf.Features.from_columns(
+        {"genres": ["War|War", "|Drama|", ""]}, lists={"genres": "|"}
+    )
+    assert features.to_array().tolist() == [[0, 1], [1, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_lines_are_matched_by_id(sparse):
+    features = users(sparse=sparse)
+    assert features.is_sparse == sparse
+    own = features.match(np.array(["cy", "ann"], object))
+    np.testing.assert_array_equal(own.to_array(), features.to_array()[[2, 0]])
+    assert own.labels == features.labels
+    with pytest.raises(ValueError, match=r"user_features: no line has the id 'eve' \(1 of 2"):
+        features.match(["ann", "eve"], what="user_features")
+    with pytest.raises(ValueError, match="None matches: check the types"):
+        users(missing="zero").match([1, 2])
+    gaps = users(sparse=sparse, missing="zero").match(["eve", "bo"])
+    np.testing.assert_array_equal(gaps.to_array(), [np.zeros(5), features.to_array()[1]])
+
+
+def test_lines_without_ids_go_by_order_and_ids_may_be_positions():
+    plain = mf.Features(np.eye(3))
+    assert plain.match(None, size=3) is plain
+    assert plain.match(["a", "b", "c"], size=3).ids.tolist() == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="have 3 lines for 4 in the data"):
+        plain.match(None, size=4, what="row_features")
+    by_position = mf.Features(np.eye(3), [2, 0, 1])
+    np.testing.assert_array_equal(by_position.match(None, size=3).to_array(), np.eye(3)[[1, 2, 0]])
+
+
+def test_new_lines_have_the_old_columns():
+    features = users()
+    new = features.encode({"sex": ["M"], "age": [50], "job": [3], "shoe": [44]}, ids=["eve"])
+    assert new.labels == features.labels
+    np.testing.assert_allclose(new.to_array(), [[20 / np.sqrt(50), 0, 1, 1, 0]], rtol=1e-6)
+    with pytest.raises(ValueError, match="the level 'X' at line 0 was not there"):
+        features.encode({"sex": ["X"], "age": [50], "job": [3]})
+    with pytest.raises(ValueError, match="no column 'job'"):
+        features.encode({"sex": ["F"], "age": [50]})
+    lenient = users(missing="zero").encode({"sex": ["X"], "age": [np.nan], "job": [3]})
+    assert lenient.to_array().tolist() == [[0, 0, 0, 1, 0]]
+
+
+def test_pandas_frames():
+    frame = pd.DataFrame(USERS, index=IDS).assign(sex=lambda f: f["sex"].astype("category"))
+    features = mf.Features.from_pandas(frame, categorical=["job"])
+    np.testing.assert_array_equal(features.to_array(), users().to_array())
+    assert features.ids.tolist() == IDS
+    frame = frame.reset_index(names="who").convert_dtypes()
+    assert mf.Features.from_pandas(frame, id="who").ids.tolist() == IDS
+    frame.loc[1, "age"] = pd.NA
+    with pytest.raises(ValueError, match="column 'age': is missing at line 1"):
+        mf.Features.from_pandas(frame, id="who")
+    zero = mf.Features.from_pandas(frame, id="who", missing="zero")
+    assert zero.to_array()[1, 0] == 0
+    with pytest.raises(ValueError, match="no column 'user'"):
+        mf.Features.from_pandas(frame, id="user")
+
+
+def test_blocks_side_by_side():
+    genres = mf.Features(scipy.sparse.eye_array(4, format="csr"), IDS[::-1], columns=list("wxyz"))
+    both = mf.Features.from_blocks({"users": users(), "genres": genres})
+    assert both.is_sparse
+    assert both.blocks == {"users": slice(0, 5), "genres": slice(5, 9)}
+    assert both.labels[:2] == ("users.age", "users.sex=F")
+    np.testing.assert_array_equal(both.to_array()[:, 5:], np.eye(4)[::-1])
+    np.testing.assert_array_equal(both.to_array()[:, :5], users().to_array())
+    again = both.encode(USERS | dict(zip("wxyz", np.eye(4)[::-1].T, strict=True)), ids=IDS)
+    np.testing.assert_array_equal(again.to_array(), both.to_array())
+
+
+def test_products_of_dense_and_sparse_agree():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(6, 3)) * (generator.random((6, 3)) < 0.5)
+    weights, values = generator.normal(size=(3, 2)), generator.normal(size=(6, 2))
+    for features in (mf.Features(x), mf.Features(scipy.sparse.csr_array(x))):
+        found = jax.jit(
+            lambda f, w, v: (
+                f.times(w), f.transpose_times(v), f.gram(), f.take(jnp.array([4, 4, 0]))
+            )
+        )(features, jnp.asarray(weights), jnp.asarray(values))  # fmt: skip
+        exact = (x @ weights, x.T @ values, x.T @ x, x[[4, 4, 0]])
+        for one, expected in zip(found, exact, strict=True):
+            np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-6)
+        assert features.fingerprint() != mf.Features(2 * x).fingerprint()
+    assert mf.Features.none(3).match(["a"] * 4).num_rows == 4
+    assert mf.Features.none(4).times(jnp.zeros((0, 2))).shape == (4, 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: mf.Features([[1.0, np.nan]]), "must be finite"),
+        (lambda: mf.Features(np.zeros((2, 0))), "is empty"),
+        (lambda: mf.Features(np.eye(2), ["a", "a"]), "'a' stands at positions 0 and 1"),
+        (lambda: mf.Features(np.eye(2), ["a"]), "1 ids for 2 lines"),
+        (lambda: mf.Features(np.eye(2), columns=["a"]), "1 names for 2 columns"),
+        (lambda: mf.Features(np.eye(2), missing="drop"), '"refuse" or "zero"'),
+        (lambda: mf.Features.from_columns({}), "there is no column"),
+        (lambda: mf.Features.from_columns({"a": [1, 2], "b": [1]}), "column 'b': has 1 values"),
+        (lambda: mf.Features.from_columns({"a": ["x", None]}), "'a': is missing at line 1"),
+        (lambda: mf.Features.from_columns({"a": [1.0, np.inf]}), "column 'a': must be finite"),
+        (lambda: mf.Features.from_columns({"a": [1]}, categorical=["b"]), "no column 'b'"),
+        (lambda: mf.Features.from_columns({"a": [1]}, lists={"a": "|"}), "no text to be split"),
+        (lambda: mf.Features.from_columns({"a": [[1]]}), "neither a number nor a level"),
+        (lambda: mf.Features.from_blocks({}), "blocks: is empty"),
+    ],
+)
+def test_refusals(make, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+def test_features_of_cells_are_found_and_others_are_zero():
+    generator = np.random.default_rng(1)
+    shape = (5, 7)
+    listed = np.flatnonzero(generator.random(35) < 0.4)
+    generator.shuffle(listed)
+    rows, columns = np.divmod(listed, 7)
+    x = generator.normal(size=(len(listed), 2)).astype(np.float32)
+    table = mf.CellFeatures(rows, columns, x, shape)
+    dense = np.zeros((*shape, 2), np.float32)
+    dense[rows, columns] = x
+    everywhere = np.divmod(np.arange(35), 7)
+    found = jax.jit(lambda t, r, c: t.take(r, c))(table, *map(jnp.asarray, everywhere))
+    np.testing.assert_array_equal(found, dense.reshape(35, 2))
+
+
+def test_features_of_cells_are_matched_by_both_ids():
+    frame = pd.DataFrame(
+        {"who": ["bo", "ann", "bo"], "what": ["tea", "tea", "jam"], "day": [1.0, 2.0, 6.0]}
+    )
+    table = mf.CellFeatures.from_pandas(frame, row="who", column="what", features=["day"])
+    assert table.labels == ("day",)
+    own = table.match(["ann", "bo", "cy"], ["jam", "tea"], shape=(3, 2))
+    days = (frame["day"] - 3) / frame["day"].std(ddof=0)
+    found = own.take(jnp.array([0, 1, 1, 2]), jnp.array([1, 0, 1, 1]))[:, 0]
+    np.testing.assert_allclose(found, [days[1], days[2], days[0], 0], rtol=1e-6)
+    with pytest.raises(ValueError, match="no cell has the ids"):
+        table.match([1, 2], ["jam", "tea"], shape=(2, 2))
+    with pytest.raises(ValueError, match="duplicate cell"):
+        mf.CellFeatures([0, 0], [1, 1], np.eye(2), (1, 2))
+    with pytest.raises(ValueError, match="2 lines for 1 cells"):
+        mf.CellFeatures([0], [1], np.eye(2), (1, 2))
+    with pytest.raises(ValueError, match="are of 1 rows, the data has 3"):
+        mf.CellFeatures([0], [1], np.eye(1), (1, 2)).match(None, None, shape=(3, 2))
+
+
+# --- files ----------------------------------------------------------------------------------------
+
+
+def test_features_from_files(tmp_path):
+    path = tmp_path / "movies.csv"
+    path.write_text("movie,year,genres\n3,1990,War|Drama\n10,1992,Drama\n")
+    films = read_features(path)
+    assert films.ids.tolist() == [3, 10]
+    assert films.labels == ("year", "genres=Drama", "genres=War")
+    assert films.to_array().tolist() == [[-1, 1, 1], [1, 1, 0]]
+    path = tmp_path / "users.tsv"
+    path.write_text("age\tid\tjob\n20\tann\t1\n\tbo\t2\n")
+    with pytest.raises(ValueError, match=r"users.tsv: column 'age': is missing at line 1"):
+        read_features(path, id="id")
+    people = read_features(path, id="id", categorical=["job"], missing="zero")
+    assert people.labels == ("age", "job=1", "job=2")
+    assert people.ids.tolist() == ["ann", "bo"]
+    with pytest.raises(ValueError, match="has no column 'name'"):
+        read_features(path, id="name")
+    path.write_text("id\nann\n")
+    with pytest.raises(ValueError, match="a column of ids, and features"):
+        read_features(path)
+
+
+# --- saved runs -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ids", [IDS, [4, 3, 2, 1], None])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_features_are_taken_apart_and_put_together(ids, sparse):
+    features = mf.Features.from_columns(USERS, ids=ids, sparse=sparse, missing="zero")
+    words = json.loads(json.dumps(settings.encode(features)))
+    again = feature_parts.put_together(words, feature_parts.arrays(features))
+    assert again.fingerprint() == features.fingerprint()
+    assert again.labels == features.labels
+    assert again.missing == "zero"
+    np.testing.assert_array_equal(again.match(ids, size=4).to_array(), features.to_array())
+    np.testing.assert_array_equal(again.encode(USERS).to_array(), features.to_array())
+    other = feature_parts.arrays(mf.Features(2 * features.to_array()))
+    with pytest.raises(ValueError, match="fingerprint differs"):
+        feature_parts.put_together(words, other)
+
+
+def test_features_of_cells_are_taken_apart_and_put_together():
+    table = mf.CellFeatures([1, 0], [0, 1], [[3.0], [5.0]], (2, 2), row_names=["a", "b"])
+    words = json.loads(json.dumps(settings.encode(table)))
+    again = feature_parts.put_together(words, feature_parts.arrays(table))
+    assert again.row_names.tolist() == ["a", "b"]
+    assert again.take(jnp.array([0, 0]), jnp.array([1, 0])).tolist() == [[5.0], [0.0]]
+    with pytest.raises(TypeError, match="cannot be written as JSON"):
+        settings.encode(mf.Features(np.eye(1), [("a", 1)]))
