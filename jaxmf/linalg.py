@@ -1,4 +1,4 @@
-"""Linear algebra that LAPACK does less well: many small problems inside a loop."""
+"""Linear algebra that LAPACK does less well: many small problems, in a loop or at once."""
 
 import jax
 import jax.numpy as jnp
@@ -39,3 +39,17 @@ def eliminate(matrix: Array, side: Array, corner: Array) -> tuple[Array, Array]:
     start = (whole, jnp.zeros_like(corner))
     whole, log_determinant = jax.lax.fori_loop(0, side.shape[-1], step, start)
     return log_determinant, whole[..., -1, -1]
+
+
+def after(value: Array, first: Array) -> Array:
+    """The value, to be had only once `first` is there.
+
+    Two batched decompositions that do not wait for each other may run at the same time on a CPU,
+    and jaxlib 0.10 then waits for ever where each holds one of its two threads.
+
+    Args:
+      value: (...) float.
+      first: float of any shape, not empty and finite.
+    """
+    # floats are not folded: zero times infinity is none
+    return value + jnp.zeros((), value.dtype) * first.ravel()[0]

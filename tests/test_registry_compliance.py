@@ -287,6 +287,8 @@ def test_jit_equals_no_jit(entry, method):
         tiny, small = as_given(method, model, data), {"start": "random"}
     elif is_network(entry):
         tiny, small = first_tokens(data), {"capacity": 4}
+    elif isinstance(data, Entries):
+        tiny, small = first_tokens(data), {}
     else:
         # functions of one's own may know the number of columns
         num_columns = data.num_columns if entry.has_functions else 2

@@ -23,6 +23,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.linalg import after
 from jaxmf.types import Array
 from jaxmf.variational.parameters import Normal
 from jaxmf.variational.sums import map_lines
@@ -215,7 +216,7 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
     right = jax.scipy.linalg.solve_triangular(root, target[..., None], lower=True)
     inner = jnp.einsum("btma,mts,bsmc->btasc", root, prior, root)
     size = num_times * width
-    lower = _one_plus(inner.reshape(number, size, size))
+    lower = _one_plus(after(inner, right).reshape(number, size, size))
     solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(number, size, 1))
     return jnp.einsum("btlm,btm->btl", root, solved.reshape(weight.shape))
 

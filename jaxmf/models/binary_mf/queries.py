@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
+from jaxmf.linalg import after
 from jaxmf.models.binary_mf.sides import at_numbers
 from jaxmf.models.binary_mf.state import Numbers
 from jaxmf.priors.features import IndianBuffet
@@ -93,7 +94,7 @@ def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
     mean, factor = _observed_law(model, draw, data)
     num_rows, num_columns = mean.shape
     identity = jnp.eye(factor.shape[0], dtype=v.dtype)
-    covariance = jax.scipy.linalg.cho_solve((factor, True), identity)
+    covariance = jax.scipy.linalg.cho_solve((after(factor, mean), True), identity)
     if model.diagonal:
         return mean @ v.T, jnp.sqrt(jnp.diagonal(covariance)[:, None]) * v.T
     blocks = covariance.reshape(num_rows, num_columns, num_rows, num_columns)

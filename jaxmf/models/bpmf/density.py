@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.models.bpmf.updates import means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
-from jaxmf.samplers.factors.law import after, log_determinant, log_law, precisions
+from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
 from jaxmf.types import Array
 
 if TYPE_CHECKING:

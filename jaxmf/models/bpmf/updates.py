@@ -12,9 +12,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
-from jaxmf.samplers.factors.law import after, precisions, statistics_of_all
+from jaxmf.samplers.factors.law import precisions, statistics_of_all
 from jaxmf.samplers.factors.link import Link, update_link, with_link
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows

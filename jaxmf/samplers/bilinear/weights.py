@@ -21,6 +21,7 @@ from jax.scipy.linalg import cho_solve
 from jaxmf import slots
 from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.gaussian import piece_start
+from jaxmf.linalg import after
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
@@ -169,7 +170,7 @@ def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> A
 def sample_weights(key: Key, law: WeightLaw) -> Array:
     """W (K, L) from its law."""
     num_rows, num_columns = law.mean.shape
-    noise = slots.normals(key, num_rows, num_columns, law.mean.dtype)
+    noise = after(slots.normals(key, num_rows, num_columns, law.mean.dtype), law.mean)
     solve = jax.scipy.linalg.solve_triangular
     if law.factor.shape[0] < law.mean.size:  # diagonal
         return law.mean + jnp.diag(solve(law.factor, jnp.diagonal(noise), lower=True, trans=1))

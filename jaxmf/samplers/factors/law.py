@@ -73,13 +73,3 @@ def log_law(prior: NormalInverseWishart, law: Parameters, inverse: Array) -> Arr
 def log_determinant(law: Parameters) -> Array:
     """log|Sigma| of every group: (G,) float."""
     return 2 * jnp.sum(jnp.log(jnp.diagonal(law.factor, axis1=-2, axis2=-1)), axis=-1)
-
-
-def after(value: Array, first: Array) -> Array:
-    """The value, to be had only once `first` is there.
-
-    Two batched decompositions that do not wait for each other may run at the same time on a CPU,
-    and jaxlib 0.10 then waits for ever where each holds one of its two threads.
-    """
-    # floats are not folded: zero times infinity is none
-    return value + jnp.zeros((), value.dtype) * first.ravel()[0]

@@ -16,8 +16,8 @@ from jax.scipy.linalg import solve_triangular
 
 from jaxmf.data import Features
 from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
+from jaxmf.linalg import after
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.samplers.factors.law import after
 from jaxmf.samplers.hyper import update_rate
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
