@@ -29,6 +29,7 @@ BENCHMARKS = {
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
     "blocks": "benchmarks.blocks",
+    "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",
 }
 PAPERS = {
@@ -38,6 +39,7 @@ PAPERS = {
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
     "sparse-binary": "benchmarks.sparse_binary",
+    "flexible": "benchmarks.section_7",
     "recommender": "benchmarks.recommender",
 }
 IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part

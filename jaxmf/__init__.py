@@ -21,6 +21,8 @@ from jaxmf.api import sample as sample
 from jaxmf.api import variational as variational
 from jaxmf.blocks import Block as Block
 from jaxmf.blocks import Network as Network
+from jaxmf.blocks.learning import contrastive_divergence as contrastive_divergence
+from jaxmf.blocks.learning import match_moments_by_sampling as match_moments_by_sampling
 from jaxmf.data import CellFeatures as CellFeatures
 from jaxmf.data import Dense as Dense
 from jaxmf.data import Entries as Entries
@@ -42,6 +44,7 @@ from jaxmf.models.bpmf import BPMF as BPMF
 from jaxmf.models.feature_model import FeatureModel as FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP as LinearGaussianIBP
 from jaxmf.models.mixtures import DPMixture as DPMixture
+from jaxmf.models.mixtures import FlexibleMixture as FlexibleMixture
 from jaxmf.models.mixtures import MixtureOfGaussians as MixtureOfGaussians
 from jaxmf.models.multiway import MultiHDP as MultiHDP
 from jaxmf.models.multiway import MultiLDA as MultiLDA
@@ -52,6 +55,7 @@ from jaxmf.models.ratings import BiLDA as BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF as SparseBinaryMF
 from jaxmf.models.sparse_binary_series import SparseBinarySeries as SparseBinarySeries
 from jaxmf.models.topics import HDPLDA as HDPLDA
+from jaxmf.models.topics import HFP as HFP
 from jaxmf.models.topics import LDA as LDA
 from jaxmf.models.topics import PAM as PAM
 from jaxmf.models.topics import DirichletCompoundMultinomial as DirichletCompoundMultinomial
@@ -59,7 +63,9 @@ from jaxmf.posterior import Posterior as Posterior
 from jaxmf.posterior import Prediction as Prediction
 from jaxmf.priors.features import BetaBernoulli as BetaBernoulli
 from jaxmf.priors.features import IndianBuffet as IndianBuffet
+from jaxmf.priors.flexible import FlexiblePrior as FlexiblePrior
 from jaxmf.priors.hdp import HDP as HDP
+from jaxmf.priors.moments import match_moments as match_moments
 from jaxmf.priors.partitions import Dirichlet as Dirichlet
 from jaxmf.priors.partitions import DirichletProcess as DirichletProcess
 from jaxmf.priors.partitions import PitmanYor as PitmanYor

@@ -63,6 +63,8 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
 
         @jax.custom_batching.custom_vmap
         def fused(*leaves):
+            # a constant would be put inside, and the array in its place not be used
+            leaves = jax.lax.optimization_barrier(leaves)
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
                 return inner(*jax.tree.unflatten(structure, leaves))
 

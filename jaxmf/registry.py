@@ -28,13 +28,14 @@ from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.bpmf import BPMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
+from jaxmf.models.mixtures import DPMixture, FlexibleMixture, MixtureOfGaussians
 from jaxmf.models.multiway import MultiHDP, MultiLDA
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.ratings import URP, BiHDP, BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 from jaxmf.models.sparse_binary_series import SparseBinarySeries
-from jaxmf.models.topics import HDPLDA, LDA, PAM, DirichletCompoundMultinomial
+from jaxmf.models.topics import HDPLDA, HFP, LDA, PAM, DirichletCompoundMultinomial
+from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.priors.hdp import HDP
 from jaxmf.variational import SharedSample
 
@@ -190,6 +191,18 @@ def _compound_example() -> tuple[Any, Any]:
     return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), _corpus()
 
 
+def _flexible_mixture_example() -> tuple[Any, Any]:
+    prior = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=14, num_unobserved=1)
+    return FlexibleMixture(prior), _rows()
+
+
+def _flexible_topics_example() -> tuple[Any, Any]:
+    corpus = _corpus()
+    tables = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=corpus.num_tokens)
+    topics = FlexiblePrior.dirichlet_process(1.0, num_items=corpus.num_tokens)
+    return HFP(tables, topics, 0.1), corpus
+
+
 def _network_example() -> tuple[Any, Any]:
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),
@@ -269,6 +282,15 @@ ENTRIES: tuple[Entry, ...] = (
         example=lambda: (DPMixture(concentration=1.0), _rows()),
     ),
     Entry(
+        name="flexible-mixture",
+        model=FlexibleMixture,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Dense,
+        one_line="groups of rows with a prior on how many there are of every size (flexible prior)",
+        example=_flexible_mixture_example,
+    ),
+    Entry(
         name="dcm",
         model=DirichletCompoundMultinomial,
         methods={"sample": "sampler"},
@@ -295,6 +317,16 @@ ENTRIES: tuple[Entry, ...] = (
         container=Tokens,
         one_line="topics of documents, as many as they need (hierarchical Dirichlet process)",
         example=lambda: (HDPLDA(topic_concentration=1.0), _corpus()),
+    ),
+    Entry(
+        name="hfp",
+        model=HFP,
+        methods={"sample": "sampler"},
+        default="sample",
+        container=Tokens,
+        one_line="topics of documents with words at tables of sizes of their own (hierarchical "
+        "flexible priors)",
+        example=_flexible_topics_example,
     ),
     Entry(
         name="pam",

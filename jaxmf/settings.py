@@ -28,6 +28,7 @@ _PRIORS = {
     "Block": "jaxmf.blocks.block",
     "Dirichlet": "jaxmf.priors.partitions",
     "DirichletProcess": "jaxmf.priors.partitions",
+    "FlexiblePrior": "jaxmf.priors.flexible",
     "HDP": "jaxmf.priors.hdp",
     "PitmanYor": "jaxmf.priors.partitions",
     "BetaBinary": "jaxmf.likelihoods.families.categories",

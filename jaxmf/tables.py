@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxmf.fusion import in_turn_on_cpu
+from jaxmf.fusion import fused_on_cpu, in_turn_on_cpu
 from jaxmf.types import PyTree
 
 PIECE = 2**19
@@ -138,6 +138,30 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
         (M, L) int32.
     """
     return _count(shape)(first, second)
+
+
+def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
+    """The order in which places rise, and how often each occurs, in time linear in their number.
+
+    Args:
+        places: (T,) int32, below `size`.
+        size: M.
+
+    Returns:
+        (T,) int32, those at one place in the order in which they stand; (M,) int32.
+    """
+    number = count_pairs(jnp.zeros_like(places), places, (1, size))[0]
+
+    def loop(places: Array, following: Array) -> Array:
+        def one(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+            order, following = carry
+            place = row(places, index)
+            following = add(following, place, 1)
+            return put(order, row(following, place) - 1, index), following
+
+        return lax.fori_loop(0, places.shape[0], one, (jnp.zeros_like(places), following))[0]
+
+    return fused_on_cpu(loop, in_turn=True)(places, jnp.cumsum(number) - number), number
 
 
 def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:

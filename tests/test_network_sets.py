@@ -140,21 +140,20 @@ def test_documents_in_groups_against_enumeration():
 
 @pytest.mark.slow
 def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
-    def alone(self, columns, working, weights, where):
+    def alone(self, working, ahead, weights, where):
         def one(index, logs):
-            token = {name: column[index] for name, column in columns.items()}
+            token = {name: column[index] for name, column in self.columns.items()}
             return logs + self.below.log_predicted(working, token, self.look_up)
 
-        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working
+        return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working, ahead
 
-    monkeypatch.setattr(sets._SetLoop, "_weighed", alone)
+    monkeypatch.setattr(sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):
         check_documents()
 
 
 @pytest.mark.slow
 def test_a_franchise_has_the_law_of_direct_assignment():
-    """Dishes of six tokens against all partitions, the tables summed out by Stirling numbers."""
     direct = mf.Network(topic=mf.Block(mf.HDP(1.2, 0.7), by="document"), word=words("topic"))
     network = mf.Network(**franchise(mf.DirichletProcess(1.2), mf.DirichletProcess(0.7)))
     check_topics_of_six("franchise", network, "dish", direct=direct)

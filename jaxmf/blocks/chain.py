@@ -18,6 +18,7 @@ from jaxmf.blocks.numbers import is_updated, update_numbers
 from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import holders, start_unobserved, sweep_unobserved
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
@@ -85,8 +86,8 @@ def plan(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
         )
     over_sets = [name for name in network.indicators if network.blocks[name].per]
-    if over_sets and sweep == "parallel":
-        raise ValueError(f"sweep: 'parallel' is not for {over_sets[0]!r}, which has values of sets")
+    if sweep == "parallel":
+        _check_parallel(network)
     if split_merge and not any(can_split(network, name) for name in network.indicators):
         raise ValueError(
             "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
@@ -108,6 +109,17 @@ def plan(
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
     return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
+
+
+def _check_parallel(network: Network) -> None:
+    for name in network.indicators:
+        if network.blocks[name].per:
+            raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
+        if not network.blocks[name].law.in_turn:
+            raise ValueError(
+                f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
+                "groups that items are independent given; leave it at 'sequential'"
+            )
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
@@ -188,6 +200,9 @@ def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -
         else:
             state = sequential.first_sweep(network, names, known, own_key, state, data)
         known = (*known, *names)
+    if holders(network):
+        own_key = jax.random.fold_in(key, len(network.indicators))
+        state = start_unobserved(network, own_key, state, data)
     return state
 
 
@@ -217,6 +232,10 @@ def step(
     network, data = model.over(data)
     sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
     state, overflow = sweep_all(plan, network, key, state, data)
+    if holders(network):
+        own_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
+        state, info = sweep_unobserved(network, own_key, state, data)
+        overflow = merge_overflow(overflow, info.overflow)
     if any(is_updated(network.blocks[name].law) for name in network.order):
         own_key = jax.random.fold_in(key, len(plan.sets))
         at_once = plan.sweep == "parallel"
@@ -333,6 +352,9 @@ def grow(state: State, sizes: dict[str, int]) -> State:
         if "weights" in numbers[name]:
             weights = slots.pad_axis(numbers[name]["weights"], 0, size)
             numbers[name] = numbers[name] | {"weights": weights}
+        if "unobserved" in numbers[name]:
+            unobserved = slots.pad_axis(numbers[name]["unobserved"], 1, size)
+            numbers[name] = numbers[name] | {"unobserved": unobserved}
     occupied = {
         name: slots.pad_axis(own, 0, sizes.get(name, own.shape[0]))
         for name, own in state.slots.items()

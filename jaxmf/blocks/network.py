@@ -22,6 +22,7 @@ from jaxmf.blocks import simulation
 from jaxmf.blocks.block import Block
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
 from jaxmf.data import Tokens
 from jaxmf.types import Key
@@ -154,6 +155,7 @@ class Network(NetworkModel):
         slots = {n: self.blocks[n].law.num_groups(1) for n in self.indicators}
         for block in self.order:
             self.parts(block, self.sizes(data, slots))
+        check_coverage(self, data)
 
     # --- probability ------------------------------------------------------------------------------
 

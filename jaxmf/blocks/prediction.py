@@ -37,7 +37,7 @@ def numbers_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
     """The hyperparameters of a block in a draw; fixed ones are the model's."""
     law = network.blocks[name].law
     numbers = dict(law.start() if network.blocks[name].observed else {})
-    for label in (*law.hyperparameters, "weights", "rest"):
+    for label in (*law.hyperparameters, "weights", "rest", "unobserved"):
         if f"{name}_{label}" in draw:
             numbers[label] = draw[f"{name}_{label}"]
         elif label in law.hyperparameters:

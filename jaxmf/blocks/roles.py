@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jaxmf import tables
 from jaxmf.blocks.counts import statistics_of
 from jaxmf.blocks.wiring import Parts
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -119,6 +120,71 @@ class Below(NamedTuple):
             lanes = parts.lanes(token, self.name, look_up.get(name))
             result = law.predictive(working[name], lanes, token[name])
             total += result if law.is_log else jnp.log(result)
+        return total
+
+    def likely(
+        self,
+        working: Mapping[str, PyTree],
+        token: Mapping[str, Array],
+        look_up: Mapping[str, Array],
+    ) -> Array:
+        """Probabilities of a token's values in every group up to one factor: (K,) float."""
+        if len(self.roles) > 1 or any(role.law.is_log for role in self.roles):
+            logs = self.log_predicted(working, token, look_up)
+            return jnp.exp(logs - jnp.max(logs))
+        ((name, law, parts, *_),) = self.roles
+        lanes = parts.lanes(token, self.name, look_up.get(name))
+        return law.predictive(working[name], lanes, token[name])
+
+    # --- tokens that are predicted one after the other without being moved ---
+
+    def nothing_ahead(self) -> dict[str, tuple[Array, Array]] | None:
+        """For `log_predicted_after`, before any token; None where a family does not know it.
+
+        Returns:
+            By block, of every combination of the other parents: how often a value has come (V, P)
+            float, and how many have (P,).
+        """
+        if not all(hasattr(role.law, "predictive_after") for role in self.roles):
+            return None
+        if any(role.parts.table is not None for role in self.roles):
+            return None  # which tokens share a part depends on the group
+        dtype = jnp.result_type(float)
+        ahead = {}
+        for role in self.roles:
+            number = role.parts.number // self.num_groups
+            shape = (role.law.size, number)
+            ahead[role.name] = jnp.zeros(shape, dtype), jnp.zeros((number,), dtype)
+        return ahead
+
+    def gone_ahead(
+        self, ahead: Mapping[str, Any], token: Mapping[str, Array], amount: int
+    ) -> dict[str, tuple[Array, Array]]:
+        """With one token more (amount 1), or less (-1)."""
+        after = {}
+        for name, _, parts, *_ in self.roles:
+            others = parts.without(self.name).flat(token)
+            same, before = ahead[name]
+            same = tables.add_entry(same, token[name], others, amount)
+            after[name] = same, tables.add(before, others, amount)
+        return after
+
+    def log_predicted_after(
+        self, working: Mapping[str, PyTree], token: Mapping[str, Array], ahead: Mapping[str, Any]
+    ) -> Array:
+        """As `log_predicted`, where some tokens and this one have joined every group: (K,) float.
+
+        The token itself does not count.
+        """
+        total = jnp.zeros((self.num_groups,), jnp.result_type(float))
+        for name, law, parts, *_ in self.roles:
+            others = parts.without(self.name).flat(token)
+            same = tables.entry(ahead[name][0], token[name], others) - 1
+            before = tables.row(ahead[name][1], others) - 1
+            lanes = parts.lanes(token, self.name, None)
+            total += jnp.log(
+                law.predictive_after(working[name], lanes, token[name], same=same, before=before)
+            )
         return total
 
 

@@ -39,10 +39,10 @@ def seat_all(
     seating = law.begin(jnp.zeros(shape, jnp.int32), numbers, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
-    def loop(seating: Any, batches: Array, first: Array, uniforms: Array) -> Any:
+    def loop(seating: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
         def one(index: Array, carry: Any) -> Any:
             drawn, seating = carry
-            batch, mine = tables.row(batches, index), tables.row(first, index)
+            batch, mine = batch_of(batches, index), tables.row(first, index)
             weights, _ = law.weights(seating, batch)
             value = tables.choose(weights, uniforms[index, 0])
             value = jnp.where(mine == index, value, tables.row(drawn, mine))
@@ -51,6 +51,16 @@ def seat_all(
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))
 
-    drawn, seating = fused_on_cpu(loop, in_turn=True)(seating, batches, first, uniforms)
+    run = fused_on_cpu(loop, in_turn=True) if law.fuses else loop
+    drawn, seating = run(seating, batches if shape[0] > 1 else None, first, uniforms)
     counts, numbers = law.end(seating)
     return drawn, numbers, counts
+
+
+def batch_of(batches: Array | None, index: Array) -> Array:
+    """The batch of an item in a fused loop, given None where there is one only.
+
+    Of one batch the compiler would find that nobody reads the numbers, and abort: see
+    `fused_on_cpu`.
+    """
+    return jnp.zeros((), jnp.int32) if batches is None else tables.row(batches, index)

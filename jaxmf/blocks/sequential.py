@@ -110,7 +110,8 @@ def _run(
     uniforms = special.uniforms(key, shape)
     lanes = tuple(_num_lanes(network.blocks[name].law, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
-    loop = fused_on_cpu(compiled.loop, in_turn=True)
+    fuses = all(role.law.fuses for role in roles if role.is_indicator)
+    loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, working, no_room = loop(columns, working, look_up, uniforms)
     numbers, occupied = dict(state.numbers), dict(state.slots)
     for name in names:

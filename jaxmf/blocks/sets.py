@@ -34,7 +34,7 @@ from jaxmf.blocks.counts import (
     statistics_of,
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
-from jaxmf.blocks.seating import seat_all
+from jaxmf.blocks.seating import batch_of, seat_all
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
@@ -54,7 +54,8 @@ class _Problem(NamedTuple):
         below: the blocks that they partition.
         columns: name -> (T,) or (T, D), all that these need.
         look_up: the parts of those that have a function of their parents.
-        batches: (T,) int32, the batch of dishes that a token's set is in.
+        batches: (T,) int32, the batch of dishes that a token's set is in; None where there is one
+            only, see `batch_of`.
         sets: (T,) int32.
         seating: of dishes, a customer a set.
         working: block -> what a sweep works on.
@@ -64,15 +65,15 @@ class _Problem(NamedTuple):
     below: Below
     columns: dict[str, Array]
     look_up: dict[str, Array]
-    batches: Array
+    batches: Array | None
     sets: Array
     seating: Any
     working: dict[str, PyTree]
 
 
-def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Problem:
+def _problem(network: Network, dish: str, law: Any, state: State, data: Tokens) -> _Problem:
     values, slots = all_values(state, data), slot_sizes(state, network)
-    sizes, law = network.sizes(data, slots), network.blocks[dish].law
+    sizes = network.sizes(data, slots)
     partitioned = below(network, dish, sizes)
     statistics = statistics_of_roles(partitioned.roles, values, slots)
     working = {
@@ -86,18 +87,15 @@ def _problem(network: Network, dish: str, state: State, data: Tokens) -> _Proble
         below=partitioned,
         columns={name: values[name] for name in partitioned.columns},
         look_up=look_up_of(partitioned.roles),
-        batches=part_of(own_parts, values, data.num_tokens),
+        batches=part_of(own_parts, values, data.num_tokens) if own_parts.number > 1 else None,
         sets=part_of(of_sets, values, data.num_tokens),
         seating=law.begin(counts, state.numbers[dish], with_sizes=False),
         working=working,
     )
 
 
-def _ended(
-    network: Network, dish: str, state: State, seating: Any, values: dict[str, Array]
-) -> State:
+def _ended(dish: str, law: Any, state: State, seating: Any, values: dict[str, Array]) -> State:
     """The state with what a sweep leaves of the dishes."""
-    law = network.blocks[dish].law
     counts, numbers = law.end(seating)
     slots = dict(state.slots)
     if law.grows:
@@ -124,7 +122,7 @@ def sweep_tokens(
     Returns:
         The state after, and overflow of both.
     """
-    problem = _problem(network, dish, state, data)
+    problem = _problem(network, dish, network.blocks[dish].law.of_new_tables(), state, data)
     values, slots = all_values(state, data), slot_sizes(state, network)
     law, width = network.blocks[table].law, slots[table]
     parts = network.parts(table, network.sizes(data, slots))
@@ -135,7 +133,8 @@ def sweep_tokens(
     eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
     compiled = _TokenLoop(problem.law, problem.below, law)
-    loop = fused_on_cpu(compiled.loop, in_turn=True)
+    fuses = law.fuses and problem.law.fuses
+    loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, seating, of_dishes, no_table, no_dish = loop(
         problem.columns,
         problem.look_up,
@@ -143,8 +142,8 @@ def sweep_tokens(
         (seating, problem.seating, eaten, problem.working),
         uniforms,
     )
-    state = _ended(network, dish, state, of_dishes, {table: drawn[0], dish: drawn[1]})
-    state = _ended(network, table, state, seating, {})
+    state = _ended(dish, problem.law, state, of_dishes, {table: drawn[0], dish: drawn[1]})
+    state = _ended(table, law, state, seating, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
         if network.blocks[name].law.grows:
@@ -164,17 +163,15 @@ class _TokenLoop(NamedTuple):
         def one(index: Array, carry: Any) -> Any:
             drawn, seating, of_dishes, eaten, working, no_table, no_dish = carry
             token = _token(columns, index)
-            batch, dish_batch = tables.row(batches, index), tables.row(dish_batches, index)
+            batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)
             chance = tables.row(uniforms, index)
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
             working = self.below.moved(working, token, look_up, group=dish, amount=-1)
             seating = self.table_law.unseat(seating, batch, table)
             is_gone = tables.entry(seating.counts, batch, table) == 0
-            without = self.law.unseat(of_dishes, dish_batch, dish)
-            of_dishes = tables.either(is_gone, without, of_dishes)
-            logs = self.below.log_predicted(working, token, look_up)
-            likely = jnp.exp(logs - jnp.max(logs))
+            of_dishes = self._without(is_gone, of_dishes, dish_batch, dish)
+            likely = self.below.likely(working, token, look_up)
             of_each, room_dish = self.law.weights(of_dishes, dish_batch)
             of_new = of_each * likely
             of_tables, room_table = self.table_law.weights(seating, batch)
@@ -182,13 +179,12 @@ class _TokenLoop(NamedTuple):
             new_one = jnp.sum(of_new) / jnp.sum(of_each)
             there = likely[tables.row(eaten, batch)]
             table = tables.choose(of_tables * jnp.where(taken, there, new_one), chance[0])
-            is_new = tables.entry(seating.counts, batch, table) == 0
-            dish = tables.choose(of_new, chance[1])
-            dish = jnp.where(is_new, dish, tables.entry(eaten, batch, table))
-            seated = self.law.seat(of_dishes, dish_batch, dish, chance[2])
-            of_dishes = tables.either(is_new, seated, of_dishes)
-            eaten = jax.lax.dynamic_update_slice(eaten, dish[None, None], (batch, table))
+            # changed first, then read, or the table is copied for every token
             seating = self.table_law.seat(seating, batch, table, chance[3])
+            is_new = tables.entry(seating.counts, batch, table) == 1
+            dish = tables.entry(eaten, batch, table)
+            dish, of_dishes = self._drawn(is_new, dish, of_dishes, dish_batch, of_new, chance)
+            eaten = tables.put_entry(eaten, batch, table, dish)
             working = self.below.moved(working, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
             no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
@@ -201,6 +197,33 @@ class _TokenLoop(NamedTuple):
             0, uniforms.shape[0], one, begin
         )
         return drawn, seating, of_dishes, no_table, no_dish
+
+    # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
+    # where none does
+
+    def _without(self, is_gone: Array, of_dishes: Any, batch: Array, dish: Array) -> Any:
+        def leave(carry: Any) -> Any:
+            return jnp.zeros((), bool), self.law.unseat(carry[1], batch, dish)
+
+        return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, of_dishes))[1]
+
+    def _drawn(
+        self,
+        is_new: Array,
+        dish: Array,
+        of_dishes: Any,
+        batch: Array,
+        weights: Array,
+        chance: Array,
+    ) -> tuple[Array, Any]:
+        """The dish of a table, drawn if it is new, and the dishes with it."""
+
+        def come(carry: Any) -> Any:
+            drawn = tables.choose(weights, chance[1])
+            return jnp.zeros((), bool), drawn, self.law.seat(carry[2], batch, drawn, chance[2])
+
+        start = (is_new, dish, of_dishes)
+        return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]
 
 
 # --- sets choose dishes ---------------------------------------------------------------------------
@@ -221,61 +244,124 @@ def sweep_sets(
     Returns:
         The state after, and overflow.
     """
-    problem = _problem(network, dish, state, data)
+    problem = _problem(network, dish, network.blocks[dish].law, state, data)
     num_tokens = data.num_tokens
     # the tokens of a set side by side
-    order = jnp.argsort(problem.sets)
-    sets = problem.sets[order]
+    slots = slot_sizes(state, network)
+    num_sets = set_parts(network, dish, network.sizes(data, slots)).number
+    order, sizes = tables.sorted_by(problem.sets, num_sets)
     columns = {name: column[order] for name, column in problem.columns.items()}
-    is_start = jnp.concatenate([jnp.ones(1, bool), sets[1:] != sets[:-1]])
-    starts = jnp.sort(jnp.where(is_start, jnp.arange(num_tokens), num_tokens))
-    ends = jnp.append(starts[1:], num_tokens)
+    is_set = sizes > 0
+    place = jnp.where(is_set, jnp.cumsum(is_set) - 1, num_tokens)
+    starts = jnp.full((num_tokens + 1,), num_tokens, jnp.int32)
+    starts = starts.at[place].set(jnp.cumsum(sizes) - sizes, mode="drop")
+    starts, ends = starts[:-1], starts[1:]
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
-    # not as one kernel: XLA aborts on constants in its loops within loops
-    loop = _SetLoop(problem.law, problem.below, problem.look_up).loop
-    own = (state.values[dish][order], problem.batches[order], starts, ends)
-    number = jnp.sum(is_start)
+    compiled = _SetLoop(problem.law, problem.below)
+    loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
+    batches = None if problem.batches is None else problem.batches[order]
+    own = (state.values[dish][order], batches, starts, ends)
     begin = (problem.seating, problem.working)
-    drawn, seating, no_room = loop(columns, own, begin, number, uniforms)
-    # of sets in order; then of their tokens, where these stand
-    of_tokens = drawn[jnp.cumsum(is_start) - 1]
-    values = jnp.zeros_like(state.values[dish]).at[order].set(of_tokens)
-    state = _ended(network, dish, state, seating, {dish: values})
+    number = jnp.sum(is_set, dtype=jnp.int32)
+    drawn, seating, no_room = loop(columns, problem.look_up, own, begin, number, uniforms)
+    values = drawn[place[problem.sets]]
+    state = _ended(dish, problem.law, state, seating, {dish: values})
     return state, Info(overflow={dish: no_room} if problem.law.grows else {})
 
 
 class _SetLoop(NamedTuple):
     law: Any
     below: Below
-    look_up: dict[str, Array]
 
-    def loop(self, columns: Any, own: Any, begin: Any, number: Array, uniforms: Array) -> Any:
+    def loop(
+        self,
+        columns: Any,
+        look_up: Any,
+        own: Any,
+        begin: Any,
+        number: Array,
+        uniforms: Array,
+    ) -> Any:
         dishes, batches, starts, ends = own
+        tokens = _SetTokens(self.below, columns, look_up)
 
         def one_set(index: Array, carry: Any) -> Any:
-            drawn, seating, working, no_room = carry
+            drawn, seating, working, ahead, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
-            batch, dish = tables.row(batches, where[0]), tables.row(dishes, where[0])
+            batch = batch_of(batches, where[0])
+            dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
-            working = self._all(columns, working, dish, where, -1)
+            working = tokens.moved(working, dish, where, -1)
             seating = self.law.unseat(seating, batch, dish)
             weights, room = self.law.weights(seating, batch)
-            logs, working = self._weighed(columns, working, weights, where)
+            logs, working, ahead = tokens.weighed(working, ahead, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
             seating = self.law.seat(seating, batch, dish, chance[1])
-            working = self._all(columns, working, dish, where, 1)
-            return tables.put(drawn, index, dish), seating, working, no_room | ~room
+            working = tokens.moved(working, dish, where, 1)
+            return tables.put(drawn, index, dish), seating, working, ahead, no_room | ~room
 
-        empty = (jnp.zeros_like(dishes), *begin, jnp.zeros((), bool))
-        drawn, seating, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
+        empty = (jnp.zeros_like(dishes), *begin, self.below.nothing_ahead(), jnp.zeros((), bool))
+        drawn, seating, _, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
         return drawn, seating, no_room
 
-    def _weighed(self, columns: Any, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
-        """The log marginal of a set's tokens with every dish that may be chosen: (K,).
 
-        They come to a dish, each predicted from those before it, and leave again; dish after dish,
-        in one loop.
+class _SetTokens(NamedTuple):
+    """The tokens of sets: those of one set stand side by side.
+
+    Attributes:
+        below: the blocks that dishes partition.
+        columns: name -> (T,) or (T, D).
+        look_up: see there.
+    """
+
+    below: Below
+    columns: Any
+    look_up: Any
+
+    def moved(self, working: Any, dish: Array, where: Any, amount: int) -> Any:
+        """All tokens of a set to a dish (amount 1) or from it (-1)."""
+
+        def one(index: Array, working: Any) -> Any:
+            token = _token(self.columns, index)
+            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
+
+        return jax.lax.fori_loop(where[0], where[1], one, working)
+
+    def weighed(
+        self, working: Any, ahead: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any, Any]:
+        """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
+        if ahead is None:
+            return (*self._dish_by_dish(working, weights, where), None)
+        return self._all_dishes(working, ahead, weights, where)
+
+    def _all_dishes(
+        self, working: Any, ahead: Any, weights: Array, where: Any
+    ) -> tuple[Array, Any, Any]:
+        """Each token predicted from what dishes have, and from those of the set before it.
+
+        What these change is the same for all dishes: counts of the set that are kept beside.
+        """
+
+        def one(index: Array, carry: Any) -> Any:
+            logs, ahead = carry
+            token = _token(self.columns, index)
+            # changed first, then read, or the table is copied
+            ahead = self.below.gone_ahead(ahead, token, 1)
+            return logs + self.below.log_predicted_after(working, token, ahead), ahead
+
+        def forget(index: Array, ahead: Any) -> Any:
+            return self.below.gone_ahead(ahead, _token(self.columns, index), -1)
+
+        start = (jnp.zeros_like(weights), ahead)
+        logs, ahead = jax.lax.fori_loop(where[0], where[1], one, start)
+        return logs, working, jax.lax.fori_loop(where[0], where[1], forget, ahead)
+
+    def _dish_by_dish(self, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
+        """They come to a dish, each predicted from those before it, and leave again.
+
+        For families of which the above is not known; dish after dish, in one loop.
         """
         start, number = where[0], where[1] - where[0]
         places = jnp.arange(weights.shape[0])
@@ -285,26 +371,18 @@ class _SetLoop(NamedTuple):
             step = index % (2 * number)
             following = tables.lowest((weights > 0) & (places > dish))
             dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
-            amount = jnp.where(step < number, 1, -1)
-            token = _token(columns, start + step % number)
-            predicted = tables.row(self.below.log_predicted(working, token, self.look_up), dish)
-            logs = tables.add(logs, dish, jnp.where(step < number, predicted, 0))
+            joins = step < number
+            amount = jnp.where(joins, 1, -1)
+            token = _token(self.columns, start + step % number)
+            predicted = self.below.log_predicted(working, token, self.look_up)
+            logs = logs + jnp.where(joins & (places == dish), predicted, 0)
             working = self.below.moved(working, token, self.look_up, group=dish, amount=amount)
             return logs, working, dish
 
         begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
-        num_steps = 2 * number * jnp.sum(weights > 0)
+        num_steps = 2 * number * jnp.sum(weights > 0, dtype=jnp.int32)
         logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
         return logs, working
-
-    def _all(self, columns: Any, working: Any, dish: Array, where: Any, amount: int) -> Any:
-        """All tokens of a set to a dish (amount 1) or from it (-1)."""
-
-        def one(index: Array, working: Any) -> Any:
-            token = _token(columns, index)
-            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
-
-        return jax.lax.fori_loop(where[0], where[1], one, working)
 
 
 def _token(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from jaxmf.blocks.counts import part_of
 from jaxmf.blocks.seating import seat_all
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.types import Array, Key
@@ -24,8 +25,12 @@ def simulate(
 ) -> tuple[State, Tokens]:
     """See `Network.simulate`."""
     num_tokens = data.num_tokens
+    num_items = num_tokens
+    for name in holders(network):
+        num_batches = network.parts(name, data.sizes).number
+        num_items += int(num_hidden(network, name, num_batches).sum())
     slots = {
-        name: network.blocks[name].law.num_groups(capacity or num_tokens)
+        name: network.blocks[name].law.num_groups(capacity or num_items)
         for name in network.indicators
     }
     sizes = network.sizes(data, slots)
@@ -45,7 +50,10 @@ def simulate(
             if network.blocks[name].per:
                 _, _, first = items_of_sets(network, name, values, sizes, num_tokens)
             shape = (parts.number, slots[name])
-            own = seat_all(of_values, law, numbers[name], groups, shape, first=first)
+            if law.in_turn:
+                own = seat_all(of_values, law, numbers[name], groups, shape, first=first)
+            else:
+                own = draw_all(network, name, of_values, groups, first, data, shape)
             values[name], numbers[name], counts = own
             if law.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)

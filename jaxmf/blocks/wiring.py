@@ -11,6 +11,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf.blocks.block import Block
+from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.tables import Lanes
 
 _LARGEST_TABLE = 2**22
@@ -102,6 +103,12 @@ def _check_sets(name: str, blocks: Mapping[str, Block]) -> None:
                 f"{name}: labels of {parent!r} mean nothing outside their own part: write "
                 f"per=({', '.join(map(repr, (*missing, *block.per)))})"
             )
+    is_flexible = above and isinstance(block.law, FlexiblePrior)
+    if is_flexible and (block.by or block.law.num_unobserved is not None):
+        raise ValueError(
+            f"{name}: a FlexiblePrior of the dishes of tables is one for all tables, `by` "
+            "nothing, and without num_unobserved: empty tables have representatives"
+        )
     others = {own for other, its in blocks.items() if other != name for own in its.per}
     if len(above) > 1 or others.intersection(above):
         raise ValueError(
@@ -143,6 +150,13 @@ class Parts(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         """The axes that statistics over parts have: the parents', or one where a function is."""
         return self.sizes if self.table is None else (self.number,)
+
+    def without(self, name: str) -> Parts:
+        """The parts that the other parents alone would make."""
+        kept = [place for place, parent in enumerate(self.by) if parent != name]
+        sizes = tuple(self.sizes[place] for place in kept)
+        number = int(np.prod(sizes, dtype=np.int64))
+        return Parts(tuple(self.by[place] for place in kept), sizes, None, number)
 
     def flat(self, values: Mapping[str, Array]) -> Array:
         """The number of the combination of the parents' values, any shape."""

@@ -56,12 +56,16 @@ class PartitionPrior(ABC):
         labels_shared: whether label k means the same group in every batch.
         pads: whether a sweep may have more groups than there are, which have no weight, and more
             batches.
+        fuses: whether what it does may stand in one kernel with a loop, see `jaxmf.fusion`.
+        in_turn: whether items that come one after the other, each by `weights`, follow its law.
         hyperparameters: names of the fields that may have priors.
     """
 
     grows = True
     labels_shared = False
     pads = False
+    fuses = True
+    in_turn = True
     hyperparameters: tuple[str, ...] = ("concentration",)
 
     def num_groups(self, capacity: int) -> int:
@@ -144,6 +148,10 @@ class PartitionPrior(ABC):
             )
         room = jnp.ones((), bool) if seating.free is None else seating.free < seating.pseudo.size
         return seating.pseudo, room
+
+    def of_new_tables(self) -> PartitionPrior:
+        """The law of the dish of a table when tables come and go, in a sweep over tokens."""
+        return self
 
     @abstractmethod
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:

@@ -109,6 +109,28 @@ class _Categories(Family):
         last = jnp.asarray(self.size, jnp.int32)
         return (counts + concentration) * tables.take_from_row(working.cells, last, lanes)
 
+    def predictive_after(
+        self, working: _Working, lanes: Lanes, value: Array, *, same: Array, before: Array
+    ) -> Array:
+        """As `predictive`, where further values have joined every group.
+
+        Args:
+            working, lanes, value: as there.
+            same: () float, how many of these values are this one.
+            before: () float, how many there are.
+
+        Returns:
+            (lanes.size,) float.
+        """
+        concentration = working.concentration
+        if concentration.ndim:
+            concentration = tables.row(concentration, value)
+        counts = tables.take_from_row(working.cells, value, lanes) + (same + concentration)
+        last = jnp.asarray(self.size, jnp.int32)
+        inverse = tables.take_from_row(working.cells, last, lanes)
+        # 1 / (n + V b + before), from what is kept of those without
+        return counts * inverse / (1 + before * inverse)
+
     def log_marginal(self, statistics: Counts, numbers: Numbers) -> Array:
         concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
         return log_dirichlet_multinomial(statistics.cells.T, concentration)

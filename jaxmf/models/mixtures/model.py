@@ -30,6 +30,7 @@ from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
@@ -205,3 +206,34 @@ class DPMixture(_Mixture):
         if self.discount is None:
             return DirichletProcess(self.concentration)
         return PitmanYor(self.concentration, self.discount)
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["prior", "family"], meta_fields=[])
+@dataclass(frozen=True)
+class FlexibleMixture(_Mixture):
+    """A mixture whose groups have sizes as a flexible prior says (Figure 7.2).
+
+    Args:
+        prior: `FlexiblePrior` of as many items as there are rows, with those unobserved; from
+            expected counts of groups by `match_moments`, from data by `contrastive_divergence`.
+        family: of the rows: `NormalInverseWishart` for rows of any length, with settings on the
+            scale of the data; `NormalInverseGamma`, `GammaPoisson` for single numbers.
+
+    Raises:
+        TypeError: a prior that is no flexible one.
+
+    Example:
+        >>> import jaxmf as mf
+        >>> prior = mf.FlexiblePrior([0.0, 1.0, 2.0])
+        >>> FlexibleMixture(prior).network().indicators
+        ('group',)
+    """
+
+    prior: FlexiblePrior
+    family: Family = field(default_factory=NormalInverseWishart)
+
+    def __post_init__(self) -> None:
+        check_flexible("prior", self.prior)
+
+    def _prior(self) -> PartitionPrior:
+        return self.prior

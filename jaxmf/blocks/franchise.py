@@ -1,0 +1,77 @@
+"""Words that are held out of documents whose words sit at tables.
+
+Each is an unobserved item of its document: it sits at a table, which the chain draws, and its word
+has the predictive law of that table's dish (section 7.5).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.blocks.counts import all_values, own_statistics, slot_sizes, statistics_of
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.types import Array
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+def word_probabilities(
+    network: Network, state: State, data: Tokens, documents: Array, words: Array
+) -> Array:
+    """Probabilities of held-out words given where all others are: (M,) float.
+
+    One of the unobserved words of the document, any of them, leaves its table; the next table and
+    the word there are summed out. At a table without words that are known the dish is that of one
+    table more.
+
+    Args:
+        network: of a table by document, a dish of tables, and the dish's words.
+        state: of a chain.
+        data: the tokens it was trained on.
+        documents: (M,) int32, of documents with unobserved words.
+        words: (M,) int32.
+    """
+    (table, dish), (word,) = network.tables.popitem(), network.observed
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    sizes = network.sizes(data, slots)
+    parts = {name: network.parts(name, sizes) for name in (table, dish, word)}
+    counts = own_statistics(network, table, parts[table], state, data)
+    law = network.blocks[table].law
+    seating = law.begin(counts, state.numbers[table], with_sizes=False)
+    batches = values[network.blocks[table].by[0]]
+    eaten = jnp.zeros(counts.shape, jnp.int32).at[batches, values[table]].set(values[dish])
+    dish_law = network.blocks[dish].law.of_new_tables()
+    of_dishes = own_statistics(network, dish, parts[dish], state, data)
+    dishes = dish_law.begin(of_dishes, state.numbers[dish], with_sizes=False)
+    of_new, _ = dish_law.weights(dishes, jnp.zeros((), jnp.int32))
+    of_new = of_new / jnp.sum(of_new)
+    # in which dish the words of a document are, (G, K), when one of them has left any table
+    width = counts.shape[1]
+
+    def of_document(batch: Array) -> Array:
+        held = seating.unobserved[batch]
+
+        def after(own: Array) -> Array:
+            left = law.move_unobserved(alone, nothing, own, -1)
+            weights, _ = law.weights(left, nothing)
+            return weights / jnp.sum(weights)
+
+        nothing = jnp.zeros((), jnp.int32)
+        fields = ("counts", "joining", "unobserved")
+        alone = seating._replace(**{name: getattr(seating, name)[batch][None] for name in fields})
+        share = held / jnp.maximum(jnp.sum(held), 1)
+        at_tables = share @ jax.vmap(after)(jnp.arange(width))
+        known = counts[batch] > 0
+        shares = jnp.zeros(of_new.shape).at[eaten[batch]].add(jnp.where(known, at_tables, 0))
+        return shares + jnp.sum(jnp.where(known, 0, at_tables)) * of_new
+
+    shares = jax.lax.map(of_document, jnp.arange(counts.shape[0]))
+    family = network.blocks[word].law
+    statistics = statistics_of(word, family, parts[word], values, None)
+    table_of_words = family.probabilities(statistics, state.numbers[word])
+    return jnp.sum(shares[documents] * table_of_words[:, words].T, axis=1)

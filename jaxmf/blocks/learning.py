@@ -1,0 +1,356 @@
+"""The weights of a flexible prior learned by a sampler that is interrupted.
+
+*From expected counts* (eq 7.4): chains of the prior, and after every few sweeps
+
+    lambda <- lambda + eta (c - mean phi(m) - alpha lambda).
+
+*From data*, by contrastive divergence: the chain of the posterior is interrupted, a few sweeps with
+the likelihood removed start from where it is, and the parameters move towards what the posterior
+had and away from what the prior made of it; then the chain goes on from where it was. With the
+gradients of any optax optimiser, and any form of the weights with parameters of its own.
+
+Source: Porteous (2010), section 7.2; Hinton (2002), Training products of experts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxmf.blocks import chain, sequential
+from jaxmf.blocks.counts import own_statistics, slot_sizes
+from jaxmf.blocks.network import Network
+from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import sweep_unobserved
+from jaxmf.data import Tokens
+from jaxmf.engine import Info, merge_overflow
+from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.priors.moments import check_expected_counts
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.block import Block
+    from jaxmf.blocks.model import NetworkModel
+
+_CHUNK = 25  # steps in one compiled call
+
+
+class Learned(NamedTuple):
+    """A flexible prior that was learned.
+
+    Attributes:
+        prior: with the averaged parameters.
+        parameters: their averages over the last half of the steps.
+        history: leaves with the steps first.
+        state: of the chain at the end; of chains, the chains first.
+    """
+
+    prior: FlexiblePrior
+    parameters: PyTree
+    history: PyTree
+    state: State
+
+
+def contrastive_divergence(
+    model: NetworkModel,
+    data: Any,
+    block: str,
+    *,
+    form: Callable[[PyTree], FlexiblePrior],
+    parameters: PyTree,
+    optimizer: optax.GradientTransformation,
+    num_steps: int,
+    num_warmup: int = 0,
+    num_sweeps: int = 1,
+    num_prior_sweeps: int = 1,
+    capacity: int | Mapping[str, int] = 32,
+    seed: int = 0,
+) -> Learned:
+    """Learns a flexible prior from data.
+
+    Args:
+        model: with a `FlexiblePrior` over tokens in one of its blocks.
+        data: as the model takes it.
+        block: the name of that block.
+        form: parameters -> FlexiblePrior, such as `FlexiblePrior.parametric` of a, b and c; of as
+            many items as in the model, and as many unobserved ones.
+        parameters: where they start; any tree of arrays.
+        optimizer: of optax.
+        num_steps: updates of the parameters.
+        num_warmup: sweeps of the posterior before the first.
+        num_sweeps: sweeps of the posterior before each.
+        num_prior_sweeps: sweeps without the likelihood from there.
+        capacity: slots to begin with; or a number for every growing indicator.
+        seed: of everything.
+
+    Returns:
+        Learned.
+
+    Raises:
+        ValueError: the block has no such prior.
+    """
+    tokens = model.tokens(data)
+    network = model.network().at(tokens)
+    _check_block(network, block)
+    model.check_data(data, "data")
+    sizes = dict(capacity) if isinstance(capacity, Mapping) else {}
+    fewest = capacity if isinstance(capacity, int) else min(sizes.values())
+    plan = chain.plan(network, joint=(), keep="scalars", capacity=fewest)
+    problem = _Learning(plan, block, form, optimizer, num_sweeps, num_prior_sweeps)
+    parameters = jax.tree.map(lambda one: jnp.asarray(one, jnp.result_type(float)), parameters)
+    key = jax.random.key(seed)
+    network = with_prior(network, block, form(parameters))
+    state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
+    state = chain.grow(state, sizes)
+    run = jax.jit(_steps, static_argnums=(0, 1))
+    if num_warmup:
+        warm_up = jax.jit(_warm_up, static_argnums=(0, 1))
+        state = _with_room(
+            lambda state, first: warm_up(problem, num_warmup, network, key, state, tokens), state, 0
+        )[0]
+    carry = (parameters, optimizer.init(parameters), state)
+    found = []
+    for first in range(0, num_steps, _CHUNK):
+        number = min(_CHUNK, num_steps - first)
+
+        def advance(state: State, first: int, carry: Any = carry, number: int = number) -> Any:
+            own = (*carry[:2], state)
+            return run(problem, number, network, key, own, tokens, jnp.asarray(first, jnp.int32))
+
+        carry, history = _with_room(advance, carry[2], first)
+        found.append(history)
+    history = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+    averages = jax.tree.map(lambda leaf: jnp.asarray(leaf[num_steps // 2 :].mean(axis=0)), history)
+    return Learned(form(averages), averages, history, carry[2])
+
+
+def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
+    """The network with another flexible prior in one of its blocks."""
+    own = network.blocks[block].with_law(prior)
+    return Network(network.blocks | {block: own}, network.order)
+
+
+def sweep_prior(
+    network: Network, block: str, key: Key, state: State, data: Tokens
+) -> tuple[State, Info]:
+    """Kernel: an indicator with a flexible prior, without what it partitions.
+
+    Args:
+        network: the network.
+        block: its name.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, with nothing else changed, and overflow.
+    """
+    alone = Network({block: network.blocks[block]}, (block,))
+    own = State(
+        {block: state.values[block]}, {block: state.numbers[block]}, {block: state.slots[block]}
+    )
+    of_tokens, of_others = jax.random.split(key)
+    own, info = sequential.sweep(alone, (block,), of_tokens, own, data)
+    own, other = sweep_unobserved(alone, of_others, own, data)
+    after = State(state.values | own.values, state.numbers | own.numbers, state.slots | own.slots)
+    return after, Info(overflow=merge_overflow(info.overflow, other.overflow))
+
+
+class _Learning(NamedTuple):
+    """What is static."""
+
+    plan: chain.SamplerPlan
+    block: str
+    form: Callable[[PyTree], FlexiblePrior]
+    optimizer: optax.GradientTransformation
+    num_sweeps: int
+    num_prior_sweeps: int
+
+
+def _warm_up(
+    problem: _Learning, number: int, network: Network, key: Key, state: State, data: Tokens
+) -> Any:
+    own_key = jax.random.fold_in(key, 1)
+
+    def one(index: Array, carry: Any) -> Any:
+        state, no_room = carry
+        sweep_key = jax.random.fold_in(own_key, index)
+        state, info = chain.step(problem.plan, network, sweep_key, state, data, jnp.ones(()))
+        return state, merge_overflow(no_room, info.overflow)
+
+    nothing = dict.fromkeys(state.slots, jnp.zeros((), bool))
+    state, no_room = jax.lax.fori_loop(0, number, one, (state, nothing))
+    return (state, None), no_room
+
+
+def _steps(
+    problem: _Learning,
+    number: int,
+    network: Network,
+    key: Key,
+    carry: Any,
+    data: Tokens,
+    first: Array,
+) -> Any:
+    block = problem.block
+
+    def one(carry: Any, index: Array) -> Any:
+        (parameters, of_optimizer, state), no_room = carry
+        own_key = jax.random.fold_in(jax.random.fold_in(key, 2), index)
+        now = with_prior(network, block, problem.form(parameters))
+        for sweep in range(problem.num_sweeps):
+            sweep_key = jax.random.fold_in(own_key, sweep)
+            state, info = chain.step(problem.plan, now, sweep_key, state, data, jnp.ones(()))
+            no_room = merge_overflow(no_room, info.overflow)
+        apart = state
+        for sweep in range(problem.num_prior_sweeps):
+            sweep_key = jax.random.fold_in(own_key, problem.num_sweeps + sweep)
+            apart, info = sweep_prior(now, block, sweep_key, apart, data)
+            no_room = merge_overflow(no_room, info.overflow)
+        gradient = contrast(problem.form, parameters, now, block, (state, apart), data)
+        ascent = jax.tree.map(jnp.negative, gradient)
+        updates, of_optimizer = problem.optimizer.update(ascent, of_optimizer, parameters)
+        parameters = optax.apply_updates(parameters, updates)
+        return ((parameters, of_optimizer, state), no_room), parameters
+
+    nothing = dict.fromkeys(carry[2].slots, jnp.zeros((), bool))
+    (carry, no_room), history = jax.lax.scan(
+        one, (carry, nothing), first + jnp.arange(number, dtype=jnp.int32)
+    )
+    return (carry, history), no_room
+
+
+def contrast(
+    form: Callable[[PyTree], FlexiblePrior],
+    parameters: PyTree,
+    network: Network,
+    block: str,
+    states: tuple[State, State],
+    data: Tokens,
+) -> PyTree:
+    """The gradient of contrastive divergence: what lowers it, as a step for the parameters.
+
+    d / d theta of sum_a lambda_a(theta) (phi_a(m) - phi_a(m')), m of the first state and m' of the
+    second.
+    """
+    (counts, numbers), (others, other_numbers) = (
+        (_counts(network, block, state, data), state.numbers[block]) for state in states
+    )
+
+    def apart(parameters: PyTree) -> Array:
+        prior = form(parameters)
+        return prior.log_prob(counts, numbers) - prior.log_prob(others, other_numbers)
+
+    return jax.grad(apart)(parameters)
+
+
+def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
+    parts = network.parts(block, network.sizes(data, slot_sizes(state, network)))
+    return own_statistics(network, block, parts, state, data)
+
+
+def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -> Any:
+    """The result of a chunk, repeated with more slots until there are enough."""
+    while True:
+        result, no_room = advance(state, first)
+        short = {name for name, is_short in no_room.items() if bool(is_short)}
+        if not short:
+            return result
+        sizes = {name: 2 * chain.capacity(state)[name] for name in short}
+        state = chain.grow(state, sizes)
+
+
+def _check_block(network: Network, block: str) -> None:
+    own: Block | None = network.blocks.get(block)
+    if own is None or not isinstance(own.law, FlexiblePrior) or own.per:
+        known = [
+            name
+            for name in network.indicators
+            if isinstance(network.blocks[name].law, FlexiblePrior) and not network.blocks[name].per
+        ]
+        raise ValueError(
+            f"block: {block!r} is no indicator of tokens with a FlexiblePrior; there are "
+            f"{', '.join(map(repr, known)) or 'none'}"
+        )
+
+
+def match_moments_by_sampling(
+    expected_counts: Any,
+    *,
+    learning_rate: float = 0.5,
+    shrinkage: float = 0.0,
+    num_steps: int = 400,
+    num_sweeps: int = 1,
+    num_chains: int = 16,
+    seed: int = 0,
+) -> Learned:
+    """The flexible prior with given expected counts of groups, by the sampler of eq 7.4.
+
+    `match_moments` has exact gradients and is to be preferred; this one is as the thesis has it.
+
+    Args:
+        expected_counts: (N,) E[m_i] of groups of 1 to N items; sum i E[m_i] = N.
+        learning_rate: eta, at the start; it falls with 1 / (1 + step / 50).
+        shrinkage: alpha.
+        num_steps: updates of the weights.
+        num_sweeps: sweeps of every chain before each.
+        num_chains: whose mean is taken.
+        seed: of everything.
+
+    Returns:
+        Learned; the parameters are the weights (N,).
+
+    Raises:
+        ValueError: counts that no law has.
+    """
+    wanted = jnp.asarray(check_expected_counts(expected_counts, max(shrinkage, 1e-12)))
+    wanted = wanted.astype(jnp.result_type(float))
+    number = wanted.shape[0]
+    tokens = Tokens({"all": np.zeros(number, np.int32)}, {"all": 1})
+    key = jax.random.key(seed)
+    # a chain each, all in one group at first; there is room for as many as there are items
+    slots = jnp.zeros((num_chains, number), bool).at[:, 0].set(True)
+    values = {"group": jnp.zeros((num_chains, number), jnp.int32)}
+    state = State(values, {"group": {}}, {"group": slots})
+    settings = (learning_rate, shrinkage, num_steps, num_sweeps)
+    history, state = _moment_steps(settings, wanted, key, state, tokens)
+    weights = np.asarray(history, float)[num_steps // 2 :].mean(axis=0)
+    return Learned(FlexiblePrior(weights), weights, np.asarray(history), state)
+
+
+@partial(jax.jit, static_argnums=0)
+def _moment_steps(
+    settings: tuple[float, float, int, int], wanted: Array, key: Key, state: State, data: Tokens
+) -> tuple[Array, State]:
+    from jaxmf.blocks.block import Block
+
+    learning_rate, shrinkage, num_steps, num_sweeps = settings
+    sizes = jnp.arange(1, wanted.shape[0] + 1)
+
+    def one(carry: tuple[Array, State], index: Array) -> Any:
+        weights, state = carry
+        network = Network({"group": Block(FlexiblePrior(weights))}, ("group",))
+
+        def of_chain(chain_key: Key, state: State) -> tuple[State, Array]:
+            for sweep in range(num_sweeps):
+                own_key = jax.random.fold_in(chain_key, sweep)
+                state, _ = sweep_prior(network, "group", own_key, state, data)
+            counts = _counts(network, "group", state, data)[0]
+            return state, jnp.sum(counts[:, None] == sizes, axis=0).astype(weights.dtype)
+
+        keys = jax.random.split(jax.random.fold_in(key, index), state.slots["group"].shape[0])
+        state, counts = jax.vmap(of_chain)(keys, state)
+        rate = learning_rate / (1 + index / 50)
+        apart = wanted - jnp.mean(counts, axis=0) - shrinkage * weights
+        weights = weights + rate * apart
+        return (weights, state), weights
+
+    start = jax.scipy.special.gammaln(sizes.astype(wanted.dtype))  # those of a Dirichlet process
+    (_, state), history = jax.lax.scan(one, (start, state), jnp.arange(num_steps))
+    return history, state

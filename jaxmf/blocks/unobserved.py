@@ -1,0 +1,272 @@
+"""Items of a flexible prior that no data belong to: unobserved ones, and empty tables.
+
+Of M unobserved items of a batch only how many are in each group is kept, as one is like another;
+each is drawn from the prior given all the rest (structured marginalisation: the sum over what they
+do is the chain's). In a franchise every customer has a representative, N in all; those of empty
+tables are such items too, and have dishes like those at tables (Figure 7.4).
+
+Source: Porteous (2010), sections 7 and 7.4.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf import tables
+from jaxmf.blocks.counts import all_values, own_statistics, slot_sizes
+from jaxmf.blocks.seating import batch_of
+from jaxmf.blocks.sets import items_of_sets
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.engine import Info, merge_overflow
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.tables import count_pairs
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+
+_SHARE = 4  # of as many representatives as there are, every so maniest is drawn in a sweep
+
+
+def holders(network: Network) -> tuple[str, ...]:
+    """The indicators with items that no data belong to."""
+    return tuple(
+        name
+        for name in network.indicators
+        if isinstance(network.blocks[name].law, FlexiblePrior)
+        and (network.blocks[name].law.num_unobserved is not None or has_tables(network, name))
+    )
+
+
+def has_tables(network: Network, name: str) -> bool:
+    """Whether an indicator is the dish of tables, whose representatives may have none."""
+    return name in network.tables.values()
+
+
+def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
+    """(G,) int: unobserved items of every batch, as they were declared.
+
+    Raises:
+        ValueError: not as many numbers as batches.
+    """
+    law = network.blocks[name].law
+    number = getattr(law, "num_unobserved", None)
+    if number is None:
+        return np.zeros(num_batches, np.int64)
+    if np.ndim(number) and len(number) != num_batches:
+        raise ValueError(
+            f"{name}: num_unobserved has {len(number)} numbers, and there are {num_batches} "
+            "batches; give one for each, or one for all"
+        )
+    return np.broadcast_to(np.asarray(number, np.int64), (num_batches,))
+
+
+def check_coverage(network: Network, data: Tokens) -> None:
+    """Refuses more items in a batch than the weights of a flexible prior cover.
+
+    Raises:
+        ValueError: in words.
+    """
+    for name in network.indicators:
+        law = network.blocks[name].law
+        if not isinstance(law, FlexiblePrior):
+            continue
+        parts = network.parts(name, data.sizes)
+        values: Any = {
+            parent: np.asarray(data.columns[parent]) for parent in network.blocks[name].by
+        }
+        batches = np.broadcast_to(np.asarray(parts.flat(values)), (data.num_tokens,))
+        if parts.table is not None:
+            batches = parts.table[batches]
+        if network.blocks[name].per and not has_tables(network, name):
+            own = network.blocks[name].per
+            sets = np.stack([np.asarray(data.columns[parent]) for parent in own])
+            batches = batches[np.unique(sets, axis=1, return_index=True)[1]]
+        sizes = np.bincount(batches, minlength=parts.number) + num_hidden(
+            network, name, parts.number
+        )
+        if has_tables(network, name):
+            sizes = sizes + num_representatives(network, name, data) - data.num_tokens
+        if sizes.max() > law.num_items:
+            raise ValueError(
+                f"{name}: log_weights covers groups of 1 to {law.num_items} items, and a batch has "
+                f"{sizes.max()} (with those unobserved); give a weight for every size up to that"
+            )
+
+
+def num_representatives(network: Network, name: str, data: Tokens) -> int:
+    """One for every customer of the tables that have these dishes, unobserved ones too."""
+    (table,) = (own for own, dish in network.tables.items() if dish == name)
+    parts = network.parts(table, data.sizes)
+    return data.num_tokens + int(num_hidden(network, table, parts.number).sum())
+
+
+class _Hidden(NamedTuple):
+    """The items of one indicator that no data belong to.
+
+    Attributes:
+        batches: (M,) int32, of as many as there may be.
+        waiting: (M,) bool, which of them are there before any was moved.
+    """
+
+    batches: Array
+    waiting: Array
+
+
+def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    sizes = network.sizes(data, slots)
+    if has_tables(network, name):
+        number = num_representatives(network, name, data)
+        _, _, first = items_of_sets(network, name, values, sizes, data.num_tokens)
+        seated = first == jnp.arange(data.num_tokens)
+        waiting = jnp.ones((number,), bool).at[: data.num_tokens].set(~seated)
+        return _Hidden(jnp.zeros((number,), jnp.int32), waiting)
+    parts = network.parts(name, sizes)
+    numbers = num_hidden(network, name, parts.number)
+    batches = np.repeat(np.arange(parts.number, dtype=np.int32), numbers)
+    return _Hidden(jnp.asarray(batches), jnp.ones(batches.shape, bool))
+
+
+def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> State:
+    """The state with all such items seated, one after the other, given the others."""
+    for place, name in enumerate(holders(network)):
+        own_key = jax.random.fold_in(key, place)
+        hidden = _hidden(network, name, state, data)
+        shape = network.parts(name, data.sizes).number, slot_sizes(state, network)[name]
+        numbers = state.numbers | {name: {"unobserved": jnp.zeros(shape, jnp.int32)}}
+        state = state._replace(numbers=numbers)
+        state, _ = _moved(network, name, own_key, state, data, hidden, is_first=True)
+    return state
+
+
+def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
+    """Kernel: items without data, each draw of one taken at random.
+
+    As many draws as there are unobserved items, and a quarter as many as representatives.
+
+    Args:
+        network: the network.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, and overflow.
+    """
+    overflow: dict[str, Array] = {}
+    for place, name in enumerate(holders(network)):
+        own_key = jax.random.fold_in(key, place)
+        hidden = _hidden(network, name, state, data)
+        if has_tables(network, name):
+            # one is like another, and a part of so many leaves the time to the tokens
+            number = -(-hidden.batches.shape[0] // _SHARE)
+            hidden = _Hidden(hidden.batches[:number], hidden.waiting[:number])
+        state, no_room = _moved(network, name, own_key, state, data, hidden, is_first=False)
+        overflow = merge_overflow(overflow, {name: no_room})
+    return state, Info(overflow=overflow)
+
+
+def _moved(
+    network: Network,
+    name: str,
+    key: Key,
+    state: State,
+    data: Tokens,
+    hidden: _Hidden,
+    *,
+    is_first: bool,
+) -> tuple[State, Array]:
+    law = network.blocks[name].law
+    parts = network.parts(name, network.sizes(data, slot_sizes(state, network)))
+    counts = own_statistics(network, name, parts, state, data)
+    seating = law.begin(counts, state.numbers[name], with_sizes=False)
+    uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
+    compiled = _Loop(law).loop
+    loop = fused_on_cpu(compiled, in_turn=True) if law.fuses else compiled
+    # what is not read must not be there: see `fused_on_cpu`
+    batches = hidden.batches if parts.number > 1 else None
+    seating, no_room = loop(seating, batches, hidden.waiting if is_first else None, uniforms)
+    _, numbers = law.end(seating)
+    return state._replace(numbers=state.numbers | {name: numbers}), no_room
+
+
+class _Loop(NamedTuple):
+    law: Any
+
+    def loop(
+        self, seating: Any, batches: Array | None, waiting: Array | None, uniforms: Array
+    ) -> Any:
+        law = self.law
+
+        def one(index: Array, carry: Any) -> Any:
+            seating, no_room = carry
+            batch, chance = batch_of(batches, index), tables.row(uniforms, index)
+            if waiting is not None:
+                moves = tables.row(waiting, index)
+            else:
+                held = tables.row(seating.unobserved, batch)
+                # where the last one has found data there is none to move
+                moves = jnp.sum(held) > 0
+                group = tables.choose(jnp.where(moves, held, jnp.ones_like(held)), chance[0])
+                seating = law.move_unobserved(seating, batch, group, -moves.astype(jnp.int32))
+            weights, room = law.weights(seating, batch)
+            group = tables.choose(weights, chance[1])
+            seating = law.move_unobserved(seating, batch, group, moves.astype(jnp.int32))
+            return seating, no_room | ~room
+
+        return jax.lax.fori_loop(0, uniforms.shape[0], one, (seating, jnp.zeros((), bool)))
+
+
+def draw_all(
+    network: Network,
+    name: str,
+    key: Key,
+    batches: Array,
+    first: Array | None,
+    data: Tokens,
+    shape: tuple[int, int],
+) -> tuple[Array, dict[str, Array], Array]:
+    """Indicators of all tokens, and what else the state holds, from the exact law of the prior.
+
+    Args:
+        network: the network.
+        name: an indicator with a flexible prior.
+        key: typed PRNG key.
+        batches: (T,) int32.
+        first: (T,) int32, of each token the first that shares its indicator; None for itself.
+        data: the tokens.
+        shape: G and K.
+
+    Returns:
+        The indicators (T,), the numbers of the state, counts (G, K) of tokens or sets.
+    """
+    law, num_tokens = network.blocks[name].law, batches.shape[0]
+    itself = jnp.arange(num_tokens, dtype=jnp.int32)
+    first = itself if first is None else first
+    is_item, others = first == itself, jnp.ones((0,), bool)
+    own = batches
+    if has_tables(network, name):
+        number = num_representatives(network, name, data) - num_tokens
+        extra = np.zeros(number, np.int32)
+        others = ~is_item
+    else:
+        own = jnp.where(is_item, batches, shape[0])
+        numbers = num_hidden(network, name, shape[0])
+        extra = np.repeat(np.arange(shape[0], dtype=np.int32), numbers)
+    groups = law.draw_groups(key, jnp.concatenate([own, extra]), shape)
+    values = groups[:num_tokens][first]
+    counts = jnp.zeros(shape, jnp.int32).at[batches, values].add(is_item)
+    if name not in holders(network):
+        return values, {}, counts
+    hidden = count_pairs(jnp.asarray(extra), groups[num_tokens:], shape)
+    if others.size:
+        hidden = hidden.at[batches, groups[:num_tokens]].add(others)
+    return values, {"unobserved": hidden}, counts

@@ -1,0 +1,117 @@
+"""Topics of documents whose words sit at tables: hierarchical flexible priors.
+
+Source: Porteous (2010), section 7.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.blocks import Block, Network
+from jaxmf.blocks.franchise import word_probabilities
+from jaxmf.blocks.model import NetworkModel
+from jaxmf.blocks.prediction import Draw, category_probabilities
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors.flexible import FlexiblePrior, check_flexible
+from jaxmf.priors.hyper import Hyperparameter, is_placeholder
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partitions import DirichletProcess
+from jaxmf.types import Array
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["table_prior", "topic_prior", "word_concentration"],
+    meta_fields=[],
+)
+@dataclass(frozen=True)
+class HFP(NetworkModel):
+    """Hierarchical flexible priors: the words of a document at tables, the tables with topics.
+
+    Z_d ~ FP(lambda_d), the words of document d at tables; R ~ FP_0, all tables in groups, the
+    topics; phi_k ~ Dirichlet(b); a word of a table with topic k is w ~ phi_k. With the weights of a
+    Dirichlet process at both levels this is the HDP, as a franchise of restaurants.
+
+    Words move from table to table, tables with all their words from topic to topic. Where the topic
+    prior is flexible each word has a representative: those of empty tables have topics too, which
+    the sampler keeps (Figure 7.4). A Dirichlet process needs none, as its law for fewer tables is
+    that of more with some left out.
+
+    Args:
+        table_prior: `FlexiblePrior` of the tables of a document; it covers the longest one. Words
+            of a document that are held out are its `num_unobserved`.
+        topic_prior: of all tables: `DirichletProcess`, by default with a concentration of
+            Gamma(1, 1), `PitmanYor`, or a `FlexiblePrior` that covers all words.
+        word_concentration: b, of each word; a number, or a numpyro distribution.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> HFP(FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=100)).network().indicators
+        ('table', 'topic')
+    """
+
+    table_prior: FlexiblePrior
+    topic_prior: PartitionPrior | None = None
+    word_concentration: Hyperparameter = 0.01
+
+    last = "topic"
+
+    def __post_init__(self) -> None:
+        check_flexible("table_prior", self.table_prior)
+        if self.topic_prior is None:
+            object.__setattr__(self, "topic_prior", DirichletProcess())
+        if isinstance(self.topic_prior, PartitionPrior):
+            self.network()
+        elif not is_placeholder(self.topic_prior):
+            raise TypeError(
+                "topic_prior must be a prior of partitions such as DirichletProcess or "
+                f"FlexiblePrior, got {self.topic_prior!r}"
+            )
+
+    def network(self) -> Network:
+        words = DirichletMultinomial(concentration=self.word_concentration)
+        return Network(
+            table=Block(self.table_prior, by="document"),
+            topic=Block(self.topic_prior, per=("document", "table")),
+            word=Block(words, by="topic", observed=True),
+        )
+
+    def tokens(self, data: Tokens) -> Tokens:
+        """The data themselves."""
+        return data
+
+    def entries(self, draw: Draw, data: Tokens) -> Array:
+        """E[phi]: the probabilities of the words in every topic, (K, V) float."""
+        network, _ = self.over(data)
+        return category_probabilities(network, draw, "word")
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """What a report shows the heaviest entries of."""
+        return ("word",)
+
+    def shares(self, draw: Draw, data: Tokens) -> Array:
+        """How many tokens every topic has: (K,) float."""
+        return draw["word_totals"].astype(float)
+
+    def held_out_probabilities(
+        self, state: State, data: Tokens, documents: Array, words: Array
+    ) -> Array:
+        """p(word | everything else) of words that were held out: (M,) float.
+
+        Each is one of the `num_unobserved` words of its document; see `jaxmf.blocks.franchise`.
+
+        Args:
+            state: of a chain.
+            data: the training data.
+            documents, words: (M,) int32.
+        """
+        network, tokens = self.over(data)
+        return word_probabilities(network, state, tokens, jnp.asarray(documents), words)

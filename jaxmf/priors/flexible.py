@@ -1,0 +1,574 @@
+"""Flexible priors of partitions: log-linear in how many groups there are of every size.
+
+    FP(g | N, lambda) ~ exp(sum_i lambda_i m_i + sum_a w_a phi_a(m)),    sum_i i m_i = N,
+
+m_i groups have i items (eq 7.2). Unlike the weights of a process these need not come from a law of
+infinitely many items, of which N were taken at random: groups may have a size of their own. The
+weight of a group of b items for one more is exp(lambda_{b+1} - lambda_b), and exp(lambda_1) that of
+a new one (eq 7.5, without what all choices share), so a sweep keeps one table of weights by size.
+
+Source: Porteous (2010), chapter 7; Welling (2006), Flexible priors for infinite mixture models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln, logsumexp
+from jax.tree_util import Partial
+
+from jaxmf import tables
+from jaxmf.priors import flexible_law
+from jaxmf.priors.hyper import is_placeholder
+from jaxmf.priors.partition_prior import Numbers, PartitionPrior, at
+
+WIDEST = 60.0
+"""How many nats the weights of groups of two sizes may lie apart; more is no float in a sweep."""
+
+
+class FlexibleSeating(NamedTuple):
+    """Counts as a sweep works on them.
+
+    Attributes:
+        counts: (G, K) float, items of batch g in group k.
+        joining: (G, K) float, the weight of every group for one more item; 0 where it has none.
+        weights: (L + 1,) float, that of a group of 0 to L items.
+        numbers: what else the state holds.
+        unobserved: (G, K) float, items that no data belong to; None where there are none.
+    """
+
+    counts: Array
+    joining: Array
+    weights: Array
+    numbers: Numbers
+    unobserved: Array | None
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["log_steps", "features", "feature_weights"],
+    meta_fields=["num_unobserved"],
+)
+@dataclass(frozen=True, init=False)
+class FlexiblePrior(PartitionPrior):
+    """A log-linear prior of partitions, of one batch of items or of each.
+
+    Its law for fewer items is another one than that of more of which some are taken away at random:
+    say how many there are in all. With `num_unobserved` there are further items, of which nothing
+    is known, in the sweep; their groups are drawn like those of the others.
+
+    Args:
+        log_weights: (L,) lambda_1 to lambda_L, of groups of 1 to L items, finite; no batch may have
+            more than L items. They are known up to c i, which changes nothing.
+        features: a function of m, (L,) float, to (F,): further features of the counts of groups.
+            Without them a sweep costs what it does with a DirichletProcess; with them every choice
+            asks for all features. jax.numpy only, as it is compiled.
+        feature_weights: (F,) theirs; ones by default.
+        num_unobserved: M, the number of items beside those of the data; of every batch alike, or a
+            number for each.
+        log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: of
+            many items the differences of large numbers would lose their digits.
+
+    Raises:
+        TypeError, ValueError: settings that are no such thing.
+
+    Example:
+        >>> prior = FlexiblePrior.dirichlet_process(2.0, num_items=3)
+        >>> prior.log_weights.round(3).tolist()
+        [0.693, 0.693, 1.386]
+    """
+
+    log_steps: Any
+    features: Any
+    feature_weights: Any
+    num_unobserved: Any
+
+    hyperparameters = ()
+
+    def __init__(
+        self,
+        log_weights: Any = None,
+        features: Callable[[Array], Array] | None = None,
+        feature_weights: Any = None,
+        *,
+        num_unobserved: int | Sequence[int] | None = None,
+        log_steps: Any = None,
+    ) -> None:
+        if (log_weights is None) == (log_steps is None):
+            raise TypeError("give either log_weights or log_steps, the differences between them")
+        if log_weights is not None:
+            steps = _steps(log_weights)
+        else:
+            steps = _checked_steps(log_steps)
+        if features is not None and not isinstance(features, Partial) and callable(features):
+            features = Partial(features)
+        if features is not None and feature_weights is None:
+            shape = jax.eval_shape(features, jnp.zeros(steps.shape)).shape
+            feature_weights = jnp.ones(shape)
+        object.__setattr__(self, "log_steps", steps)
+        object.__setattr__(self, "features", features)
+        object.__setattr__(self, "feature_weights", _as_floats(feature_weights))
+        object.__setattr__(self, "num_unobserved", _checked_number(num_unobserved))
+        self._check_features()
+
+    def _check_features(self) -> None:
+        leaves = jax.tree.leaves((self.log_steps, self.features, self.feature_weights))
+        if any(is_placeholder(leaf) for leaf in leaves):
+            return
+        if self.features is None:
+            if self.feature_weights is not None:
+                raise ValueError(
+                    "feature_weights: are those of `features`, of which there are none"
+                )
+            return
+        if not callable(self.features):
+            raise TypeError(f"features must be a function of m, got {self.features!r}")
+        shape = jax.eval_shape(self.features, jnp.zeros(self.log_steps.shape)).shape
+        if len(shape) != 1 or shape != np.shape(self.feature_weights):
+            raise ValueError(
+                f"features: gives an array of shape {shape} for counts of groups of 1 to "
+                f"{self.num_items} items, and feature_weights has shape "
+                f"{np.shape(self.feature_weights)}; both must be (F,)"
+            )
+
+    # --- special cases ----------------------------------------------------------------------------
+
+    @classmethod
+    def dirichlet_process(cls, concentration: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+        """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1)."""
+        return cls.parametric(jnp.log(concentration), 1.0, 0.0, num_items=num_items, **more)
+
+    @classmethod
+    def pitman_yor(
+        cls, concentration: Any, discount: Any, *, num_items: int, **more: Any
+    ) -> FlexiblePrior:
+        """That of a Pitman-Yor process.
+
+        lambda_i = log Gamma(i - d) - log Gamma(1 - d), and one feature of the number of groups:
+        phi_0(m) = sum_{0 < k < K} log(alpha + k d), without k = 0, so that alpha may be negative.
+        """
+        numbers = jnp.asarray([concentration, discount], jnp.result_type(float))
+        steps = jnp.log(jnp.arange(num_items) - numbers[1]).at[0].set(0)
+        return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
+
+    @classmethod
+    def parametric(cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+        """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1."""
+        return cls(log_steps=gamma_steps(a, b, c, num_items=num_items), **more)
+
+    # --- questions --------------------------------------------------------------------------------
+
+    @property
+    def num_items(self) -> int:
+        """L, how many items a batch may have."""
+        return self.log_steps.shape[0]
+
+    @property
+    def log_weights(self) -> Any:
+        """lambda: (L,) float."""
+        if isinstance(self.log_steps, jax.core.Tracer):
+            return jnp.cumsum(self.log_steps)
+        return np.cumsum(np.asarray(self.log_steps, float))
+
+    def with_steps(self, log_steps: Array) -> FlexiblePrior:
+        """The prior with other weights of groups."""
+        return FlexiblePrior(
+            None,
+            self.features,
+            self.feature_weights,
+            num_unobserved=self.num_unobserved,
+            log_steps=log_steps,
+        )
+
+    def log_normaliser(self, num_items: int) -> float:
+        """log Z_N, exactly: the sum over all partitions of N items.
+
+        Raises:
+            ValueError: more items than the weights cover, or, with features, than 40.
+        """
+        self.check_items(num_items)
+        with jax.enable_x64(True):
+            if self.features is not None:
+                return float(logsumexp(self._of_signatures(num_items)))
+            weights = jnp.asarray(self.log_weights[:num_items])
+            return float(_jitted_normalisers(weights)[-1] + gammaln(num_items + 1.0))
+
+    def expected_counts(self, num_items: int) -> np.ndarray:
+        """E[m_i], exactly: how many groups of 1 to N items there are on average, (N,) float.
+
+        Raises:
+            ValueError: as `log_normaliser`.
+        """
+        self.check_items(num_items)
+        with jax.enable_x64(True):
+            if self.features is not None:
+                share = jax.nn.softmax(self._of_signatures(num_items))
+                return np.asarray(share @ flexible_law.signatures(num_items).counts)
+            return np.asarray(_jitted_counts(jnp.asarray(self.log_weights[:num_items])))
+
+    def log_probability(self, groups: Any, *, normalised: bool = True) -> float:
+        """log FP(g | N) of one partition, in double precision.
+
+        Args:
+            groups: (N,) int, a label for each item.
+            normalised: without the normaliser where this is false.
+
+        Raises:
+            ValueError: as `log_normaliser`.
+        """
+        labels = np.asarray(groups)
+        self.check_items(labels.size)
+        _, sizes = np.unique(labels, return_counts=True)
+        counts = np.bincount(sizes, minlength=self.num_items + 1)[1:]
+        with jax.enable_x64(True):
+            total = float(
+                self._log_of_counts(jnp.asarray(counts, jnp.result_type(float)), self.log_weights)
+            )
+        return total - self.log_normaliser(labels.size) if normalised else total
+
+    def sample(self, key: Array, *, num_items: int, num_samples: int = 1) -> np.ndarray:
+        """Independent draws of partitions of N items, from the exact law.
+
+        Args:
+            key: typed PRNG key.
+            num_items: N.
+            num_samples: S.
+
+        Returns:
+            (S, N) int32, labels without order.
+
+        Raises:
+            ValueError: as `log_normaliser`.
+        """
+        self.check_items(num_items)
+        keys = jax.random.split(key, num_samples)
+        if self.features is not None:
+            logs = self._of_signatures(num_items)
+            return np.asarray(_drawn_by_signature(keys, logs, num_items))
+        weights = jnp.asarray(self.log_weights[:num_items])
+        return np.asarray(_drawn(keys, weights))
+
+    def check_items(self, num_items: int) -> None:
+        """Refuses more items than the weights cover.
+
+        Raises:
+            ValueError: in words.
+        """
+        if not 1 <= num_items <= self.num_items:
+            raise ValueError(
+                f"num_items: log_weights covers groups of 1 to {self.num_items} items, and "
+                f"{num_items} are asked for; give a weight for every size up to their number"
+            )
+
+    def _of_signatures(self, num_items: int) -> Array:
+        """log of the weight of all partitions with every signature: (S,) float."""
+        found = flexible_law.signatures(num_items)
+        wide = jnp.pad(
+            jnp.asarray(found.counts, jnp.result_type(float)),
+            ((0, 0), (0, self.num_items - num_items)),
+        )
+        logs = jax.vmap(lambda counts: self._log_of_counts(counts, self.log_weights))(wide)
+        return logs + found.log_numbers
+
+    def _log_of_counts(self, counts: Array, log_weights: Any) -> Array:
+        """The exponent of eq 7.2: () float, of counts m (L,) float."""
+        total = jnp.sum(counts * jnp.asarray(log_weights, counts.dtype))
+        if self.features is not None:
+            total += jnp.sum(self.feature_weights * self.features(counts))
+        return total
+
+    # --- in a sweep -------------------------------------------------------------------------------
+
+    @property
+    def fuses(self) -> bool:  # type: ignore[override]
+        """Functions of a user may hold anything, and stay outside the fused loop."""
+        return self.features is None
+
+    @property
+    def in_turn(self) -> bool:  # type: ignore[override]
+        """Items that come one after the other do not follow the law of all."""
+        return False
+
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
+        del with_sizes
+        dtype = jnp.result_type(float)
+        steps = jnp.asarray(self.log_steps, dtype)
+        # that of a size beyond all others is as that before it
+        steps = jnp.append(steps, steps[-1])
+        weights = jnp.exp(jnp.maximum(steps - jnp.max(steps), -WIDEST))
+        numbers = dict(numbers)
+        unobserved = numbers.pop("unobserved", None)
+        counts = counts.astype(dtype)
+        unobserved = None if unobserved is None else unobserved.astype(dtype)
+        totals = counts if unobserved is None else counts + unobserved
+        joining = jnp.where(totals > 0, weights[totals.astype(jnp.int32)], 0)
+        return FlexibleSeating(counts, joining, weights, numbers, unobserved)
+
+    def end(self, seating: Any) -> tuple[Array, Numbers]:
+        numbers = dict(seating.numbers)
+        if seating.unobserved is not None:
+            numbers["unobserved"] = seating.unobserved.astype(jnp.int32)
+        return seating.counts.astype(jnp.int32), numbers
+
+    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+        return self.move(seating, batch, group, -1)
+
+    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+        del uniform
+        return self.move(seating, batch, group, 1)
+
+    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
+        counts = tables.add_entry(seating.counts, batch, group, amount)
+        return _joined(seating._replace(counts=counts), batch, group)
+
+    def move_unobserved(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
+        """An item that no data belong to joins a group (amount 1) or leaves it (-1)."""
+        unobserved = tables.add_entry(seating.unobserved, batch, group, amount)
+        return _joined(seating._replace(unobserved=unobserved), batch, group)
+
+    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
+        joining = tables.row(seating.joining, batch)
+        size = joining.shape[0]
+        new = tables.lowest(joining == 0)
+        if self.features is not None:
+            return self._all_weights(seating, batch, new), new < size
+        return joining + jnp.where(at(new, size), seating.weights[0], 0), new < size
+
+    def _all_weights(self, seating: Any, batch: Array, new: Array) -> Array:
+        """Weights (K,) with features, each asked for the counts that a choice leads to."""
+        totals = tables.row(seating.counts, batch)
+        if seating.unobserved is not None:
+            totals = totals + tables.row(seating.unobserved, batch)
+        sizes = jnp.arange(1, self.num_items + 1)
+        before = (totals[:, None] == sizes).astype(totals.dtype)
+        after = (totals[:, None] + 1 == sizes).astype(totals.dtype)
+        changed = jnp.sum(before, axis=0) - before + after
+        logs = jax.vmap(lambda counts: jnp.sum(self.feature_weights * self.features(counts)))(
+            changed
+        )
+        open_ = (totals > 0) | at(new, totals.shape[0])
+        logs = jnp.where(open_, logs + jnp.log(seating.weights[totals.astype(jnp.int32)]), -jnp.inf)
+        # of the smallest weight something stays, as without features
+        return jnp.where(open_, jnp.exp(jnp.maximum(logs - jnp.max(logs), -WIDEST)), 0)
+
+    def of_new_tables(self) -> PartitionPrior:
+        """The dishes of tables that come and go are those of their representatives."""
+        return Representatives()
+
+    def draw_groups(self, key: Array, batches: Array, shape: tuple[int, int]) -> Array:
+        """Groups (T,) from the exact law; see `flexible_law.draw_groups`.
+
+        Raises:
+            TypeError: the prior has features.
+        """
+        if self.features is not None:
+            raise TypeError(
+                "features: a network whose FlexiblePrior has some cannot be simulated; "
+                "prior.sample draws partitions of up to 40 items"
+            )
+        weights = jnp.cumsum(jnp.asarray(self.log_steps, jnp.result_type(float)))
+        return flexible_law.draw_groups(key, weights, batches, shape)
+
+    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+        """Without the normaliser, which does not depend on the partition: () float."""
+        dtype = jnp.result_type(float)
+        unobserved = numbers.get("unobserved", jnp.zeros_like(counts))
+        totals = counts + unobserved
+        weights = jnp.cumsum(jnp.asarray(self.log_steps, dtype))
+        of_groups = jnp.where(totals > 0, weights[jnp.maximum(totals, 1) - 1], 0)
+        result = jnp.sum(of_groups)
+        if self.features is not None:
+            sizes = jnp.arange(1, self.num_items + 1)
+            of_batches = jnp.sum(totals[:, :, None] == sizes, axis=1).astype(dtype)
+            of_each = jax.vmap(lambda m: jnp.sum(self.feature_weights * self.features(m)))
+            result += jnp.sum(of_each(of_batches))
+        # which of the unobserved items stand where is not kept
+        whole = jnp.sum(unobserved, axis=1)
+        return result + jnp.sum(gammaln(whole + 1.0)) - jnp.sum(gammaln(unobserved + 1.0))
+
+
+class RepresentativeSeating(NamedTuple):
+    """Of every dish how many representatives are at tables, and how many have none.
+
+    Attributes:
+        counts: (1, K) float.
+        unobserved: (1, K) float.
+    """
+
+    counts: Array
+    unobserved: Array
+
+
+class Representatives(PartitionPrior):
+    """Tables are opened by representatives who have a dish already, and closed without losing it.
+
+    Of N representatives those of empty tables are the unobserved items; a table is as likely to be
+    opened by each, so the weight of a dish is the number of them who have it, and the law of all
+    dishes stays as it is (Figure 7.4).
+    """
+
+    hyperparameters = ()
+
+    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
+        del with_sizes
+        dtype = jnp.result_type(float)
+        return RepresentativeSeating(counts.astype(dtype), numbers["unobserved"].astype(dtype))
+
+    def end(self, seating: Any) -> tuple[Array, Numbers]:
+        unobserved = seating.unobserved.astype(jnp.int32)
+        return seating.counts.astype(jnp.int32), {"unobserved": unobserved}
+
+    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
+        return tables.row(seating.unobserved, batch), jnp.ones((), bool)
+
+    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
+        return RepresentativeSeating(
+            tables.add_entry(seating.counts, batch, group, amount),
+            tables.add_entry(seating.unobserved, batch, group, -amount),
+        )
+
+    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+        return self.move(seating, batch, group, -1)
+
+    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+        del uniform
+        return self.move(seating, batch, group, 1)
+
+    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+        """Every choice of the representatives at tables is as likely as any other."""
+        del numbers
+        return jnp.zeros((), jnp.result_type(float)) * jnp.sum(counts)
+
+
+def check_flexible(name: str, value: Any) -> None:
+    """Refuses what is no flexible prior.
+
+    Raises:
+        TypeError: in words.
+    """
+    if isinstance(value, PartitionPrior) and not isinstance(value, FlexiblePrior):
+        raise TypeError(
+            f"{name} must be a FlexiblePrior, got {type(value).__name__}; "
+            "FlexiblePrior.dirichlet_process and .pitman_yor have the laws of those"
+        )
+    if not isinstance(value, FlexiblePrior) and not is_placeholder(value):
+        raise TypeError(f"{name} must be a FlexiblePrior, got {value!r}")
+
+
+def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
+    """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
+
+    Args:
+        a, b, c: () float each, c above -1.
+        num_items: L.
+    """
+    sizes = jnp.arange(num_items, dtype=jnp.result_type(float))
+    first = a + b * gammaln(1.0 + c)
+    # where nothing is added the logarithm of the first would not be finite
+    return jnp.where(sizes > 0, b * jnp.log(jnp.where(sizes > 0, sizes + c, 1.0)), first)
+
+
+def opened_tables(numbers: Array, counts: Array) -> Array:
+    """The feature of a Pitman-Yor process: sum_{0 < k < K} log(alpha + k d), (1,) float.
+
+    Args:
+        numbers: (2,) float, alpha and d.
+        counts: (L,) float, m.
+    """
+    number = jnp.arange(1, counts.shape[0])
+    before = number < jnp.sum(counts)
+    terms = jnp.log(jnp.where(before, numbers[0] + number * numbers[1], 1.0))
+    return jnp.sum(terms, keepdims=True)
+
+
+def _joined(seating: Any, batch: Array, group: Array) -> Any:
+    """The weight of a group after its size has changed."""
+    total = tables.entry(seating.counts, batch, group)
+    if seating.unobserved is not None:
+        total = total + tables.entry(seating.unobserved, batch, group)
+    weight = tables.row(seating.weights, total.astype(jnp.int32))
+    weight = jnp.where(total > 0, weight, jnp.zeros_like(weight))
+    return seating._replace(joining=tables.put_entry(seating.joining, batch, group, weight))
+
+
+_jitted_normalisers = jax.jit(flexible_law.log_normalisers)
+_jitted_counts = jax.jit(flexible_law.expected_counts)
+
+
+@jax.jit
+def _drawn(keys: Array, log_weights: Array) -> Array:
+    number = log_weights.shape[0]
+    batches = jnp.zeros((number,), jnp.int32)
+    return jax.vmap(lambda key: flexible_law.draw_groups(key, log_weights, batches, (1, number)))(
+        keys
+    )
+
+
+@partial(jax.jit, static_argnames="num_items")
+def _drawn_by_signature(keys: Array, logs: Array, num_items: int) -> Array:
+    return jax.vmap(lambda key: flexible_law.draw_by_signature(key, logs, num_items))(keys)
+
+
+def _steps(log_weights: Any) -> Any:
+    """Differences, in double precision where the numbers are known."""
+    if is_placeholder(log_weights):
+        return jnp.diff(log_weights, prepend=0.0)
+    array = _checked_table("log_weights", log_weights)
+    return _checked_steps(np.diff(array, prepend=0.0))
+
+
+def _checked_table(name: str, values: Any) -> np.ndarray:
+    array = np.asarray(values, float)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} must be an array of one weight for every size of a group, from 1 up; got "
+            f"shape {array.shape}"
+        )
+    if not np.all(np.isfinite(array)):
+        first = int(np.argmin(np.isfinite(array)))
+        raise ValueError(
+            f"{name} must be finite, got {array[first]} for groups of {first + 1}; a size that "
+            f"should not occur gets a low weight, at most {WIDEST:g} below the others"
+        )
+    return array
+
+
+def _checked_steps(log_steps: Any) -> Any:
+    if is_placeholder(log_steps):
+        return log_steps
+    array = _checked_table("log_steps", log_steps)
+    spread = float(np.max(array) - np.min(array))
+    if spread > WIDEST:
+        low, high = int(np.argmin(array)) + 1, int(np.argmax(array)) + 1
+        raise ValueError(
+            f"log_weights: a group's growing to {high} items and to {low} lie {spread:.0f} nats "
+            f"apart, and a sweep can tell {WIDEST:g}; bring their differences closer together"
+        )
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def _as_floats(weights: Any) -> Any:
+    if weights is None or is_placeholder(weights):
+        return weights
+    return jnp.asarray(weights, jnp.result_type(float))
+
+
+def _checked_number(number: Any) -> Any:
+    """An int, a tuple of ints, or None."""
+    if number is None or isinstance(number, int | np.integer):
+        if isinstance(number, bool) or (number is not None and number < 0):
+            raise ValueError(f"num_unobserved must be a number of items, got {number!r}")
+        return None if number is None else int(number)
+    array = np.asarray(number)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(array < 0):
+        raise ValueError(
+            f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
+        )
+    return tuple(int(one) for one in array)
