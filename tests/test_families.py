@@ -338,7 +338,7 @@ def test_long_vectors_have_the_predictions_of_short_sums(monkeypatch):
     """Above some size sums are made in a loop, as a fused sweep needs them."""
     law = mf.NormalInverseWishart(9)
     values = jnp.asarray(np.random.default_rng(0).normal(size=(12, 9)))
-    working = law.begin(law.statistics(jnp.arange(12) % 3, values[:11], 3), {})
+    working = law.begin(law.statistics(jnp.arange(11) % 3, values[:11], 3), {})
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, 3, None)
     short = law.predictive(working, lanes, values[11])
     moved = law.move(working, jnp.int32(1), values[11], 1)

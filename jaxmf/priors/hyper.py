@@ -204,7 +204,7 @@ def _one_number(name: str, value: Any, what: str) -> float:
 
 def _validate_distribution(name: str, prior: Any, shape: tuple[int, ...] = ()) -> None:
     _validate_real(name, prior, shape)
-    if any(bool(jnp.any(prior.support(value))) for value in (-1e-6, -0.5, -1.0, -1e6)):
+    if any(bool(np.any(prior.support(value))) for value in (-1e-6, -0.5, -1.0, -1e6)):
         raise ValueError(
             f"the prior of {name} must be over positive numbers, {type(prior).__name__} allows "
             "negative ones; try Gamma, LogNormal, InverseGamma or HalfNormal"
