@@ -13,10 +13,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from jaxmf.data import Entries
+from jaxmf import fusion
 from jaxmf.types import Array
 
 _CELLS_A_PIECE = 2**12
 _MOST_BROADCAST = 20
+_MOST_IN_TURN = 128
+_SHORT = 20
 
 
 class Chunks(NamedTuple):
@@ -96,6 +99,11 @@ def is_broadcast(size: int) -> bool:
     return size <= _MOST_BROADCAST
 
 
+def goes_in_turn(size: int) -> bool:
+    """Whether the rows, of vectors of a size, are drawn in turn by one kernel, see `in_turn.py`."""
+    return fusion.is_available() and size <= _MOST_IN_TURN
+
+
 def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
     """Cells (T,) by rows, in chunks.
 
@@ -144,6 +152,8 @@ def _width(num_cells: int, num_rows: int, size: int) -> int:
     about; gathering them takes its share too, hence 6 sqrt(n). Sums element by element gain little
     beyond 32.
     """
+    if goes_in_turn(size):
+        return 8 if size < _SHORT else 4
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
     return 1 << min(8, max(2, round(math.log2(max(best, 1)))))
