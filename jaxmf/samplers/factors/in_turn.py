@@ -9,7 +9,7 @@ Numbers are those of `rows.draw_rows`, which says what is drawn.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _LANES = 8  # floats of a vector register
 _RANK = 4
+_SHORT = 16
 _LONG = 48
 
 
@@ -54,7 +55,7 @@ class _Rows(NamedTuple):
       normals: (N, P) float.
       sides: (N, P) float, precision times mean, of the priors of the changes.
       priors: (G, P, W) float, precisions, with ones on the padded diagonal.
-      share: (P, W) float, the precision of noise, zero in the padding.
+      share: (P, W) float, the precision of noise, zero in the padding but for the last column.
       groups: (N,) int32; None with one group, for what is not read must not be there.
       of_cells: None where cells have no features.
     """
@@ -94,7 +95,9 @@ def draw_in_turn(
         sides = apart @ priors.precisions[0]
     else:
         sides = jnp.einsum("rde,re->rd", priors.precisions[priors.groups], apart)
-    is_real = (jnp.arange(num_pivots)[:, None] < size) & (jnp.arange(width) < size)
+    is_own = jnp.arange(num_pivots)[:, None] < size
+    is_real = is_own & (jnp.arange(width) < size)
+    is_read = is_own & ((jnp.arange(width) < size) | (jnp.arange(width) == width - 1))
     identity = jnp.eye(num_pivots, width, dtype=factors.dtype)
     precisions = jnp.pad(priors.precisions, ((0, 0), (0, num_pivots - size), (0, width - size)))
     of_cells = None
@@ -114,7 +117,7 @@ def draw_in_turn(
         normals=_padded(normals, num_pivots),
         sides=_padded(sides, num_pivots),
         priors=precisions + jnp.where(is_real, 0, identity),
-        share=jnp.where(is_real, precision, 0).astype(factors.dtype),
+        share=jnp.where(is_read, precision, 0).astype(factors.dtype),
         groups=None if is_one_group else priors.groups,
         of_cells=of_cells,
     )
@@ -131,11 +134,18 @@ def _padded(values: Array, width: int) -> Array:
 
 
 def _at(values: Array, place: Array) -> Array:
-    return jax.lax.dynamic_index_in_dim(values, place, 0, keepdims=False)
+    return _slice(values, place, 1)[0]
+
+
+def _slice(values: Array, start: Array, size: int) -> Array:
+    return jax.lax.dynamic_slice_in_dim(values, start, size, allow_negative_indices=False)
 
 
 def _put(values: Array, value: Array, place: Array) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(values, value, place, 0)
+    starts = (place, *(0,) * value.ndim)
+    return jax.lax.dynamic_update_slice(
+        values, value[None], starts, allow_negative_indices=False
+    )
 
 
 def _draw_all(num_shared: int, rows: _Rows) -> tuple[Array, Array]:
@@ -144,21 +154,23 @@ def _draw_all(num_shared: int, rows: _Rows) -> tuple[Array, Array]:
 
     def draw(row: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
         changes, squares = drawn
-        products, side, own_squares = _products(num_shared, rows, row)
+        products, own_squares = _products(num_shared, rows, row)
         prior = rows.priors[0] if rows.groups is None else _at(rows.priors, _at(rows.groups, row))
-        matrix = prior + rows.share * products
-        last = _at(rows.sides, row) + rows.share[:, 0] * side[:num_pivots]
-        matrix = jax.lax.dynamic_update_slice(
-            matrix, last[:, None], (0, matrix.shape[1] - 1)
-        )
+        sides = _at(rows.sides, row)[:, None] * _last(prior.shape[1], prior.dtype)
+        matrix = prior + rows.share * products + sides
         factor = _factor(matrix)
         changes = _put(changes, _solved(factor, _at(rows.normals, row)), row)
         change = _at(changes, row)
-        return changes, _put(squares, _rest(products, side, own_squares, change), row)
+        return changes, _put(squares, _rest(products, own_squares, change), row)
 
     dtype = rows.table.dtype
     nothing = jnp.zeros((num_rows, num_pivots), dtype), jnp.zeros((num_rows, _LANES), dtype)
     return jax.lax.fori_loop(0, num_rows, draw, nothing)
+
+
+def _last(width: int, dtype: Any) -> Array:
+    """(0, ..., 0, 1)."""
+    return (jnp.arange(width) == width - 1).astype(dtype)
 
 
 def _summed(lines: Array) -> Array:
@@ -183,7 +195,6 @@ class _Sums(NamedTuple):
     """Sums over cells, and room for what is read again, which is not computed twice so."""
 
     products: Array
-    side: Array
     squares: Array
     lanes: Array
     residuals: Array
@@ -196,11 +207,11 @@ def _first(room: Array, value: Array) -> Array:
     return jax.lax.dynamic_update_slice(room, value, (0,) * room.ndim)
 
 
-def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array, Array]:
-    """Sums of w w' (P, W), of e w (W,) and of e e over the cells of a row, e the residuals."""
+def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array]:
+    """Sums over the cells of a row of w (w, e)' (P, W) and of e e, e the residuals."""
     num_pivots, width = rows.share.shape
     rank, dtype = rows.others.shape[1], rows.table.dtype
-    own = _at(rows.own, row)
+    own, last = _at(rows.own, row), _last(width, dtype)
 
     def add(chunk: Array, carry: _Sums) -> _Sums:
         others = _at(rows.others, chunk)
@@ -224,9 +235,10 @@ def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array, A
                 )
             lines = [stack[i] for i in range(rank)]
         residuals = _first(carry.residuals, new)
+        ends = [line + e * last for line, e in zip(lines, residuals[0], strict=True)]
+        outer = [a[:num_pivots, None] * b for a, b in zip(lines, ends, strict=True)]
         return _Sums(
-            products=carry.products + sum(line[:num_pivots, None] * line for line in lines),
-            side=carry.side + sum(residuals[0, i] * lines[i] for i in range(rank)),
+            products=carry.products + sum(outer[1:], outer[0]),
             squares=carry.squares + residuals[0] ** 2,
             lanes=lanes,
             residuals=residuals,
@@ -235,7 +247,6 @@ def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array, A
 
     zeros = _Sums(
         products=jnp.zeros((num_pivots, width), dtype),
-        side=jnp.zeros((width,), dtype),
         squares=jnp.zeros((rank,), dtype),
         lanes=jnp.zeros((rank + 1, _LANES), dtype),
         residuals=jnp.zeros((2, rank), dtype),
@@ -243,20 +254,30 @@ def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array, A
     )
     start, end = _at(rows.starts, row), _at(rows.starts, row + 1)
     sums = jax.lax.fori_loop(start, end, add, zeros)
-    return sums.products, sums.side, sums.squares
+    return sums.products, sums.squares
 
 
 def _factor(matrix: Array) -> Array:
     """L' (P, W) of a positive definite matrix (P, P), and in the last column L^-1 b."""
     num_pivots = matrix.shape[0]
-    bounds = (0, num_pivots)
-    if num_pivots >= _LONG:
-        bounds = (0, _up(num_pivots // 2, _RANK), num_pivots)
     factor = jnp.zeros_like(matrix)
+    bounds = _stages(num_pivots)
     for start, end in zip(bounds, bounds[1:], strict=False):
-        matrix, factor = _eliminate(matrix, factor, start, end)
-        matrix = matrix[end - start :]
+        if end - start == _RANK:
+            factor = _with_lines(matrix[:_RANK], factor, start)
+            matrix = matrix[_RANK:] - _outer(factor[start:end], end, num_pivots)
+        else:
+            matrix, factor = _eliminate(matrix, factor, start, end)
+            matrix = matrix[end - start :]
     return factor
+
+
+def _stages(num_pivots: int) -> list[int]:
+    """Pivots after which what is left of a matrix is cut out: at each cut there is less to do."""
+    if num_pivots <= _SHORT:
+        return list(range(0, num_pivots + 1, _RANK))
+    half = [_up(num_pivots // 2, _RANK)] if num_pivots >= _LONG else []
+    return [0, *half, num_pivots - _RANK, num_pivots]
 
 
 def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Array, Array]:
@@ -265,26 +286,32 @@ def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Arra
     def panel(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         matrix, factor = carry
         start = number * _RANK
-        own = jax.lax.dynamic_slice_in_dim(matrix, start - first, _RANK)
-
-        def pivot(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-            own, factor = carry
-            line = _at(own, index)
-            line = line * jax.lax.rsqrt(_at(line, start + index))
-            # stored first, and read from there: else it is computed again for every number
-            factor = _put(factor, line, start + index)
-            line = _at(factor, start + index)
-            return own - jax.lax.dynamic_slice_in_dim(line, start, _RANK)[:, None] * line, factor
-
-        own, factor = jax.lax.fori_loop(0, _RANK, pivot, (own, factor))
-        lines = jax.lax.dynamic_slice_in_dim(factor, start, _RANK)
-        num_pivots = factor.shape[0]
-        matrix = matrix - sum(
-            lines[i, first:num_pivots, None] * lines[i] for i in range(_RANK)
-        )
-        return matrix, factor
+        own = _slice(matrix, start - first, _RANK)
+        factor = _with_lines(own, factor, start)
+        lines = _slice(factor, start, _RANK)
+        return matrix - _outer(lines, first, factor.shape[0]), factor
 
     return jax.lax.fori_loop(first // _RANK, end // _RANK, panel, (matrix, factor))
+
+
+def _outer(lines: Array, first: int, end: int) -> Array:
+    """Sum of l l' of lines (4, W), the rows from `first` to `end`."""
+    return sum(line[first:end, None] * line for line in lines)
+
+
+def _with_lines(own: Array, factor: Array, start: Array | int) -> Array:
+    """The factor with four lines more, of what is left of four lines (4, W) of the matrix."""
+
+    def pivot(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        own, factor = carry
+        line = _at(own, index)
+        line = line * jax.lax.rsqrt(_at(line, start + index))
+        # stored first, and read from there: else it is computed again for every number
+        factor = _put(factor, line, start + index)
+        line = _at(factor, start + index)
+        return own - _slice(line, start, _RANK)[:, None] * line, factor
+
+    return jax.lax.fori_loop(0, _RANK, pivot, (own, factor))[1]
 
 
 def _solved(factor: Array, normals: Array) -> Array:
@@ -302,16 +329,16 @@ def _solved(factor: Array, normals: Array) -> Array:
     return solved[:num_pivots]
 
 
-def _rest(products: Array, side: Array, squares: Array, change: Array) -> Array:
+def _rest(products: Array, squares: Array, change: Array) -> Array:
     """Sums of squares after the change, in parts (8,)."""
     num_pivots, width = products.shape
 
     def add(number: Array, total: Array) -> Array:
         start = number * _RANK
-        lines = jax.lax.dynamic_slice_in_dim(products, start, _RANK)
-        own = jax.lax.dynamic_slice_in_dim(change, start, _RANK)
+        lines, own = _slice(products, start, _RANK), _slice(change, start, _RANK)
         return total + sum(own[i] * lines[i] for i in range(_RANK))
 
-    total = jax.lax.fori_loop(0, num_pivots // _RANK, add, -2 * side)
-    whole = jnp.pad(change, (0, width - num_pivots))
+    total = jax.lax.fori_loop(0, num_pivots // _RANK, add, jnp.zeros((width,), change.dtype))
+    # d' (G d - 2 b), b in the last column of the products
+    whole = jnp.pad(change, (0, width - num_pivots)) - 2 * _last(width, change.dtype)
     return _summed(total * whole) + _in_lanes(squares)

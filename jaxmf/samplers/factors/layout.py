@@ -16,10 +16,10 @@ from jaxmf.data import Entries
 from jaxmf import fusion
 from jaxmf.types import Array
 
+CELLS_IN_TURN = 4
 _CELLS_A_PIECE = 2**12
 _MOST_BROADCAST = 20
 _MOST_IN_TURN = 128
-_SHORT = 20
 
 
 class Chunks(NamedTuple):
@@ -153,7 +153,7 @@ def _width(num_cells: int, num_rows: int, size: int) -> int:
     beyond 32.
     """
     if goes_in_turn(size):
-        return 8 if size < _SHORT else 4
+        return CELLS_IN_TURN
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
     return 1 << min(8, max(2, round(math.log2(max(best, 1)))))
