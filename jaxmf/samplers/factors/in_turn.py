@@ -1,14 +1,13 @@
 """Draws of the factors of all rows, one row after the other, as one kernel of a CPU.
 
 The sums over the cells of a row, their Cholesky factor and the draw all stay in the processor's
-nearest cache: four cells, or four pivots, are worked in at a time, as one product of rank four. A
-call into a library for each of them costs several times its arithmetic at a few dozen factors.
-Numbers are those of `rows.draw_rows`, which says what is drawn.
+nearest cache. Four cells, or four pivots, are worked in at a time, as a product of rank four: of
+less the compiler makes no vectors, and of a library's call for each small matrix most is not
+arithmetic. Numbers are those of `rows.draw_rows`, which says what is drawn.
 """
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -21,9 +20,8 @@ from jaxmf.types import Array
 if TYPE_CHECKING:
     from jaxmf.samplers.factors.rows import Design, RowPriors
 
-_LANES = 8  # floats of a vector register
+_LANES = 8
 _RANK = 4
-_SHORT = 16
 _LONG = 48
 
 
@@ -44,7 +42,7 @@ class _OfCells(NamedTuple):
 
 
 class _Rows(NamedTuple):
-    """What the kernel reads, padded: D to P, a multiple of four, and lines to W, one of eight.
+    """What the kernel reads. D is padded to P, a multiple of four, and lines to W, one of eight.
 
     Attributes:
       starts: (N + 1,) int32, the first chunk of every row, and the end.
@@ -52,10 +50,10 @@ class _Rows(NamedTuple):
       values: (C, 4) float, the targets.
       table: (M + 1, V) float, of `Design`, V at least W.
       own: (N, V) float, what meets the table in the means.
-      normals: (N, P) float.
+      normals: (N, D) float.
       sides: (N, P) float, precision times mean, of the priors of the changes.
       priors: (G, P, W) float, precisions, with ones on the padded diagonal.
-      share: (P, W) float, the precision of noise, zero in the padding but for the last column.
+      share: (P, W) float, the precision of the noise; zero in the padding but for the last column.
       groups: (N,) int32; None with one group, for what is not read must not be there.
       of_cells: None where cells have no features.
     """
@@ -83,11 +81,11 @@ def draw_in_turn(
     priors: RowPriors,
     precision: Array,
 ) -> tuple[Array, Array]:
-    """As `rows.draw_rows`, of chunks of four cells."""
+    """As `rows.draw_rows`."""
     size = factors.shape[1]
     num_pivots = _up(size, _RANK)
     width = _up(num_pivots + 1, _LANES)
-    lines = _up(max(width, design.table.shape[1]), _LANES)
+    length = _up(max(width, design.table.shape[1]), _LANES)
     own = jnp.concatenate([factors[:, : design.num_shared], design.own], axis=1)
     apart = priors.means - factors
     is_one_group = priors.precisions.shape[0] == 1
@@ -95,189 +93,140 @@ def draw_in_turn(
         sides = apart @ priors.precisions[0]
     else:
         sides = jnp.einsum("rde,re->rd", priors.precisions[priors.groups], apart)
-    is_own = jnp.arange(num_pivots)[:, None] < size
-    is_real = is_own & (jnp.arange(width) < size)
-    is_read = is_own & ((jnp.arange(width) < size) | (jnp.arange(width) == width - 1))
-    identity = jnp.eye(num_pivots, width, dtype=factors.dtype)
+    is_own, columns = jnp.arange(num_pivots)[:, None] < size, jnp.arange(width)
+    is_read = is_own & ((columns < size) | (columns == width - 1))
+    padding = jnp.where(is_own, 0, jnp.eye(num_pivots, width, dtype=factors.dtype))
     precisions = jnp.pad(priors.precisions, ((0, 0), (0, num_pivots - size), (0, width - size)))
-    of_cells = None
-    if design.has_cells:
-        of_cells = _OfCells(
-            chunks.cells,
-            design.cell_features,
-            factors[:, design.num_shared :],
-            design.cell_coefficients,
-        )
     rows = _Rows(
         starts=chunks.starts,
         others=chunks.others,
         values=targets[chunks.cells],
-        table=_padded(design.table, lines),
-        own=_padded(own, lines),
-        normals=_padded(normals, num_pivots),
+        table=_padded(design.table, length),
+        own=_padded(own, length),
+        normals=normals,
         sides=_padded(sides, num_pivots),
-        priors=precisions + jnp.where(is_real, 0, identity),
+        priors=precisions + padding,
         share=jnp.where(is_read, precision, 0).astype(factors.dtype),
         groups=None if is_one_group else priors.groups,
-        of_cells=of_cells,
+        of_cells=_of_cells(factors, design, chunks) if design.has_cells else None,
     )
-    changes, squares = fused_on_cpu(partial(_draw_all, design.num_shared), in_turn=True)(rows)
-    return factors + changes[:, :size], jnp.sum(squares)
+    changes, squares = _draw_all_fused(rows)
+    return factors + changes, jnp.sum(squares)
 
 
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
+def _of_cells(factors: Array, design: Design, chunks: Chunks) -> _OfCells:
+    own = factors[:, design.num_shared :]
+    return _OfCells(chunks.cells, design.cell_features, own, design.cell_coefficients)
 
 
-def _padded(values: Array, width: int) -> Array:
-    return jnp.pad(values, ((0, 0),) * (values.ndim - 1) + ((0, width - values.shape[-1]),))
-
-
-def _at(values: Array, place: Array) -> Array:
-    return _slice(values, place, 1)[0]
-
-
-def _slice(values: Array, start: Array, size: int) -> Array:
-    return jax.lax.dynamic_slice_in_dim(values, start, size, allow_negative_indices=False)
-
-
-def _put(values: Array, value: Array, place: Array) -> Array:
-    starts = (place, *(0,) * value.ndim)
-    return jax.lax.dynamic_update_slice(
-        values, value[None], starts, allow_negative_indices=False
-    )
-
-
-def _draw_all(num_shared: int, rows: _Rows) -> tuple[Array, Array]:
-    """Changes (N, P) of the factors of all rows, and parts (N, 8) of the sums of squares."""
-    num_rows, num_pivots = rows.normals.shape
+def _draw_all(rows: _Rows) -> tuple[Array, Array]:
+    """Changes (N, D) of the factors of all rows, and parts (N, 8) of the sums of squares."""
+    num_pivots, width = rows.share.shape
 
     def draw(row: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
         changes, squares = drawn
-        products, own_squares = _products(num_shared, rows, row)
+        products, own_squares = _products(rows, row)
         prior = rows.priors[0] if rows.groups is None else _at(rows.priors, _at(rows.groups, row))
-        sides = _at(rows.sides, row)[:, None] * _last(prior.shape[1], prior.dtype)
-        matrix = prior + rows.share * products + sides
-        factor = _factor(matrix)
-        changes = _put(changes, _solved(factor, _at(rows.normals, row)), row)
-        change = _at(changes, row)
+        side = _at(rows.sides, row)[:, None] * _last(width, prior.dtype)
+        factor = _factor(prior + rows.share * products + side)
+        change = _solved(factor, _padded(_at(rows.normals, row), num_pivots))
+        # stored first, and read from there: else it is computed anew for all that it is used for
+        changes = _put(changes, change[: changes.shape[1]], row)
+        change = _padded(_at(changes, row), num_pivots)
         return changes, _put(squares, _rest(products, own_squares, change), row)
 
-    dtype = rows.table.dtype
-    nothing = jnp.zeros((num_rows, num_pivots), dtype), jnp.zeros((num_rows, _LANES), dtype)
-    return jax.lax.fori_loop(0, num_rows, draw, nothing)
+    nothing = jnp.zeros_like(rows.normals)
+    parts = jnp.zeros((nothing.shape[0], _LANES), nothing.dtype)
+    return jax.lax.fori_loop(0, nothing.shape[0], draw, (nothing, parts))
 
 
-def _last(width: int, dtype: Any) -> Array:
-    """(0, ..., 0, 1)."""
-    return (jnp.arange(width) == width - 1).astype(dtype)
+_draw_all_fused = fused_on_cpu(_draw_all, in_turn=True)
 
 
-def _summed(lines: Array) -> Array:
-    """Sums over neighbours in lanes: (..., V) to (..., 8)."""
-    parts = [lines[..., i : i + _LANES] for i in range(0, lines.shape[-1], _LANES)]
-    return sum(parts[1:], parts[0])
-
-
-def _in_lanes(values: Array) -> Array:
-    """(n,) in lanes: (8,)."""
-    return _summed(jnp.pad(values, (0, _up(values.shape[0], _LANES) - values.shape[0])))
-
-
-def _sum_of_lanes(lanes: Array) -> Array:
-    """(..., 8) to (...)."""
-    half = lanes[..., :4] + lanes[..., 4:]
-    quarter = half[..., :2] + half[..., 2:]
-    return quarter[..., 0] + quarter[..., 1]
+# --- products of the cells ------------------------------------------------------------------------
 
 
 class _Sums(NamedTuple):
-    """Sums over cells, and room for what is read again, which is not computed twice so."""
+    """Sums over cells, and room for what is used often, see `_draw_all`.
+
+    Attributes:
+      products: (P, W) float, of w (w, e)'.
+      squares: (4,) float, of e e, in parts.
+      lanes: (5, 8) float, parts of the means.
+      residuals: (2, 4) float.
+      lines: (5, W) float, w of cells with features; None where they have none.
+    """
 
     products: Array
     squares: Array
     lanes: Array
     residuals: Array
-    stack: Array | None
+    lines: Array | None
 
 
-def _first(room: Array, value: Array) -> Array:
-    """A room (1 + n, ...) with the value (n, ...) at its beginning."""
-    value = value if value.ndim == room.ndim else value[None]
-    return jax.lax.dynamic_update_slice(room, value, (0,) * room.ndim)
-
-
-def _products(num_shared: int, rows: _Rows, row: Array) -> tuple[Array, Array]:
-    """Sums over the cells of a row of w (w, e)' (P, W) and of e e, e the residuals."""
+def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:
+    """Sums over the cells of a row of w (w, e)' (P, W) and of e e (4,), e the residuals."""
     num_pivots, width = rows.share.shape
-    rank, dtype = rows.others.shape[1], rows.table.dtype
+    dtype = rows.table.dtype
     own, last = _at(rows.own, row), _last(width, dtype)
 
-    def add(chunk: Array, carry: _Sums) -> _Sums:
+    def add(chunk: Array, sums: _Sums) -> _Sums:
         others = _at(rows.others, chunk)
-        met = [_at(rows.table, others[i]) for i in range(rank)]
-        lanes = _first(carry.lanes, jnp.stack([_summed(line * own) for line in met]))
-        new = _at(rows.values, chunk) - _sum_of_lanes(lanes[:rank])
-        lines, stack = [line[:width] for line in met], carry.stack
-        if rows.of_cells is not None:
-            features = [_at(rows.of_cells.features, _at(rows.of_cells.cells, chunk)[i]) for i in range(rank)]
-            of_row = _at(rows.of_cells.own, row)
-            new = new - jnp.stack(
-                [
-                    jnp.sum(feature * (of_row + _at(rows.of_cells.coefficients, other)))
-                    for feature, other in zip(features, others, strict=True)
-                ]
-            )
-            for i in range(rank):
-                shared = lines[i][:num_shared]
-                stack = jax.lax.dynamic_update_slice(
-                    stack, jnp.concatenate([shared, features[i]])[None], (i, 0)
-                )
-            lines = [stack[i] for i in range(rank)]
-        residuals = _first(carry.residuals, new)
+        met = [_at(rows.table, other) for other in others]
+        lanes = _first(sums.lanes, jnp.stack([_in_lanes(line * own) for line in met]))
+        new = _at(rows.values, chunk) - _sum_of_lanes(lanes[:_RANK])
+        lines, room = [line[:width] for line in met], sums.lines
+        if rows.of_cells is not None and room is not None:
+            room, means = _with_features(rows, row, chunk, lines, room)
+            lines, new = list(room[:_RANK]), new - means
+        residuals = _first(sums.residuals, new[None])
+        # the residual stands in the last column, so that sums of e w are there too
         ends = [line + e * last for line, e in zip(lines, residuals[0], strict=True)]
         outer = [a[:num_pivots, None] * b for a, b in zip(lines, ends, strict=True)]
-        return _Sums(
-            products=carry.products + sum(outer[1:], outer[0]),
-            squares=carry.squares + residuals[0] ** 2,
-            lanes=lanes,
-            residuals=residuals,
-            stack=stack,
-        )
+        squares = sums.squares + residuals[0] ** 2
+        return _Sums(sums.products + sum(outer[1:], outer[0]), squares, lanes, residuals, room)
 
-    zeros = _Sums(
+    nothing = _Sums(
         products=jnp.zeros((num_pivots, width), dtype),
-        squares=jnp.zeros((rank,), dtype),
-        lanes=jnp.zeros((rank + 1, _LANES), dtype),
-        residuals=jnp.zeros((2, rank), dtype),
-        stack=None if rows.of_cells is None else jnp.zeros((rank + 1, width), dtype),
+        squares=jnp.zeros((_RANK,), dtype),
+        lanes=jnp.zeros((_RANK + 1, _LANES), dtype),
+        residuals=jnp.zeros((2, _RANK), dtype),
+        lines=None if rows.of_cells is None else jnp.zeros((_RANK + 1, width), dtype),
     )
-    start, end = _at(rows.starts, row), _at(rows.starts, row + 1)
-    sums = jax.lax.fori_loop(start, end, add, zeros)
+    sums = jax.lax.fori_loop(_at(rows.starts, row), _at(rows.starts, row + 1), add, nothing)
     return sums.products, sums.squares
 
 
+def _with_features(
+    rows: _Rows, row: Array, chunk: Array, lines: list[Array], room: Array
+) -> tuple[Array, Array]:
+    """The lines w of four cells that have features, and what these add to the means (4,)."""
+    assert rows.of_cells is not None
+    cells, features, own, coefficients = rows.of_cells
+    num_shared = rows.normals.shape[1] - features.shape[1]
+    own = _at(own, row)
+    places = zip(_at(cells, chunk), _at(rows.others, chunk), strict=True)
+    found = [(_at(features, cell), own + _at(coefficients, other)) for cell, other in places]
+    for i, (line, (feature, _)) in enumerate(zip(lines, found, strict=True)):
+        whole = jnp.concatenate([line[:num_shared], feature])
+        room = jax.lax.dynamic_update_slice(room, whole[None], (i, 0))
+    return room, jnp.stack([jnp.sum(feature * both) for feature, both in found])
+
+
+# --- factor and solution --------------------------------------------------------------------------
+
+
 def _factor(matrix: Array) -> Array:
-    """L' (P, W) of a positive definite matrix (P, P), and in the last column L^-1 b."""
+    """L' of a positive definite matrix, and in the last column L^-1 b: (P, W)."""
     num_pivots = matrix.shape[0]
     factor = jnp.zeros_like(matrix)
-    bounds = _stages(num_pivots)
-    for start, end in zip(bounds, bounds[1:], strict=False):
-        if end - start == _RANK:
-            factor = _with_lines(matrix[:_RANK], factor, start)
-            matrix = matrix[_RANK:] - _outer(factor[start:end], end, num_pivots)
-        else:
-            matrix, factor = _eliminate(matrix, factor, start, end)
-            matrix = matrix[end - start :]
-    return factor
-
-
-def _stages(num_pivots: int) -> list[int]:
-    """Pivots after which what is left of a matrix is cut out: at each cut there is less to do."""
-    if num_pivots <= _SHORT:
-        return list(range(0, num_pivots + 1, _RANK))
+    # where a part is done the rest is cut out; after the last four pivots there is none
     half = [_up(num_pivots // 2, _RANK)] if num_pivots >= _LONG else []
-    return [0, *half, num_pivots - _RANK, num_pivots]
+    bounds = [0, *half, num_pivots - _RANK]
+    for start, end in zip(bounds, bounds[1:], strict=False):
+        matrix, factor = _eliminate(matrix, factor, start, end)
+        matrix = matrix[end - start :]
+    return _with_lines(matrix, factor, jnp.asarray(bounds[-1]))
 
 
 def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Array, Array]:
@@ -286,32 +235,38 @@ def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Arra
     def panel(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         matrix, factor = carry
         start = number * _RANK
-        own = _slice(matrix, start - first, _RANK)
-        factor = _with_lines(own, factor, start)
-        lines = _slice(factor, start, _RANK)
-        return matrix - _outer(lines, first, factor.shape[0]), factor
+        factor = _with_lines(_slice(matrix, start - first), factor, start)
+        lines = _slice(factor, start)
+        return matrix - sum(line[first : factor.shape[0], None] * line for line in lines), factor
 
     return jax.lax.fori_loop(first // _RANK, end // _RANK, panel, (matrix, factor))
 
 
-def _outer(lines: Array, first: int, end: int) -> Array:
-    """Sum of l l' of lines (4, W), the rows from `first` to `end`."""
-    return sum(line[first:end, None] * line for line in lines)
-
-
-def _with_lines(own: Array, factor: Array, start: Array | int) -> Array:
+def _with_lines(own: Array, factor: Array, start: Array) -> Array:
     """The factor with four lines more, of what is left of four lines (4, W) of the matrix."""
+    corner = jax.lax.dynamic_slice(own, (0, start), (_RANK, _RANK), allow_negative_indices=False)
+    room = _first(jnp.zeros((_RANK + 1, _RANK), own.dtype), _inverse_root(corner))
+    lines = [sum(room[i, k] * own[k] for k in range(_RANK)) for i in range(_RANK)]
+    return jax.lax.dynamic_update_slice(
+        factor, jnp.stack(lines), (start, 0), allow_negative_indices=False
+    )
 
-    def pivot(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        own, factor = carry
-        line = _at(own, index)
-        line = line * jax.lax.rsqrt(_at(line, start + index))
-        # stored first, and read from there: else it is computed again for every number
-        factor = _put(factor, line, start + index)
-        line = _at(factor, start + index)
-        return own - _slice(line, start, _RANK)[:, None] * line, factor
 
-    return jax.lax.fori_loop(0, _RANK, pivot, (own, factor))[1]
+def _inverse_root(matrix: Array) -> Array:
+    """L^-1 of a positive definite matrix (4, 4), entry by entry."""
+    root: dict[tuple[int, int], Array] = {}
+    inverse: dict[tuple[int, int], Array] = {}
+    for k in range(_RANK):
+        inverse[k, k] = jax.lax.rsqrt(matrix[k, k] - sum(root[k, j] ** 2 for j in range(k)))
+        for i in range(k + 1, _RANK):
+            below = matrix[i, k] - sum(root[i, j] * root[k, j] for j in range(k))
+            root[i, k] = below * inverse[k, k]
+        for j in range(k):
+            rest = sum(root[k, i] * inverse[i, j] for i in range(j, k))
+            inverse[k, j] = -inverse[k, k] * rest
+    zero = jnp.zeros((), matrix.dtype)
+    lines = [[inverse.get((i, j), zero) for j in range(_RANK)] for i in range(_RANK)]
+    return jnp.stack([jnp.stack(line) for line in lines])
 
 
 def _solved(factor: Array, normals: Array) -> Array:
@@ -322,23 +277,70 @@ def _solved(factor: Array, normals: Array) -> Array:
     def solve(number: Array, solved: Array) -> Array:
         place = num_pivots - 1 - number
         line = _at(factor, place)
-        rest = _at(right, place) - _sum_of_lanes(_summed(line * solved))
+        rest = _at(right, place) - _sum_of_lanes(_in_lanes(line * solved))
         return _put(solved, rest / _at(line, place), place)
 
-    solved = jax.lax.fori_loop(0, num_pivots, solve, jnp.zeros((width,), factor.dtype))
-    return solved[:num_pivots]
+    nothing = jnp.zeros((width,), factor.dtype)
+    return jax.lax.fori_loop(0, num_pivots, solve, nothing)[:num_pivots]
 
 
 def _rest(products: Array, squares: Array, change: Array) -> Array:
-    """Sums of squares after the change, in parts (8,)."""
+    """Sums of the squared residuals after a change (P,), in parts (8,)."""
     num_pivots, width = products.shape
 
     def add(number: Array, total: Array) -> Array:
-        start = number * _RANK
-        lines, own = _slice(products, start, _RANK), _slice(change, start, _RANK)
+        lines, own = (_slice(part, number * _RANK) for part in (products, change))
         return total + sum(own[i] * lines[i] for i in range(_RANK))
 
-    total = jax.lax.fori_loop(0, num_pivots // _RANK, add, jnp.zeros((width,), change.dtype))
-    # d' (G d - 2 b), b in the last column of the products
-    whole = jnp.pad(change, (0, width - num_pivots)) - 2 * _last(width, change.dtype)
-    return _summed(total * whole) + _in_lanes(squares)
+    nothing = jnp.zeros((width,), change.dtype)
+    total = jax.lax.fori_loop(0, num_pivots // _RANK, add, nothing)
+    # d' G d - 2 d' b + e' e, with b in the last column of the products
+    whole = _padded(change, width) - 2 * _last(width, change.dtype)
+    return _in_lanes(total * whole) + _padded(squares, _LANES)
+
+
+# --- small tools ----------------------------------------------------------------------------------
+
+
+def _up(number: int, unit: int) -> int:
+    return -(-number // unit) * unit
+
+
+def _padded(values: Array, width: int) -> Array:
+    return jnp.pad(values, ((0, 0),) * (values.ndim - 1) + ((0, width - values.shape[-1]),))
+
+
+def _last(width: int, dtype: Any) -> Array:
+    """(0, ..., 0, 1)."""
+    return (jnp.arange(width) == width - 1).astype(dtype)
+
+
+def _at(values: Array, place: Array) -> Array:
+    return _slice(values, place, size=1)[0]
+
+
+def _slice(values: Array, start: Array, *, size: int = _RANK) -> Array:
+    return jax.lax.dynamic_slice_in_dim(values, start, size, allow_negative_indices=False)
+
+
+def _put(values: Array, value: Array, place: Array) -> Array:
+    starts: tuple[Any, ...] = (place, *(0,) * value.ndim)
+    return jax.lax.dynamic_update_slice(values, value[None], starts, allow_negative_indices=False)
+
+
+def _first(room: Array, value: Array) -> Array:
+    """A room (1 + n, ...) with the value (n, ...) at its beginning."""
+    return jax.lax.dynamic_update_slice(room, value, (0,) * room.ndim)
+
+
+def _in_lanes(line: Array) -> Array:
+    """Sums in parts: (V,) to (8,)."""
+    parts = [line[i : i + _LANES] for i in range(0, line.shape[0], _LANES)]
+    return sum(parts[1:], parts[0])
+
+
+def _sum_of_lanes(lanes: Array) -> Array:
+    """(..., 8) to (...)."""
+    half = lanes[..., :4] + lanes[..., 4:]
+    quarter = half[..., :2] + half[..., 2:]
+    return quarter[..., 0] + quarter[..., 1]
