@@ -20,13 +20,13 @@ from typing import Any
 
 import jax
 
+from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities, predict_categories
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
-from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -227,7 +227,7 @@ class PAM(_TopicModel):
         if not isinstance(sizes, tuple | list) or not sizes:
             raise TypeError(f"num_topics must be several numbers, such as (10, 50), got {sizes!r}")
         for size in sizes:
-            hyper.validate_size("num_topics", size)
+            check_count("num_topics", size)
         object.__setattr__(self, "num_topics", tuple(sizes))
         self.network()
 
