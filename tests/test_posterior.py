@@ -474,3 +474,16 @@ def test_numbers_of_entries_and_titles(sampled):
     assert set(shown.entries.ravel()) <= set("abcdefgh")
     with pytest.raises(ValueError, match="titles: are 3, and there are 8 to be named"):
         grouped.top_entries("row", 2, titles=list("abc"))
+
+
+def test_cells_by_ids_that_are_tuples(sampled):
+    ids = [("ward", place) for place in range(12)]
+    named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
+    for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
+        rows, columns = prediction.read_cells(given, named.data)
+        np.testing.assert_array_equal((rows, columns), [[3, 1], [0, 2]])
+    np.testing.assert_array_equal(prediction.read_rows([ids[5]], named.data), [5])
+    # pairs of positions are cells as before
+    np.testing.assert_array_equal(
+        prediction.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
+    )
