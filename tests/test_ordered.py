@@ -158,7 +158,7 @@ def test_laws_refuse_what_is_no_level():
     for levels in ((1,), (2, 1), (1, 1), ("a", "b")):
         with pytest.raises(ValueError, match="two or more ascending numbers"):
             mf.Ordinal(levels=levels)
-    with pytest.raises(ValueError, match="threshold_scale: must be positive"):
+    with pytest.raises(ValueError, match="threshold_scale must be finite, above 0"):
         mf.Ordinal(threshold_scale=0.0)
 
 
