@@ -41,7 +41,7 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
     not seen in training give their own cells, over the same columns.
 
     Args:
-        train: the training cells; a cell given twice counts once.
+        train: the training cells.
         of: "rows" or "columns".
         sparse: whether only what is not zero is held. Where more than a few in a hundred of all
             cells are there, products are as fast without.
@@ -62,7 +62,6 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
         raise ValueError(f'of: must be "rows" or "columns", is {of!r}.')
     cells = (np.asarray(train.rows), np.asarray(train.columns))
     there = scipy.sparse.csr_array((np.ones(train.num_entries), cells), shape=train.shape)
-    there.data = np.ones_like(there.data)
     ids = [train.row_names, train.column_names]
     if of == "columns":
         there, ids = scipy.sparse.csr_array(there.T), ids[::-1]
