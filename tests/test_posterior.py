@@ -10,7 +10,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf import registry
 from jaxmf.data import Dense
-from jaxmf.posterior import prediction
+from jaxmf.posterior import categories, prediction
 
 ENTRY = registry.ENTRIES[0]
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -423,3 +423,67 @@ def test_a_filter_goes_on_with_rows_only(filtered):
         filtered.extend(num_samples=5)
     with pytest.raises(ValueError, match="new_rows has 4 columns"):
         filtered.extend(np.eye(4))
+
+
+def test_rows_of_a_reconstruction_are_named_or_counted_as_in_predictions(sampled):
+    whole = sampled.reconstruction()
+    np.testing.assert_allclose(sampled.reconstruction([2, 0]), whole[[2, 0]], rtol=1e-5)
+    named = dataclasses.replace(
+        sampled, data=Dense(sampled.data.to_array(), row_names=[f"r{i}" for i in range(12)])
+    )
+    np.testing.assert_allclose(named.reconstruction(["r2", "r0"]), whole[[2, 0]], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"rows: 12 at position 1 is outside 0\.\.11"):
+        sampled.reconstruction([0, 12])
+
+
+def test_questions_about_cells_that_a_posterior_cannot_answer(sampled):
+    model, data = registry.get("dcm").example()
+    words = dataclasses.replace(sampled, model=model, data=data)
+    with pytest.raises(ValueError, match="DirichletCompoundMultinomial has no cells"):
+        words.held_out_log_likelihood([1.0], ([0], [0]))
+    model, data = registry.get("bpmf").example()
+    scalars = {"log_joint": sampled.draws["log_joint"]}
+    bare = dataclasses.replace(sampled, model=model, data=data, draws=scalars)
+    for question in (
+        lambda: bare.held_out_log_likelihood([3.0], ([0], [0])),
+        lambda: bare.transform(data),
+        lambda: bare.reconstruction([0]),
+    ):
+        with pytest.raises(ValueError, match="keep_factors=False"):
+            question()
+
+
+def test_values_kept_in_32_bits_are_known_on_both_sides():
+    levels, laws = np.array([0.1, 0.2, 0.3, 0.7]), np.array([[0.4, 0.3, 0.2, 0.1]] * 5)
+    observed = np.array([*levels.astype(np.float32), 0.25], float)
+    assert (observed[:4] > levels).any()
+    assert (observed[:4] < levels).any()
+    found = categories.log_density(laws, levels, observed)
+    np.testing.assert_allclose(found, [*np.log([0.4, 0.3, 0.2, 0.1]), -np.inf])
+
+
+def test_numbers_of_entries_and_titles(sampled):
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        sampled.top_entries("word", 0)
+    with pytest.raises(ValueError, match="num_draws must be at least 1, got 0"):
+        sampled.document_completion(None, num_draws=0)
+    model, data = registry.get("bpmf").example()
+    groups = {"row_groups": np.zeros((1, 1, 8), int)}
+    grouped = dataclasses.replace(sampled, model=model, data=data, draws=groups)
+    shown = grouped.top_entries("row", 2, titles=list("abcdefgh"))
+    assert set(shown.entries.ravel()) <= set("abcdefgh")
+    with pytest.raises(ValueError, match="titles: are 3, and there are 8 to be named"):
+        grouped.top_entries("row", 2, titles=list("abc"))
+
+
+def test_cells_by_ids_that_are_tuples(sampled):
+    ids = [("ward", place) for place in range(12)]
+    named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
+    for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
+        rows, columns = prediction.read_cells(given, named.data)
+        np.testing.assert_array_equal((rows, columns), [[3, 1], [0, 2]])
+    np.testing.assert_array_equal(prediction.read_rows([ids[5]], named.data), [5])
+    # pairs of positions are cells as before
+    np.testing.assert_array_equal(
+        prediction.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
+    )

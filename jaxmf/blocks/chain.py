@@ -10,15 +10,17 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf.arguments import check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
+from jaxmf.blocks.sets import first_dishes, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import holders, start_unobserved, sweep_unobserved
+from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
@@ -77,8 +79,8 @@ def plan(
     """
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
-    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-        raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+    if capacity is not None:
+        capacity = check_count("capacity", capacity)
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
     if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:

@@ -12,6 +12,7 @@ from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.models.bpmf.updates import means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
+from jaxmf.samplers.factors.link import of_columns
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -48,9 +49,11 @@ def _log_side(model: BPMF, state: State) -> Array:
     level = size * jnp.log(2 * jnp.pi) + log_determinant(side.law)[0]
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
-    if model.row_link() is None:
+    features = model.row_link()
+    if features is None:
         return total
     width = side.link.shape[0]
-    distances = side.link_precision * jnp.sum((side.link @ inverse[0]) * side.link)
-    link = -0.5 * (width * (level - size * jnp.log(side.link_precision)) + distances)
-    return total + link + log_prior(model.link_precision, side.link_precision)
+    of_lines = of_columns(features, side.link_precision)
+    distances = jnp.sum(of_lines * jnp.sum((side.link @ inverse[0]) * side.link, axis=1))
+    link = -0.5 * (width * level - size * jnp.sum(jnp.log(of_lines)) + distances)
+    return total + link + jnp.sum(log_prior(model.link_precision, side.link_precision))

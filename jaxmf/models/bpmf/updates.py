@@ -55,7 +55,9 @@ def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
     return replace(prior, degrees=prior.degrees + width) if width else prior
 
 
-def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, Array]:
+def update_row_law(
+    model: BPMF, draws: LawDraws, state: State, data: Prepared
+) -> tuple[State, Array]:
     """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
 
     Returns:
@@ -63,7 +65,7 @@ def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, A
     """
     if state.row_law.mixture is not None:
         return _update_groups(model, draws.key, state)
-    return _update_law(model, draws, state), jnp.zeros((), bool)
+    return _update_law(model, draws, state, data), jnp.zeros((), bool)
 
 
 def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
@@ -77,7 +79,7 @@ def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
     return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
 
 
-def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
+def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> State:
     side = state.row_law
     features = model.row_link()
     prior = _raised(model, side)
@@ -85,7 +87,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
     statistics = statistics_of_all(prior, values)
     link = Link(side.link, side.link_precision)
     if features is not None:
-        statistics = with_link(statistics, link)
+        statistics = with_link(statistics, link, features)
     law = prior.parameters_of(statistics, draws.log_gammas, draws.normals)
     if features is None:
         return state._replace(row_law=side._replace(law=law))
@@ -94,6 +96,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
         link,
         vectors=state.u,
         features=features,
+        spectra=data.row_spectra,
         law=law,
         precision_prior=model.link_precision,
     )
