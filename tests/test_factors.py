@@ -225,9 +225,9 @@ def test_what_the_columns_add_is_not_forgotten():
     assert np.max(np.abs(right - wrong)) > 0.1
 
 
-@pytest.mark.parametrize("size", [3, 17, 61])
+@pytest.mark.parametrize("size", [17, 61])
 def test_rows_drawn_in_turn_are_those_drawn_side_by_side(size, monkeypatch):
-    """Vectors of one piece, of several, and so long that what is left of a matrix is cut out."""
+    """Also of vectors so long that what is left of a matrix is cut out half way."""
     generator = np.random.default_rng(2)
     rows, columns = np.divmod(generator.choice(30 * 40, 500, replace=False), 40)
     given = {
