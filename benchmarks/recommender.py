@@ -209,13 +209,12 @@ def run(*, quick: bool = False, json: Path | None = None, only: str = "") -> dic
     if only and json is not None and json.exists():
         results = loads(json.read_text())["results"]
     for name, num_draws in DATA.items():
-        if quick and name != "ml-100k":
+        chosen = [kind for kind in KINDS if only in f"{name}/{kind}/"]
+        if not chosen or (quick and name != "ml-100k"):
             continue
         data, is_test = held_out(name)
         found = results.setdefault(name, {})
-        for kind in KINDS:
-            if only not in f"{name}/{kind}/":
-                continue
+        for kind in chosen:
             if kind == "baselines":
                 found[kind] = baselines(data, slow=not quick)
                 paper.say(f"{name}: baselines {found[kind]}")
