@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 
-from jaxmf import BPMF, Gaussian, NormalInverseWishart
+from jaxmf import BPMF, HDP, DirichletProcess, Gaussian, NormalInverseWishart
 from jaxmf.data import CellFeatures, Features
 
 SHAPE = (4, 3)
@@ -43,6 +43,25 @@ def everything(**settings):
         "link_precision": dist.Gamma(12.0, 6.0),
     }
     return plain(**(known | settings))
+
+
+def classed(**settings):
+    """Rows of two classes, which share groups; one of them of neither."""
+    rows = Features.from_columns({"job": ["a", "b", "", "a"]}, missing="zero")
+    usual = {"row_features": rows, "row_classes": "job", "mixture": (HDP(1.5, 1.2), None)}
+    return plain(**(usual | settings))
+
+
+def linked(**settings):
+    """Groups of rows and of columns whose vectors depend on features too."""
+    usual = {
+        "row_features": features(4, 2, 0),
+        "mixture": (DirichletProcess(1.5), None),
+        "link": True,
+        "coefficients": False,
+        "link_precision": dist.Gamma(12.0, 6.0),
+    }
+    return plain(column_prior=prior(0), **(usual | settings))
 
 
 class Setup(NamedTuple):

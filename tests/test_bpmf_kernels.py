@@ -7,11 +7,13 @@ from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
 from jaxmf.models.bpmf import chain
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
-from tests.bpmf_setups import FAST_COMPILE, Setup, everything, plain, whole_step
+from tests.bpmf_setups import FAST_COMPILE, Setup, classed, everything, linked, plain, whole_step
 
 CASES = {
     "everything": everything,
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
+    "classes": classed,
+    "linked groups": linked,
     "probit": lambda: plain(likelihood=Probit(), level=None),
     "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), level=None),
 }
@@ -42,6 +44,8 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
         pytest.param("everything", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
+        pytest.param("classes", marks=pytest.mark.slow),
+        pytest.param("linked groups", marks=pytest.mark.slow),
         pytest.param("probit", marks=pytest.mark.exhaustive),
     ],
 )

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, State
-from jaxmf.models.bpmf.updates import means_of_data, row_means
+from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.updates import linked, means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
 from jaxmf.types import Array
@@ -39,18 +39,25 @@ def _log_side(model: BPMF, state: State) -> Array:
     """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
     side = state.row_law
     if side.mixture is not None:
-        return groups.log_density(model, side, state.u)
+        total = groups.log_density(model, side, state.u - linked(model, side))
+        return total + _log_link(model, side, jnp.sum(side.link**2), jnp.zeros(()))
     inverse = precisions(side.law)
     size = state.u.shape[1]
     apart = state.u - row_means(model, side)
     # of one group: no matrix for every row
     distances = jnp.sum((apart @ inverse[0]) * apart)
-    level = size * jnp.log(2 * jnp.pi) + log_determinant(side.law)[0]
+    determinant = log_determinant(side.law)[0]
+    level = size * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
+    return total + _log_link(model, side, jnp.sum((side.link @ inverse[0]) * side.link), determinant)
+
+
+def _log_link(model: BPMF, side: SideLaw, squares: Array, determinant: Array) -> Array:
+    """log p(link, its precision), given squared weights in units of their covariance: () float."""
     if model.row_link() is None:
-        return total
-    width = side.link.shape[0]
-    distances = side.link_precision * jnp.sum((side.link @ inverse[0]) * side.link)
-    link = -0.5 * (width * (level - size * jnp.log(side.link_precision)) + distances)
-    return total + link + log_prior(model.link_precision, side.link_precision)
+        return jnp.zeros(())
+    width, size = side.link.shape
+    level = size * (jnp.log(2 * jnp.pi) - jnp.log(side.link_precision)) + determinant
+    link = -0.5 * (width * level + side.link_precision * squares)
+    return link + log_prior(model.link_precision, side.link_precision)

@@ -40,7 +40,9 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     features = model.row_link()
     num_features = 0 if features is None else features.width
     precision = hyper.sample_prior(precision_key, model.link_precision)
-    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype) @ law.factor[0].T
+    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype)
+    if mixture is None:  # else no covariance is that of all
+        link = link @ law.factor[0].T
     side = SideLaw(
         law=law,
         groups=places,

@@ -16,7 +16,7 @@ from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.samplers.factors.law import precisions, statistics_of_all
-from jaxmf.samplers.factors.link import Link, update_link, with_link
+from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
 from jaxmf.samplers.factors.vectors import cell_means, design
@@ -67,13 +67,25 @@ def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, A
 
 
 def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
-    group_key, law_key = jax.random.split(key)
-    side, prior = state.row_law, model.row_law_prior()
-    places, mixture, overflow = groups.update(model, group_key, side, state.u)
-    statistics = prior.statistics(places, state.u, side.law.mean.shape[0])
+    group_key, law_key, link_key = jax.random.split(key, 3)
+    side, prior, features = state.row_law, model.row_law_prior(), model.row_link()
+    values = state.u - linked(model, side)
+    places, mixture, overflow = groups.update(model, group_key, side, values)
+    statistics = prior.statistics(places, values, side.law.mean.shape[0])
     # empty groups have a law from the prior: the lowest of them is that of a new group
     law = prior.sample_parameters(law_key, statistics, {})
     side = side._replace(law=law, groups=places, mixture=mixture)
+    if features is not None:
+        link = update_link_of_groups(
+            link_key,
+            Link(side.link, side.link_precision),
+            vectors=state.u,
+            features=features,
+            law=law,
+            groups=places,
+            precision_prior=model.link_precision,
+        )
+        side = side._replace(link=link.weights, link_precision=link.precision)
     return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
 
 
@@ -81,8 +93,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
     side = state.row_law
     features = model.row_link()
     prior = _raised(model, side)
-    values = state.u if features is None else state.u - features.times(side.link)
-    statistics = statistics_of_all(prior, values)
+    statistics = statistics_of_all(prior, state.u - linked(model, side))
     link = Link(side.link, side.link_precision)
     if features is not None:
         statistics = with_link(statistics, link)
@@ -101,11 +112,15 @@ def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
     return state._replace(row_law=row_law)
 
 
+def linked(model: BPMF, side: SideLaw) -> Array:
+    """What features add to the prior means of the vectors: (N, D), or zero without any."""
+    features = model.row_link()
+    return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
+
+
 def row_means(model: BPMF, side: SideLaw) -> Array:
     """Prior means of the vectors of all rows: (N, D)."""
-    means = side.law.mean[side.groups]
-    features = model.row_link()
-    return means if features is None else means + features.times(side.link)
+    return side.law.mean[side.groups] + linked(model, side)
 
 
 def update_row_vectors(
