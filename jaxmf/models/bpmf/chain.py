@@ -48,7 +48,7 @@ class SamplerPlan:
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
-    """Latent factors standard normal, biases and coefficients zero."""
+    """Latent factors standard normal, biases and coefficients zero, a few groups at random."""
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows, model.row_width())
     v = _start(model, jax.random.fold_in(key, 1), data.num_columns, model.column_width())
@@ -56,8 +56,8 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     return State(
         u=u,
         v=v,
-        row_law=_start_law(plan, model, u),
-        column_law=_start_law(plan, model.transpose(), v),
+        row_law=_start_law(plan, model, jax.random.fold_in(key, 2), u),
+        column_law=_start_law(plan, model.transpose(), jax.random.fold_in(key, 3), v),
         noise=model.law().start(values),
     )
 
@@ -69,7 +69,7 @@ def _start(model: BPMF, key: Key, number: int, width: int) -> Array:
     return jnp.where(jnp.arange(width) < model.num_factors, vectors, 0)
 
 
-def _start_law(plan: SamplerPlan, model: BPMF, vectors: Array) -> SideLaw:
+def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SideLaw:
     size = groups.num_groups(model, plan.num_slots)
     number, width = vectors.shape
     features = model.row_link()
@@ -79,12 +79,13 @@ def _start_law(plan: SamplerPlan, model: BPMF, vectors: Array) -> SideLaw:
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
+    places, mixture = groups.start(model, key, number, plan.num_slots)
     return SideLaw(
         law=law,
-        groups=jnp.zeros((number,), jnp.int32),
+        groups=places,
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=_start_precision(model.link_precision).astype(vectors.dtype),
-        mixture=groups.start(model, plan.num_slots),
+        mixture=mixture,
     )
 
 

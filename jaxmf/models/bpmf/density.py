@@ -50,7 +50,9 @@ def _log_side(model: BPMF, state: State) -> Array:
     level = size * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
-    return total + _log_link(model, side, jnp.sum((side.link @ inverse[0]) * side.link), determinant)
+    return total + _log_link(
+        model, side, jnp.sum((side.link @ inverse[0]) * side.link), determinant
+    )
 
 
 def _log_link(model: BPMF, side: SideLaw, squares: Array, determinant: Array) -> Array:

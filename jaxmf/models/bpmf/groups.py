@@ -2,8 +2,9 @@
 
 The indicators are those of a network of two blocks, group and vector, swept with the groups' means
 and covariances summed out (Neal 2000, algorithm 3); these are drawn given the groups afterwards,
-which leaves the same law invariant as eq 6.29, where existing groups are held. Where rows have
-classes the group's block is partitioned by them: groups that all share, with weights for each.
+which leaves the same law invariant as eq 6.29, where existing groups are held. Groups of processes
+also have a proposal a step to split one or to merge two. Where rows have classes the group's block is
+partitioned by them: groups that all share, with weights for each.
 
 Where vectors depend on features the mixture is one of what these leave, U - X B.
 """
@@ -19,16 +20,21 @@ from jaxmf import slots
 from jaxmf.blocks import Block, Network, chain
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.simulation import simulate
+from jaxmf.blocks.split_merge import can_split
 from jaxmf.blocks.state import State as NetworkState
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.special import uniforms
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
     from jaxmf.models.bpmf.state import SideLaw
+
+
+_FIRST_GROUPS = 10  # of a chain's start
 
 
 class Mixture(NamedTuple):
@@ -55,9 +61,7 @@ def network(model: BPMF) -> Network:
 def _tokens(model: BPMF, vectors: Array) -> Tokens:
     columns, size = class_of_rows(model, vectors.shape[0])
     values = {"vector": vectors}
-    return bare(
-        Tokens, columns={"class": columns}, sizes={"class": size}, values=values, names={}
-    )
+    return bare(Tokens, columns={"class": columns}, sizes={"class": size}, values=values, names={})
 
 
 def class_of_rows(model: BPMF, number: int) -> tuple[Array, int]:
@@ -73,21 +77,25 @@ def num_groups(model: BPMF, capacity: int) -> int:
     return 1 if prior is None else prior.num_groups(capacity)
 
 
-def start(model: BPMF, capacity: int) -> Mixture | None:
-    """All vectors in the first group."""
+def start(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Mixture | None]:
+    """Vectors evenly at random over a few groups (N,), and what their prior keeps.
+
+    From one group a chain seldom leaves before the vectors have settled in it; of several those
+    that differ draw the vectors that are like them, and the others empty.
+    """
     prior = model.row_mixture()
     if prior is None:
-        return None
+        return jnp.zeros((number,), jnp.int32), None
     size = prior.num_groups(capacity)
+    num_first = min(size, _FIRST_GROUPS)
+    places = jnp.minimum((uniforms(key, (number,)) * num_first).astype(jnp.int32), num_first - 1)
+    occupied = jnp.zeros((size,), bool).at[places].set(True)
     of_groups = prior.start(size)
-    if "weights" in of_groups:  # of an HDP, whose groups in use have a weight
-        half = jnp.asarray(0.5, of_groups["rest"].dtype)
-        weights = jnp.where(jnp.arange(size) == 0, half, 0)
-        of_groups = of_groups | {"weights": weights, "rest": half}
+    if "weights" in of_groups:  # of an HDP: as many parts as there are groups, and the rest
+        part = 1 / (1 + jnp.sum(occupied)).astype(of_groups["rest"].dtype)
+        of_groups = of_groups | {"weights": jnp.where(occupied, part, 0), "rest": part}
     numbers = {"group": of_groups, "vector": model.row_law_prior().start()}
-    if not prior.grows:
-        return Mixture(numbers, {})
-    return Mixture(numbers, {"group": jnp.arange(size) == 0})
+    return places, Mixture(numbers, {"group": occupied} if prior.grows else {})
 
 
 def update(
@@ -100,7 +108,13 @@ def update(
     """
     assert side.mixture is not None
     blocks = network(model)
-    options = chain.plan(blocks, joint=(), keep="scalars", capacity=side.law.mean.shape[0])
+    options = chain.plan(
+        blocks,
+        joint=(),
+        keep="scalars",
+        capacity=side.law.mean.shape[0],
+        split_merge=int(can_split(blocks, "group")),
+    )
     state = NetworkState({"group": side.groups}, *side.mixture)
     progress = jnp.ones(())
     state, info = chain.step(options, blocks, key, state, _tokens(model, vectors), progress)
