@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmf import diagnostics, registry, settings
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import categories, prediction, transposed
+from jaxmf.posterior import categories, kept_cells, prediction, transposed
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jaxmf.engine import Run
     from jaxmf.plot import Plots
     from jaxmf.posterior.ranking import Recommendations, Scores
+    from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
 
 
@@ -43,6 +44,7 @@ class Posterior:
         particle_log_weights: (runs, particles) of a filter, comparable across runs.
         evidence: of a filter.
         trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
+        predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
     """
 
     model: Any
@@ -54,6 +56,7 @@ class Posterior:
     particle_log_weights: np.ndarray | None = None
     evidence: Evidence | None = None
     trace: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    predicted_at: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     # --- shape and weights -----------------------------------------------------------------------
 
@@ -266,7 +269,8 @@ class Posterior:
     ) -> Prediction:
         """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
-        The predictive law is the mixture over draws, noise included.
+        The predictive law is the mixture over draws, noise included. Draws that keep no factors
+        know that of the cells named by predict_at, which then are the default.
 
         Args:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
@@ -290,6 +294,10 @@ class Posterior:
         self._check_cells()
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
+        news = (new_rows, new_columns, row_features, column_features)
+        named = all(one is None for one in news) and kept_cells.is_answered(self)
+        if not named:
+            self._check_draws()
         if new_columns is not None or column_features is not None:
             if new_rows is not None or row_features is not None:
                 raise ValueError("new rows and new columns: predict one of them at a time")
@@ -307,22 +315,16 @@ class Posterior:
         if new_rows is not None:
             model = transposed.model_of_new(self, target, row_features)
             self = dataclasses.replace(self, model=model)
-        if cells is not None:
-            where = prediction.read_cells(cells, target)
-        elif target.num_missing or new_rows is None:
-            where = target.missing_cells()
-        else:
-            rows, columns = np.indices((target.num_rows, target.num_columns))
-            where = rows.ravel(), columns.ravel()
-        if where[0].size == 0:
-            raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
+        where = self._places(cells, target, named=named, is_new=new_rows is not None)
         if categories.has_categories(self.model):
             return self._predict_categories(
                 where, quantiles, num_draws, seed, None if new_rows is None else target
             )
         draws, weights = self.flat_draws()
         own_draws = None
-        if new_rows is None:
+        if named:
+            blocks = kept_cells.moments(self, where)
+        elif new_rows is None:
             blocks = prediction.predict_cells(self.model, self.data, draws, *where)
             own_draws = prediction.own_draws(self.model, self.data, draws, where, seed)
         elif not hasattr(self.model, "predict_rows"):
@@ -355,21 +357,46 @@ class Posterior:
             column_names=None if column_names is None else column_names[where[1]],
         )
 
+    def _places(
+        self, cells: Any, target: Any, *, named: bool, is_new: bool
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells that `predict` is asked for."""
+        if cells is not None:
+            where = prediction.read_cells(cells, target)
+        elif named:
+            where = self.predicted_at["rows"], self.predicted_at["columns"]
+        elif target.num_missing or not is_new:
+            where = target.missing_cells()
+        else:
+            rows, columns = np.indices((target.num_rows, target.num_columns))
+            where = rows.ravel(), columns.ravel()
+        if where[0].size == 0:
+            raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
+        return where
+
     def _check_cells(self) -> None:
         if not hasattr(self.model, "predict_cells"):
             raise ValueError(
                 f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
                 "and document_completion"
             )
-        self._check_draws()
 
     def _check_draws(self) -> None:
         """Refuses draws that were made without what predictions need."""
-        if any(name not in self.draws for name in getattr(self.model, "kept_for_cells", ())):
+        if kept_cells.lacks(self.model, self.draws):
             raise ValueError(
-                "the draws were made without what predictions need (keep_factors=False); "
-                "`averages` has what was gathered by predict_at, or sample again with keep_factors"
+                "the draws were made without what this needs (keep_factors=False); sample again "
+                "with keep_factors, and thin where factors are too large for every draw"
             )
+
+    def _laws(self, where: Any, new_data: Any = None, seed: int = 0) -> np.ndarray:
+        """The probability of every value of cells, of a model of few values: (M, V) float."""
+        if new_data is None and kept_cells.is_answered(self):
+            return kept_cells.probabilities(self, where)
+        draws, weights = self.flat_draws()
+        return categories.probabilities(
+            self.model, self.data, draws, weights, where, new_data, seed
+        )
 
     def probabilities(self, cells: Any) -> np.ndarray:
         """The probability of every value that a cell may have, of a model of ratings.
@@ -385,8 +412,7 @@ class Posterior:
             raise ValueError(
                 f"{type(self.model).__name__} has no finite set of values; see predict(cells)"
             )
-        where = prediction.read_cells(cells, self.data)
-        return categories.probabilities(self.model, self.data, *self.flat_draws(), where)
+        return self._laws(prediction.read_cells(cells, self.data))
 
     def _predict_categories(
         self,
@@ -397,9 +423,7 @@ class Posterior:
         new_data: Any,
     ) -> Prediction:
         values = np.asarray(self.model.values, float)
-        laws = categories.probabilities(
-            self.model, self.data, *self.flat_draws(), where, new_data, seed
-        )
+        laws = self._laws(where, new_data, seed)
         mixture = categories.mixture(laws, values, num_draws=num_draws, seed=seed)
         target = self.data if new_data is None else new_data
         row_names, column_names = target.row_names, target.column_names
@@ -455,7 +479,33 @@ class Posterior:
 
         if not side_groups.has_groups(self):
             raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        self._check_draws()
         return side_groups.preferences(self, side, n, titles)
+
+    def group_weights(self, side: str = "row") -> GroupWeights:
+        """How probable each group of the reference draw is for one more row of every class.
+
+        Args:
+            side: "row", or "column" for groups and classes of columns.
+        Returns:
+            Weights of the groups in use, the largest group first; what is missing to one is the
+            weight of a new group.
+        Raises:
+            ValueError: the model has no groups of that side.
+        Example:
+            >>> import jaxmf as mf
+            >>> rows = mf.Features.from_columns({"job": ["clerk", "poet", "poet"]})
+            >>> model = mf.BPMF(1, rows, row_classes="job", mixture=(mf.HDP(), None))
+            >>> data = mf.Entries([0, 1, 2], [0, 1, 0], [3.0, 1.0, 2.0], (3, 2))
+            >>> run = {"num_warmup": 5, "num_samples": 5, "num_chains": 1, "progress": False}
+            >>> mf.sample(model, data, **run).group_weights("row").classes
+            ('clerk', 'poet', None)
+        """
+        from jaxmf.posterior import side_groups
+
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        return side_groups.weights(self, side)
 
     def document_completion(
         self, new_documents: Any, *, num_draws: int = 10, seed: int = 0
@@ -551,6 +601,7 @@ class Posterior:
             (R, D) float.
         """
         self._check_cells()
+        self._check_draws()
         places = np.arange(self.data.num_rows) if rows is None else np.asarray(rows)
         num_columns = self.data.num_columns
         where = np.repeat(places, num_columns), np.tile(np.arange(num_columns), places.size)
@@ -573,6 +624,7 @@ class Posterior:
         Returns:
             (N_new, K) float between 0 and 1.
         """
+        self._check_draws()
         target = self.container(new_rows, "new_rows")
         if hasattr(self.model, "transform_tokens"):
             from jaxmf.posterior import topics
@@ -614,12 +666,14 @@ class Posterior:
             raise ValueError(
                 "there is no cell to score: none is missing in the data, or all are NaN"
             )
-        draws, weights = self.flat_draws()
         where = (where[0][scored], where[1][scored])
         if categories.has_categories(self.model):
-            laws = categories.probabilities(self.model, self.data, draws, weights, where)
+            laws = self._laws(where)
             levels = np.asarray(self.model.values, float)
             return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
+        if kept_cells.is_answered(self):
+            return diagnostics.held_out_score(kept_cells.log_density(self, where, known[scored]))
+        draws, weights = self.flat_draws()
         each = prediction.log_density(self.model, self.data, draws, weights, where, known[scored])
         return diagnostics.held_out_score(each)
 

@@ -3,8 +3,8 @@
 The indicators are those of a network of two blocks, group and vector, swept with the groups' means
 and covariances summed out (Neal 2000, algorithm 3); these are drawn given the groups afterwards,
 which leaves the same law invariant as eq 6.29, where existing groups are held. Groups of processes
-also have a proposal a step to split one or to merge two. Where rows have classes the group's block is
-partitioned by them: groups that all share, with weights for each.
+also have a proposal a step to split one or to merge two. Where rows have classes the group's block
+is partitioned by them: groups that all share, with weights for each.
 
 Where vectors depend on features the mixture is one of what these leave, U - X B.
 """
