@@ -48,7 +48,11 @@ def everything(**settings):
 def classed(**settings):
     """Rows of two classes, which share groups; one of them of neither."""
     rows = Features.from_columns({"job": ["a", "b", "", "a"]}, missing="zero")
-    usual = {"row_features": rows, "row_classes": "job", "mixture": (HDP(1.5, 1.2), None)}
+    usual = {
+        "row_features": rows,
+        "row_classes": "job",
+        "mixture": (HDP(dist.Gamma(3.0, 2.0), 1.2), None),
+    }
     return plain(**(usual | settings))
 
 
@@ -97,6 +101,9 @@ class Setup(NamedTuple):
                     groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
                 ),
             }
+            numbers = state.row_law.mixture.numbers["group"]
+            if "rest" in numbers:
+                found["rest"] = jnp.log(numbers["rest"])
         if state.row_law.link.size:
             link = state.row_law.link
             found |= {

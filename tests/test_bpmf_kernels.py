@@ -4,7 +4,7 @@ import jax
 import pytest
 
 from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
-from jaxmf.models.bpmf import chain
+from jaxmf.models.bpmf import chain, updates
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
 from tests.bpmf_setups import FAST_COMPILE, Setup, classed, everything, linked, plain, whole_step
@@ -60,6 +60,19 @@ def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
     monkeypatch.setattr("jaxmf.models.bpmf.updates.with_link", link_kernels.with_link)
     with pytest.raises(AssertionError):
         check(everything(), "link forgotten")
+
+
+@pytest.mark.slow
+def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
+    """Broken twin: groups of the vectors themselves, not of what features leave of them."""
+    right = updates.groups.update
+
+    def wrong(model, key, side, values):
+        return right(model, key, side, values + updates.linked(model, side))
+
+    monkeypatch.setattr(updates.groups, "update", wrong)
+    with pytest.raises(AssertionError):
+        check(linked(), "link left in")
 
 
 @pytest.mark.slow

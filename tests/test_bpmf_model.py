@@ -317,10 +317,8 @@ def test_new_rows_join_the_group_of_their_cells(grouped):
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"mixture": mf.HDP()}, TypeError, "DirichletProcess"),
         ({"mixture": 1.0}, TypeError, "mixture"),
         ({"mixture": (None, None, None)}, ValueError, "pair"),
-        ({"mixture": mf.DirichletProcess(), "link": True}, ValueError, "link"),
     ],
 )
 def test_mixtures_that_cannot_be_are_refused(settings, error, words):
