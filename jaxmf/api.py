@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from jaxmf import engine, registry, settings
+from jaxmf.arguments import check_count
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
@@ -113,10 +113,10 @@ def sample(
     model, container, build = _prepare(model, data, "sample", options, sample)
     algorithm = build(**options)
     run_settings: dict[str, Any] = {
-        "num_warmup": _count("num_warmup", num_warmup, 0),
-        "num_samples": _count("num_samples", num_samples, 1),
-        "num_chains": _count("num_chains", num_chains, 1),
-        "thin": _count("thin", thin, 1),
+        "num_warmup": check_count("num_warmup", num_warmup, 0),
+        "num_samples": check_count("num_samples", num_samples, 1),
+        "num_chains": check_count("num_chains", num_chains, 1),
+        "thin": check_count("thin", thin, 1),
     }
     cells, identified = {}, dict(options)
     if predict_at is not None:
@@ -186,11 +186,11 @@ def particle_filter(
         ValueError, TypeError: as `sample`.
     """
     model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
-    _count("num_particles", num_particles, 1)
+    check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
     everything = dict(options) | {"num_particles": num_particles}
-    _count("num_runs", num_runs, 1)
+    check_count("num_runs", num_runs, 1)
     began = time.perf_counter()
     run = engine.run(
         algorithm,
@@ -259,12 +259,12 @@ def variational(
         TypeError: an unknown option; the message names the right ones.
     """
     model, container, build = _prepare(model, data, "variational", options, variational)
-    _count("num_validation", num_validation, 0)
+    check_count("num_validation", num_validation, 0)
     if analytic:
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
         given |= {"checkpoint": checkpoint, "resume": resume}
         return _analytic(model, container, seed, {**options, **given})
-    num_epochs = _count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
+    num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
     in_batches = {name: options[name] for name in ("batch_size",) if name in options}
@@ -332,14 +332,6 @@ def _prepare(
 def _in_words(value: Any) -> Any:
     """An option as it is written down; an optax transformation is two functions without a name."""
     return "an optax transformation" if hasattr(value, "update") else value
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
-    return int(value)
 
 
 def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:

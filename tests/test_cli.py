@@ -10,6 +10,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli, registry
+from jaxmf.cli.inputs import hide
 
 NAME = "linear-gaussian-ibp"
 SHORT = ["--chains", "2", "--samples", "6", "--warmup", "4"]
@@ -228,3 +229,12 @@ def test_the_demo_has_images_with_and_without_scikit_learn():
         if images is not None:
             assert images.values.shape[1] == images.shape[0] * images.shape[1]
             assert mf.Dense(images.values).num_missing == 0
+
+
+def test_cells_of_other_data_are_not_hidden_and_the_words_say_what_is():
+    _, tokens = registry.get("lda").example()
+    with pytest.raises(ValueError, match=r"not of Tokens data$"):
+        hide(tokens, 0.1, seed=0)
+    _, ones = registry.get("sparse-binary").example()
+    with pytest.raises(ValueError, match="not of SparseBinary data; use --validation ROWS"):
+        hide(ones, 0.1, seed=0)

@@ -216,3 +216,21 @@ def test_a_prior_is_written_down_and_read():
         for left, right in leaves:
             np.testing.assert_array_equal(left, right)
         assert jax.tree.structure(again) == jax.tree.structure(prior)
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (
+            lambda: mf.FlexiblePrior.pitman_yor(-0.9, 0.5, num_items=4),
+            "concentration must .*-0.5",
+        ),
+        (lambda: mf.FlexiblePrior.pitman_yor(1.0, 1.2, num_items=4), "discount must be .*below 1"),
+        (lambda: mf.FlexiblePrior.pitman_yor(1.0, -0.5, num_items=4), "discount must be .*least 0"),
+        (lambda: mf.FlexiblePrior.dirichlet_process(-1.0, num_items=4), "concentration must be"),
+        (lambda: mf.FlexiblePrior.parametric(0.0, 1.0, -2.0, num_items=4), "c must be .*above -1"),
+    ],
+)
+def test_settings_of_special_cases_that_are_none(make, words):
+    with pytest.raises(ValueError, match=words):
+        make()

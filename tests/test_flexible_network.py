@@ -9,7 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.blocks import learning, unobserved
 from jaxmf.data import Tokens
-from jaxmf.priors.flexible import Representatives
+from jaxmf.priors.representatives import Representatives
 from jaxmf.testing import check_means, enumerate_partitions
 from tests import FAST_COMPILE
 from tests import network_oracles as oracles

@@ -208,8 +208,7 @@ def test_functions_are_tabulated_inside_a_compiled_program_too(rho):
     ("options", "words"),
     [
         ({"keep": "all"}, "keep must be one of 'statistics', 'assignments', 'scalars', got 'all'"),
-        ({"capacity": 0}, "capacity must be an integer of at least 1, got 0"),
-        ({"capacity": 2.5}, "capacity must be an integer"),
+        ({"capacity": 0}, "capacity must be at least 1, got 0"),
         ({"joint": (("topic", "word"),)}, "joint: 'word' is no latent indicator.*'topic'"),
         ({"joint": (("topic",), ("topic",))}, "stands in two sets"),
     ],

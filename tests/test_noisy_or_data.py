@@ -21,9 +21,9 @@ def test_section_5_2():
 
 
 def test_section_5_2_errors():
-    with pytest.raises(ValueError, match="num_rows: must be at least 1"):
+    with pytest.raises(ValueError, match="num_rows must be at least 1"):
         datasets.section_5_2(0, num_rows=0)
-    with pytest.raises(ValueError, match="leak: must be between 0 and 1, is 2"):
+    with pytest.raises(ValueError, match="leak must be finite, at least 0, at most 1, got 2"):
         datasets.section_5_2(0, leak=2)
     with pytest.raises(ValueError, match="no Z with 90 causes"):
         datasets.section_5_2(0, num_rows=1, num_features=90)

@@ -423,3 +423,31 @@ def test_a_filter_goes_on_with_rows_only(filtered):
         filtered.extend(num_samples=5)
     with pytest.raises(ValueError, match="new_rows has 4 columns"):
         filtered.extend(np.eye(4))
+
+
+def test_rows_of_a_reconstruction_are_named_or_counted_as_in_predictions(sampled):
+    whole = sampled.reconstruction()
+    np.testing.assert_allclose(sampled.reconstruction([2, 0]), whole[[2, 0]], rtol=1e-5)
+    named = dataclasses.replace(
+        sampled, data=Dense(sampled.data.to_array(), row_names=[f"r{i}" for i in range(12)])
+    )
+    np.testing.assert_allclose(named.reconstruction(["r2", "r0"]), whole[[2, 0]], rtol=1e-5)
+    with pytest.raises(ValueError, match=r"rows: 12 at position 1 is outside 0\.\.11"):
+        sampled.reconstruction([0, 12])
+
+
+def test_questions_about_cells_that_a_posterior_cannot_answer(sampled):
+    model, data = registry.get("dcm").example()
+    words = dataclasses.replace(sampled, model=model, data=data)
+    with pytest.raises(ValueError, match="DirichletCompoundMultinomial has no cells"):
+        words.held_out_log_likelihood([1.0], ([0], [0]))
+    model, data = registry.get("bpmf").example()
+    scalars = {"log_joint": sampled.draws["log_joint"]}
+    bare = dataclasses.replace(sampled, model=model, data=data, draws=scalars)
+    for question in (
+        lambda: bare.held_out_log_likelihood([3.0], ([0], [0])),
+        lambda: bare.transform(data),
+        lambda: bare.reconstruction([0]),
+    ):
+        with pytest.raises(ValueError, match="keep_factors=False"):
+            question()

@@ -99,7 +99,7 @@ def test_data_that_are_refused():
 def test_questions_that_are_refused(fitted):
     with pytest.raises(ValueError, match="by must be one of score"):
         fitted.recommend(by="luck")
-    with pytest.raises(ValueError, match="n must be a whole number"):
+    with pytest.raises(ValueError, match="n must be at least 1"):
         fitted.recommend(n=0)
     with pytest.raises(ValueError, match="nobody"):
         fitted.recommend(["nobody"])

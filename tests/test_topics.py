@@ -189,7 +189,7 @@ def test_recommendations_that_cannot_be_given_are_refused_in_words(rated):
         post.recommend(["nobody"])
     with pytest.raises(ValueError, match="outside 0"):
         post.recommend([30])
-    with pytest.raises(ValueError, match="n must be a whole number"):
+    with pytest.raises(ValueError, match="n must be at least 1"):
         post.recommend(["u1"], n=0)
     with pytest.raises(ValueError, match="ranks ratings by their mean"):
         post.recommend(["u1"], by="probability")

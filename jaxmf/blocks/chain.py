@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
+from jaxmf.arguments import check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
@@ -77,8 +78,8 @@ def plan(
     """
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
-    if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-        raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+    if capacity is not None:
+        capacity = check_count("capacity", capacity)
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
     if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:

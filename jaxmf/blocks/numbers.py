@@ -59,10 +59,13 @@ def update_numbers(
         size = slots.get(name) or law.size
         batches = part_of(parts[name], values, data.num_tokens)
         pair, shape = (batches, values[name]), (parts[name].number, size)
-        if at_once or network.blocks[name].per:
-            counts = count_pairs(*pair, shape)
-            if network.blocks[name].per:
-                counts = own_statistics(network, name, parts[name], state, data)
+        counts_sets = bool(network.blocks[name].per)
+        if at_once or counts_sets:
+            counts = (
+                own_statistics(network, name, parts[name], state, data)
+                if counts_sets
+                else count_pairs(*pair, shape)
+            )
             items = _Items(
                 partial(_count_at_once, counts, data.num_tokens), jnp.sum(counts, axis=1)
             )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxmf.arguments import check_count, check_number
 from jaxmf.types import Seed
 
 
@@ -58,15 +59,10 @@ def section_5_2(
         ((6, 250), (6, 4), (4, 250))
     """
     for name, size in (("num_rows", num_rows), ("num_columns", num_columns)):
-        if size < 1:
-            raise ValueError(f"{name}: must be at least 1, is {size}.")
-    for name, value in (
-        ("cause_probability", cause_probability),
-        ("efficacy", efficacy),
-        ("leak", leak),
-    ):
-        if not 0 <= value <= 1:
-            raise ValueError(f"{name}: must be between 0 and 1, is {value}.")
+        check_count(name, size)
+    shares = {"cause_probability": cause_probability, "efficacy": efficacy, "leak": leak}
+    for name, value in shares.items():
+        check_number(name, value, least=0, most=1)
     if not isinstance(seed, (int, np.integer)):
         seed = np.asarray(jax.random.key_data(seed)).tolist()
     generator = np.random.default_rng(seed)

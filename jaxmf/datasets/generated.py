@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
+from jaxmf.arguments import check_count, check_number
 from jaxmf.datasets.cache import Recipe, Source, read
 from jaxmf.types import Seed
 
@@ -62,10 +63,8 @@ def section_4_2(seed: Seed, *, num_rows: int = 100, noise_scale: float = 0.5) ->
         >>> images.x.shape, images.z.shape, images.y.shape
         ((100, 36), (100, 4), (4, 36))
     """
-    if num_rows < 1:
-        raise ValueError(f"num_rows: must be at least 1, is {num_rows}.")
-    if not 0 <= noise_scale < np.inf:
-        raise ValueError(f"noise_scale: must be a finite number from 0 on, is {noise_scale}.")
+    check_count("num_rows", num_rows)
+    check_number("noise_scale", noise_scale, least=0)
     key = jax.random.key(seed) if isinstance(seed, (int, np.integer)) else seed
     z_key, noise_key = jax.random.split(key)
     y = feature_images()

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from jaxmf.arguments import check_count
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -130,7 +131,7 @@ def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None)
         ("num_samples", num_samples, 0),
         ("thin", thin, 1),
     ):
-        _require_count(name, value, least)
+        check_count(name, value, least)
     if initial is None:
         return Schedule(num_warmup, num_samples, thin)
     if initial.state is None:
@@ -147,7 +148,7 @@ def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None)
 def _validate(
     num_chains: int, chain_method: str, chunk_seconds: float, checkpoint_seconds: float
 ) -> None:
-    _require_count("num_chains", num_chains, 1)
+    check_count("num_chains", num_chains, 1)
     if chain_method not in ("auto", "sequential", "vectorized"):
         raise ValueError(
             f"chain_method must be 'auto', 'sequential' or 'vectorized', not {chain_method!r}"
@@ -156,13 +157,6 @@ def _validate(
         raise ValueError(f"chunk_seconds must be positive, not {chunk_seconds!r}")
     if not checkpoint_seconds >= 0:
         raise ValueError(f"checkpoint_seconds must not be negative, not {checkpoint_seconds!r}")
-
-
-def _require_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, not {value}")
 
 
 def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:

@@ -1,9 +1,10 @@
 """What a run gives back. Open ``posterior.py`` first: the class every method returns.
 
-``records.py`` has what it answers with, ``prediction.py`` mixes predictions over draws,
-``ranking.py`` finds the best columns of a row,
-``assemble.py`` makes a posterior from a finished run and goes on with one, ``saving.py`` writes and
-reads folders.
+Its answers are in the modules: ``tables.py`` of summaries and features, ``cells.py`` of predicted
+and held-out cells (``prediction.py`` mixes them over draws, ``categories.py`` has those of finitely
+many values, ``kept_cells.py`` those named before a run), ``ranking.py`` of the best columns of a row, ``topics.py`` and ``side_groups.py`` of
+groups, ``transposed.py`` of new columns. ``records.py`` has what they come in, ``assemble.py``
+makes a posterior from a finished run and goes on with one, ``saving.py`` writes and reads folders.
 """
 
 from jaxmf.posterior.posterior import Posterior as Posterior

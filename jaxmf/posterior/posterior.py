@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from jaxmf import diagnostics, registry, settings
+from jaxmf import diagnostics, registry
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import categories, kept_cells, prediction, transposed
-from jaxmf.posterior.cell_laws import cell_law
+from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior import tables, transposed
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
 
@@ -148,29 +148,7 @@ class Posterior:
         The scalars of the draws but for the model's fixed numbers, and for latent features
         `num_pairs` entries of ZZ', the number of features that two rows share.
         """
-        scalars = {
-            name: values
-            for name, values in self.draws.items()
-            if values.ndim == 2 and not isinstance(getattr(self.model, name, None), (int, float))
-        }
-        order = ["log_joint", "num_features"]
-        names = [name for name in order if name in scalars]
-        names += [name for name in scalars if name not in order]
-        table = {name: scalars[name] for name in names}
-        if "z" in self.draws and self.data.num_rows > 1:
-            z = self._bits()
-            rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
-            pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
-            for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
-                table[f"shared[{i}, {j}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
-        return table
-
-    def _bits(self) -> np.ndarray:
-        """(chains, draws, N, K) features, without the one that is always on."""
-        if "z" not in self.draws:
-            raise ValueError(f"{type(self.model).__name__} keeps no binary features")
-        z = self.draws["z"]
-        return z[..., 1:] if getattr(self.model, "bias", False) else z
+        return tables.quantities(self, num_pairs)
 
     def summary(self) -> Summary:
         """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
@@ -181,23 +159,7 @@ class Posterior:
         Returns:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
-        if self.is_variational:
-            return self._variational_summary()
-        if not self.is_weighted:
-            return diagnostics.summarise_chains(self.quantities())
-        size = diagnostics.weights_effective_size(self.log_weights)
-        caption = f"{self.weights.size:,} particles, effective number {size:.0f}"
-        if self.evidence is not None:
-            value, error = self.evidence
-            caption += f"; log evidence {value:.2f} ± {error:.2f}"
-        return diagnostics.summarise_weighted(self.quantities(), self.log_weights, caption=caption)
-
-    def _variational_summary(self) -> Summary:
-        rows = self.model.summary_of(self.reference_draw())
-        epochs = int(self.draws["num_epochs"][0, 0])
-        length = f"{epochs} epoch{'s' * (epochs != 1)}" if epochs else "in closed form"
-        caption = f"{length}; sd of the fitted law, where it has one"
-        return Summary(list(rows), ("mean", "sd"), np.array(list(rows.values())), caption)
+        return tables.summary(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
@@ -205,11 +167,7 @@ class Posterior:
         Returns:
             values and probabilities, with `.mean` and `.mode`.
         """
-        if "num_features" not in self.draws:
-            raise ValueError(f"{type(self.model).__name__} has no number of features")
-        flat, weights = self.flat_draws()
-        values, places = np.unique(flat["num_features"].astype(int), return_inverse=True)
-        return NumFeatures(values=values, probabilities=np.bincount(places, weights=weights))
+        return tables.num_features(self)
 
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
@@ -219,14 +177,7 @@ class Posterior:
         Returns:
             (R, R) float.
         """
-        z, weights = self._bits(), self.weights.ravel()
-        if rows is None and self.data.num_rows > 20_000:
-            raise ValueError(
-                f"cooccurrence of all {self.data.num_rows:,} rows is a matrix of "
-                f"{self.data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
-            )
-        places = None if rows is None else prediction.read_rows(rows, self.data)
-        return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
+        return tables.cooccurrence(self, rows)
 
     def features(self) -> Features:
         """The features of the reference draw (highest log joint), most frequent first.
@@ -237,21 +188,7 @@ class Posterior:
         Returns:
             Posterior mean and sd of the features given that draw's Z, and how many rows have them.
         """
-        self._bits()  # which a model without binary features has not
-        draw = self.reference_draw()
-        mean, sd = _features(self.model, draw, self.data)
-        counts = draw["z"].sum(axis=0)
-        used = np.flatnonzero(counts)
-        slots = used[np.argsort(-counts[used], kind="stable")]
-        chain, place = self.reference()
-        return Features(
-            mean=np.asarray(mean)[slots],
-            sd=np.asarray(sd)[slots],
-            counts=counts[slots],
-            slots=slots,
-            chain=chain,
-            draw=place,
-        )
+        return tables.features(self)
 
     # --- predictions -----------------------------------------------------------------------------
 
@@ -291,111 +228,22 @@ class Posterior:
         Raises:
             ValueError: nothing is missing and no cells are named, or cells lie outside the data.
         """
-        self._check_cells()
+        cell_questions.check_cells(self)
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
-        news = (new_rows, new_columns, row_features, column_features)
-        named = all(one is None for one in news) and kept_cells.is_answered(self)
-        if not named:
-            self._check_draws()
-        if new_columns is not None or column_features is not None:
-            if new_rows is not None or row_features is not None:
-                raise ValueError("new rows and new columns: predict one of them at a time")
-            return transposed.prediction_of_columns(
-                self,
-                cells,
-                new_columns,
-                features=column_features,
-                quantiles=quantiles,
-                num_draws=num_draws,
-                seed=seed,
+        settings: dict[str, Any] = {
+            "quantiles": quantiles,
+            "num_draws": num_draws,
+            "seed": seed,
+        }
+        if new_columns is None and column_features is None:
+            return cell_questions.predict(
+                self, cells, new_rows=new_rows, row_features=row_features, **settings
             )
-        new_rows = transposed.rows_without_cells(self, row_features, new_rows)
-        target = self.data if new_rows is None else self.container(new_rows, "new_rows")
-        if new_rows is not None:
-            model = transposed.model_of_new(self, target, row_features)
-            self = dataclasses.replace(self, model=model)
-        where = self._places(cells, target, named=named, is_new=new_rows is not None)
-        if categories.has_categories(self.model):
-            return self._predict_categories(
-                where, quantiles, num_draws, seed, None if new_rows is None else target
-            )
-        draws, weights = self.flat_draws()
-        own_draws = None
-        if named:
-            blocks = kept_cells.moments(self, where)
-        elif new_rows is None:
-            blocks = prediction.predict_cells(self.model, self.data, draws, *where)
-            own_draws = prediction.own_draws(self.model, self.data, draws, where, seed)
-        elif not hasattr(self.model, "predict_rows"):
-            raise ValueError(
-                f"{type(self.model).__name__} does not predict real values of new_rows; fit it to "
-                "all rows"
-            )
-        else:
-            key = jax.random.key(seed)
-            blocks = prediction.predict_rows(self.model, self.data, draws, target, where, key)
-        mixture = prediction.gather(
-            blocks,
-            weights,
-            num_cells=where[0].size,
-            num_draws=num_draws,
-            seed=seed,
-            law=cell_law(self.model),
-            own_draws=own_draws,
-        )
-        row_names, column_names = target.row_names, target.column_names
-        return Prediction(
-            rows=where[0],
-            columns=where[1],
-            mean=mixture.mean,
-            sd=np.sqrt(mixture.variance),
-            quantiles=np.quantile(mixture.draws, quantiles, axis=0),
-            levels=tuple(quantiles),
-            draws=mixture.draws,
-            row_names=None if row_names is None else row_names[where[0]],
-            column_names=None if column_names is None else column_names[where[1]],
-        )
-
-    def _places(
-        self, cells: Any, target: Any, *, named: bool, is_new: bool
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Rows and columns of the cells that `predict` is asked for."""
-        if cells is not None:
-            where = prediction.read_cells(cells, target)
-        elif named:
-            where = self.predicted_at["rows"], self.predicted_at["columns"]
-        elif target.num_missing or not is_new:
-            where = target.missing_cells()
-        else:
-            rows, columns = np.indices((target.num_rows, target.num_columns))
-            where = rows.ravel(), columns.ravel()
-        if where[0].size == 0:
-            raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
-        return where
-
-    def _check_cells(self) -> None:
-        if not hasattr(self.model, "predict_cells"):
-            raise ValueError(
-                f"{type(self.model).__name__} has no cells to predict; see top_entries, transform "
-                "and document_completion"
-            )
-
-    def _check_draws(self) -> None:
-        """Refuses draws that were made without what predictions need."""
-        if kept_cells.lacks(self.model, self.draws):
-            raise ValueError(
-                "the draws were made without what this needs (keep_factors=False); sample again "
-                "with keep_factors, and thin where factors are too large for every draw"
-            )
-
-    def _laws(self, where: Any, new_data: Any = None, seed: int = 0) -> np.ndarray:
-        """The probability of every value of cells, of a model of few values: (M, V) float."""
-        if new_data is None and kept_cells.is_answered(self):
-            return kept_cells.probabilities(self, where)
-        draws, weights = self.flat_draws()
-        return categories.probabilities(
-            self.model, self.data, draws, weights, where, new_data, seed
+        if new_rows is not None or row_features is not None:
+            raise ValueError("new rows and new columns: predict one of them at a time")
+        return transposed.prediction_of_columns(
+            self, cells, new_columns, features=column_features, **settings
         )
 
     def probabilities(self, cells: Any) -> np.ndarray:
@@ -408,36 +256,7 @@ class Posterior:
         Raises:
             ValueError: the model's cells are not of a finite set.
         """
-        if not categories.has_categories(self.model):
-            raise ValueError(
-                f"{type(self.model).__name__} has no finite set of values; see predict(cells)"
-            )
-        return self._laws(prediction.read_cells(cells, self.data))
-
-    def _predict_categories(
-        self,
-        where: tuple[np.ndarray, np.ndarray],
-        levels: tuple[float, ...],
-        num_draws: int | None,
-        seed: int,
-        new_data: Any,
-    ) -> Prediction:
-        values = np.asarray(self.model.values, float)
-        laws = self._laws(where, new_data, seed)
-        mixture = categories.mixture(laws, values, num_draws=num_draws, seed=seed)
-        target = self.data if new_data is None else new_data
-        row_names, column_names = target.row_names, target.column_names
-        return Prediction(
-            rows=where[0],
-            columns=where[1],
-            mean=mixture.mean,
-            sd=np.sqrt(mixture.variance),
-            quantiles=categories.quantiles(laws, values, levels),
-            levels=tuple(levels),
-            draws=mixture.draws,
-            row_names=None if row_names is None else row_names[where[0]],
-            column_names=None if column_names is None else column_names[where[1]],
-        )
+        return cell_questions.probabilities(self, cells)
 
     def top_entries(self, column: str, n: int = 10, *, titles: Any = None) -> TopEntries:
         """The heaviest entries of every group of the reference draw (highest log joint).
@@ -479,7 +298,7 @@ class Posterior:
 
         if not side_groups.has_groups(self):
             raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
-        self._check_draws()
+        cell_questions.check_draws(self)
         return side_groups.preferences(self, side, n, titles)
 
     def group_weights(self, side: str = "row") -> GroupWeights:
@@ -492,14 +311,6 @@ class Posterior:
             weight of a new group.
         Raises:
             ValueError: the model has no groups of that side.
-        Example:
-            >>> import jaxmf as mf
-            >>> rows = mf.Features.from_columns({"job": ["clerk", "poet", "poet"]})
-            >>> model = mf.BPMF(1, rows, row_classes="job", mixture=(mf.HDP(), None))
-            >>> data = mf.Entries([0, 1, 2], [0, 1, 0], [3.0, 1.0, 2.0], (3, 2))
-            >>> run = {"num_warmup": 5, "num_samples": 5, "num_chains": 1, "progress": False}
-            >>> mf.sample(model, data, **run).group_weights("row").classes
-            ('clerk', 'poet', None)
         """
         from jaxmf.posterior import side_groups
 
@@ -564,7 +375,7 @@ class Posterior:
         """
         from jaxmf.posterior import ranking
 
-        self._check_draws()
+        cell_questions.check_draws(self)
         return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
 
     def at(self, time: float) -> Posterior:
@@ -596,20 +407,11 @@ class Posterior:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
         Args:
-            rows: (R,) positions of rows; all by default.
+            rows: (R,) positions or ids of rows, as in `predict`; all by default.
         Returns:
             (R, D) float.
         """
-        self._check_cells()
-        self._check_draws()
-        places = np.arange(self.data.num_rows) if rows is None else np.asarray(rows)
-        num_columns = self.data.num_columns
-        where = np.repeat(places, num_columns), np.tile(np.arange(num_columns), places.size)
-        draws, weights = self.flat_draws()
-        mean = np.zeros(where[0].size)
-        for block, means, _ in prediction.predict_cells(self.model, self.data, draws, *where):
-            mean += weights[block] @ means
-        return mean.reshape(places.size, num_columns)
+        return cell_questions.reconstruction(self, rows)
 
     def transform(self, new_rows: Any, *, row_features: Any = None, seed: int = 0) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
@@ -624,12 +426,12 @@ class Posterior:
         Returns:
             (N_new, K) float between 0 and 1.
         """
-        self._check_draws()
         target = self.container(new_rows, "new_rows")
         if hasattr(self.model, "transform_tokens"):
             from jaxmf.posterior import topics
 
             return topics.transform(self, target, seed)
+        cell_questions.check_draws(self)
         key = jax.random.key(seed)
         model = transposed.model_of_new(self, target, row_features)
         probabilities = _transform(model, key, self.reference_draw(), self.data, target)
@@ -649,33 +451,7 @@ class Posterior:
         Returns:
             The log density of each cell (M,), their mean, and its standard error over cells.
         """
-        where = (
-            self.data.missing_cells() if cells is None else prediction.read_cells(cells, self.data)
-        )
-        known = np.asarray(values, dtype=float)
-        if known.shape == (self.data.num_rows, self.data.num_columns):
-            known = known[where]
-        if known.shape != where[0].shape:
-            raise ValueError(
-                f"values has shape {known.shape}; give the whole matrix "
-                f"{(self.data.num_rows, self.data.num_columns)}, or one value for each of the "
-                f"{where[0].size} cells"
-            )
-        scored = np.isfinite(known)
-        if not scored.any():
-            raise ValueError(
-                "there is no cell to score: none is missing in the data, or all are NaN"
-            )
-        where = (where[0][scored], where[1][scored])
-        if categories.has_categories(self.model):
-            laws = self._laws(where)
-            levels = np.asarray(self.model.values, float)
-            return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
-        if kept_cells.is_answered(self):
-            return diagnostics.held_out_score(kept_cells.log_density(self, where, known[scored]))
-        draws, weights = self.flat_draws()
-        each = prediction.log_density(self.model, self.data, draws, weights, where, known[scored])
-        return diagnostics.held_out_score(each)
+        return cell_questions.held_out_log_likelihood(self, values, cells)
 
     def container(self, new_rows: Any, name: str) -> Any:
         """Rows like those of the data, as a container; `name` is what the errors call them."""
@@ -769,27 +545,7 @@ class Posterior:
 
     def facts(self) -> dict[str, str]:
         """The facts of the run in words, for tables."""
-        meta = self.meta
-        described = {
-            field.name: settings.describe(getattr(self.model, field.name))
-            for field in dataclasses.fields(self.model)
-        }
-        facts = {
-            "model": f"{type(self.model).__name__}("
-            + ", ".join(f"{name}={value}" for name, value in described.items())
-            + ")",
-            "data": self.data.describe(),
-            "method": meta.method,
-            **{name: settings.describe(value) for name, value in meta.run.items()},
-            **{name: settings.describe(value) for name, value in meta.options.items()},
-            "seed": str(settings.encode_seed(meta.seed)),
-            "time": f"{meta.seconds:.1f} s, {meta.wall_seconds:.1f} s with compilation",
-            "device": meta.device,
-            "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
-        }
-        if not meta.complete:
-            facts["complete"] = "no, the run was interrupted"
-        return facts
+        return tables.facts(self)
 
     def __repr__(self) -> str:
         return f"{self._headline()}\n{self.summary()!r}"
@@ -817,11 +573,6 @@ def _check_levels(data: Any, new: Any, name: str) -> None:
                 f"{data.sizes[column]}; a {column} never seen in training cannot be taken. Use the "
                 "training vocabulary"
             )
-
-
-@jax.jit
-def _features(model: Any, draw: Any, data: Any) -> Any:
-    return model.features(draw, data)
 
 
 @jax.jit

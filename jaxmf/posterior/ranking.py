@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import check_count
 from jaxmf.posterior import prediction
 
 if TYPE_CHECKING:
@@ -197,8 +198,7 @@ def recommend(
 def _check_question(model: Any, n: Any, by: Any) -> None:
     if not can_recommend(model):
         raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
-    if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1:
-        raise ValueError(f"n must be a whole number, at least 1, got {n!r}")
+    check_count("n", n)
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
     is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)

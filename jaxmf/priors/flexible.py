@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -25,30 +25,19 @@ from jax.scipy.special import gammaln, logsumexp
 from jax.tree_util import Partial
 
 from jaxmf import tables
+from jaxmf.arguments import check_number
 from jaxmf.priors import flexible_law
+from jaxmf.priors.flexible_seating import FlexibleSeating, joined
+from jaxmf.priors.flexible_weights import (
+    WIDEST,
+    checked_number,
+    checked_steps,
+    gamma_steps,
+    steps_of,
+)
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.priors.partition_prior import Numbers, PartitionPrior, at
-
-WIDEST = 60.0
-"""How many nats the weights of groups of two sizes may lie apart; more is no float in a sweep."""
-
-
-class FlexibleSeating(NamedTuple):
-    """Counts as a sweep works on them.
-
-    Attributes:
-        counts: (G, K) float, items of batch g in group k.
-        joining: (G, K) float, the weight of every group for one more item; 0 where it has none.
-        weights: (L + 1,) float, that of a group of 0 to L items.
-        numbers: what else the state holds.
-        unobserved: (G, K) float, items that no data belong to; None where there are none.
-    """
-
-    counts: Array
-    joining: Array
-    weights: Array
-    numbers: Numbers
-    unobserved: Array | None
+from jaxmf.priors.representatives import Representatives
 
 
 @partial(
@@ -104,9 +93,9 @@ class FlexiblePrior(PartitionPrior):
         if (log_weights is None) == (log_steps is None):
             raise TypeError("give either log_weights or log_steps, the differences between them")
         if log_weights is not None:
-            steps = _steps(log_weights)
+            steps = steps_of(log_weights)
         else:
-            steps = _checked_steps(log_steps)
+            steps = checked_steps(log_steps)
         if features is not None and not isinstance(features, Partial) and callable(features):
             features = Partial(features)
         if features is not None and feature_weights is None:
@@ -115,7 +104,7 @@ class FlexiblePrior(PartitionPrior):
         object.__setattr__(self, "log_steps", steps)
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "feature_weights", _as_floats(feature_weights))
-        object.__setattr__(self, "num_unobserved", _checked_number(num_unobserved))
+        object.__setattr__(self, "num_unobserved", checked_number(num_unobserved))
         self._check_features()
 
     def _check_features(self) -> None:
@@ -142,7 +131,13 @@ class FlexiblePrior(PartitionPrior):
 
     @classmethod
     def dirichlet_process(cls, concentration: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
-        """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1)."""
+        """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1).
+
+        Raises:
+            ValueError: a concentration that is not positive.
+        """
+        if not is_placeholder(concentration):
+            check_number("concentration", float(concentration), above=0)
         return cls.parametric(jnp.log(concentration), 1.0, 0.0, num_items=num_items, **more)
 
     @classmethod
@@ -153,14 +148,27 @@ class FlexiblePrior(PartitionPrior):
 
         lambda_i = log Gamma(i - d) - log Gamma(1 - d), and one feature of the number of groups:
         phi_0(m) = sum_{0 < k < K} log(alpha + k d), without k = 0, so that alpha may be negative.
+
+        Raises:
+            ValueError: a discount outside [0, 1), or a concentration not above minus that.
         """
+        if not is_placeholder(concentration) and not is_placeholder(discount):
+            check_number("discount", float(discount), least=0, below=1)
+            check_number("concentration", float(concentration), above=-float(discount))
         numbers = jnp.asarray([concentration, discount], jnp.result_type(float))
         steps = jnp.log(jnp.arange(num_items) - numbers[1]).at[0].set(0)
         return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
 
     @classmethod
     def parametric(cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
-        """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1."""
+        """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1.
+
+        Raises:
+            ValueError: numbers that are not finite, or a smaller c.
+        """
+        for name, value, above in (("a", a, -np.inf), ("b", b, -np.inf), ("c", c, -1)):
+            if not is_placeholder(value):
+                check_number(name, float(value), above=above)
         return cls(log_steps=gamma_steps(a, b, c, num_items=num_items), **more)
 
     # --- questions --------------------------------------------------------------------------------
@@ -198,7 +206,7 @@ class FlexiblePrior(PartitionPrior):
             if self.features is not None:
                 return float(logsumexp(self._of_signatures(num_items)))
             weights = jnp.asarray(self.log_weights[:num_items])
-            return float(_jitted_normalisers(weights)[-1] + gammaln(num_items + 1.0))
+            return float(flexible_law.jitted_normalisers(weights)[-1] + gammaln(num_items + 1.0))
 
     def expected_counts(self, num_items: int) -> np.ndarray:
         """E[m_i], exactly: how many groups of 1 to N items there are on average, (N,) float.
@@ -211,7 +219,9 @@ class FlexiblePrior(PartitionPrior):
             if self.features is not None:
                 share = jax.nn.softmax(self._of_signatures(num_items))
                 return np.asarray(share @ flexible_law.signatures(num_items).counts)
-            return np.asarray(_jitted_counts(jnp.asarray(self.log_weights[:num_items])))
+            return np.asarray(
+                flexible_law.jitted_expected_counts(jnp.asarray(self.log_weights[:num_items]))
+            )
 
     def log_probability(self, groups: Any, *, normalised: bool = True) -> float:
         """log FP(g | N) of one partition, in double precision.
@@ -251,9 +261,9 @@ class FlexiblePrior(PartitionPrior):
         keys = jax.random.split(key, num_samples)
         if self.features is not None:
             logs = self._of_signatures(num_items)
-            return np.asarray(_drawn_by_signature(keys, logs, num_items))
+            return np.asarray(flexible_law.drawn_by_signature(keys, logs, num_items))
         weights = jnp.asarray(self.log_weights[:num_items])
-        return np.asarray(_drawn(keys, weights))
+        return np.asarray(flexible_law.drawn(keys, weights))
 
     def check_items(self, num_items: int) -> None:
         """Refuses more items than the weights cover.
@@ -326,12 +336,12 @@ class FlexiblePrior(PartitionPrior):
 
     def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
         counts = tables.add_entry(seating.counts, batch, group, amount)
-        return _joined(seating._replace(counts=counts), batch, group)
+        return joined(seating._replace(counts=counts), batch, group)
 
     def move_unobserved(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
         """An item that no data belong to joins a group (amount 1) or leaves it (-1)."""
         unobserved = tables.add_entry(seating.unobserved, batch, group, amount)
-        return _joined(seating._replace(unobserved=unobserved), batch, group)
+        return joined(seating._replace(unobserved=unobserved), batch, group)
 
     def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
         joining = tables.row(seating.joining, batch)
@@ -394,59 +404,6 @@ class FlexiblePrior(PartitionPrior):
         return result + jnp.sum(gammaln(whole + 1.0)) - jnp.sum(gammaln(unobserved + 1.0))
 
 
-class RepresentativeSeating(NamedTuple):
-    """Of every dish how many representatives are at tables, and how many have none.
-
-    Attributes:
-        counts: (1, K) float.
-        unobserved: (1, K) float.
-    """
-
-    counts: Array
-    unobserved: Array
-
-
-class Representatives(PartitionPrior):
-    """Tables are opened by representatives who have a dish already, and closed without losing it.
-
-    Of N representatives those of empty tables are the unobserved items; a table is as likely to be
-    opened by each, so the weight of a dish is the number of them who have it, and the law of all
-    dishes stays as it is (Figure 7.4).
-    """
-
-    hyperparameters = ()
-
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
-        del with_sizes
-        dtype = jnp.result_type(float)
-        return RepresentativeSeating(counts.astype(dtype), numbers["unobserved"].astype(dtype))
-
-    def end(self, seating: Any) -> tuple[Array, Numbers]:
-        unobserved = seating.unobserved.astype(jnp.int32)
-        return seating.counts.astype(jnp.int32), {"unobserved": unobserved}
-
-    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
-        return tables.row(seating.unobserved, batch), jnp.ones((), bool)
-
-    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
-        return RepresentativeSeating(
-            tables.add_entry(seating.counts, batch, group, amount),
-            tables.add_entry(seating.unobserved, batch, group, -amount),
-        )
-
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
-        return self.move(seating, batch, group, -1)
-
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
-        del uniform
-        return self.move(seating, batch, group, 1)
-
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
-        """Every choice of the representatives at tables is as likely as any other."""
-        del numbers
-        return jnp.zeros((), jnp.result_type(float)) * jnp.sum(counts)
-
-
 def check_flexible(name: str, value: Any) -> None:
     """Refuses what is no flexible prior.
 
@@ -462,19 +419,6 @@ def check_flexible(name: str, value: Any) -> None:
         raise TypeError(f"{name} must be a FlexiblePrior, got {value!r}")
 
 
-def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
-    """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
-
-    Args:
-        a, b, c: () float each, c above -1.
-        num_items: L.
-    """
-    sizes = jnp.arange(num_items, dtype=jnp.result_type(float))
-    first = a + b * gammaln(1.0 + c)
-    # where nothing is added the logarithm of the first would not be finite
-    return jnp.where(sizes > 0, b * jnp.log(jnp.where(sizes > 0, sizes + c, 1.0)), first)
-
-
 def opened_tables(numbers: Array, counts: Array) -> Array:
     """The feature of a Pitman-Yor process: sum_{0 < k < K} log(alpha + k d), (1,) float.
 
@@ -488,87 +432,7 @@ def opened_tables(numbers: Array, counts: Array) -> Array:
     return jnp.sum(terms, keepdims=True)
 
 
-def _joined(seating: Any, batch: Array, group: Array) -> Any:
-    """The weight of a group after its size has changed."""
-    total = tables.entry(seating.counts, batch, group)
-    if seating.unobserved is not None:
-        total = total + tables.entry(seating.unobserved, batch, group)
-    weight = tables.row(seating.weights, total.astype(jnp.int32))
-    weight = jnp.where(total > 0, weight, jnp.zeros_like(weight))
-    return seating._replace(joining=tables.put_entry(seating.joining, batch, group, weight))
-
-
-_jitted_normalisers = jax.jit(flexible_law.log_normalisers)
-_jitted_counts = jax.jit(flexible_law.expected_counts)
-
-
-@jax.jit
-def _drawn(keys: Array, log_weights: Array) -> Array:
-    number = log_weights.shape[0]
-    batches = jnp.zeros((number,), jnp.int32)
-    return jax.vmap(lambda key: flexible_law.draw_groups(key, log_weights, batches, (1, number)))(
-        keys
-    )
-
-
-@partial(jax.jit, static_argnames="num_items")
-def _drawn_by_signature(keys: Array, logs: Array, num_items: int) -> Array:
-    return jax.vmap(lambda key: flexible_law.draw_by_signature(key, logs, num_items))(keys)
-
-
-def _steps(log_weights: Any) -> Any:
-    """Differences, in double precision where the numbers are known."""
-    if is_placeholder(log_weights):
-        return jnp.diff(log_weights, prepend=0.0)
-    array = _checked_table("log_weights", log_weights)
-    return _checked_steps(np.diff(array, prepend=0.0))
-
-
-def _checked_table(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values, float)
-    if array.ndim != 1 or not array.size:
-        raise ValueError(
-            f"{name} must be an array of one weight for every size of a group, from 1 up; got "
-            f"shape {array.shape}"
-        )
-    if not np.all(np.isfinite(array)):
-        first = int(np.argmin(np.isfinite(array)))
-        raise ValueError(
-            f"{name} must be finite, got {array[first]} for groups of {first + 1}; a size that "
-            f"should not occur gets a low weight, at most {WIDEST:g} below the others"
-        )
-    return array
-
-
-def _checked_steps(log_steps: Any) -> Any:
-    if is_placeholder(log_steps):
-        return log_steps
-    array = _checked_table("log_steps", log_steps)
-    spread = float(np.max(array) - np.min(array))
-    if spread > WIDEST:
-        low, high = int(np.argmin(array)) + 1, int(np.argmax(array)) + 1
-        raise ValueError(
-            f"log_weights: a group's growing to {high} items and to {low} lie {spread:.0f} nats "
-            f"apart, and a sweep can tell {WIDEST:g}; bring their differences closer together"
-        )
-    return jnp.asarray(array, jnp.result_type(float))
-
-
 def _as_floats(weights: Any) -> Any:
     if weights is None or is_placeholder(weights):
         return weights
     return jnp.asarray(weights, jnp.result_type(float))
-
-
-def _checked_number(number: Any) -> Any:
-    """An int, a tuple of ints, or None."""
-    if number is None or isinstance(number, int | np.integer):
-        if isinstance(number, bool) or (number is not None and number < 0):
-            raise ValueError(f"num_unobserved must be a number of items, got {number!r}")
-        return None if number is None else int(number)
-    array = np.asarray(number)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(array < 0):
-        raise ValueError(
-            f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
-        )
-    return tuple(int(one) for one in array)

@@ -14,7 +14,7 @@ Source: Porteous (2010), section 7.1; the recursion is that of exponential gener
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import jax
@@ -164,3 +164,21 @@ def draw_by_signature(key: Array, log_probs: Array, num_items: int) -> Array:
     sizes = jnp.where(jnp.arange(num_items) < jnp.sum(counts), sizes, 0)
     batches = jnp.zeros((num_items,), jnp.int32)
     return _dealt(of_order, batches, jnp.array([num_items, 0]), jnp.cumsum(sizes)[None])
+
+
+jitted_normalisers = jax.jit(log_normalisers)
+jitted_expected_counts = jax.jit(expected_counts)
+
+
+@jax.jit
+def drawn(keys: Array, log_weights: Array) -> Array:
+    """Partitions of as many items as there are weights, one a key: (S, N) int32."""
+    number = log_weights.shape[0]
+    batches = jnp.zeros((number,), jnp.int32)
+    return jax.vmap(lambda key: draw_groups(key, log_weights, batches, (1, number)))(keys)
+
+
+@partial(jax.jit, static_argnames="num_items")
+def drawn_by_signature(keys: Array, logs: Array, num_items: int) -> Array:
+    """The same by signature, given the logs of their weights."""
+    return jax.vmap(lambda key: draw_by_signature(key, logs, num_items))(keys)

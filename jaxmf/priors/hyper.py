@@ -130,14 +130,6 @@ def validate_probability(
         raise ValueError(f"{name} must be a probability in {words}, got {number}")
 
 
-def validate_size(name: str, value: Any) -> None:
-    """Refuses what is no number of groups or values."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-
-
 def validate_concentrations(value: Any, size: int | None) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 

@@ -21,6 +21,7 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf import tables
+from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import Numbers, PartitionPrior, Seating, at, default_gamma
@@ -58,7 +59,7 @@ class Dirichlet(PartitionPrior):
     pads = True
 
     def __post_init__(self) -> None:
-        hyper.validate_size("num_components", self.num_components)
+        check_count("num_components", self.num_components)
         concentration = hyper.validate_concentrations(self.concentration, self.num_components)
         object.__setattr__(self, "concentration", concentration)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
 from jaxmf.variational.likelihood import Gaussian, Sigmoid
 from jaxmf.variational.zeros import Exact, RowSample, SharedSample
@@ -121,11 +122,3 @@ def check_number(name: str, value: Any, *, positive: bool) -> None:
         raise ValueError(
             f"{name} must be finite{' and positive' if positive else ''}, got {value!r}"
         )
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """A whole number, at least so large."""
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number, got {value!r}")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")

@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf import tables
+from jaxmf.arguments import check_count
 from jaxmf.likelihoods.families.family import Family, Numbers
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
@@ -192,7 +193,7 @@ class DirichletMultinomial(_Categories):
 
     def __post_init__(self) -> None:
         if self.size is not None:
-            hyper.validate_size("size", self.size)
+            check_count("size", self.size)
         concentration = hyper.validate_concentrations(self.concentration, self.size)
         object.__setattr__(self, "concentration", concentration)
 

@@ -14,6 +14,7 @@ from jax import Array
 from jax.scipy.special import multigammaln
 
 from jaxmf import tables
+from jaxmf.arguments import check_count
 from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
@@ -89,7 +90,7 @@ class NormalInverseWishart(Family):
     def __post_init__(self) -> None:
         if self.size is None:
             return  # checked when it is known
-        hyper.validate_size("size", self.size)
+        check_count("size", self.size)
         if self.degrees is None:
             object.__setattr__(self, "degrees", float(self.size + 2))
         leaves = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
@@ -331,8 +332,8 @@ class BinaryMF:
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
-        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+        if capacity is not None:
+            capacity = check_count("capacity", capacity)
         is_rows = side == "rows"
         prior = self.row_prior if is_rows else self.column_prior
         num_fixed = self.num_fixed_rows() if is_rows else self.num_fixed_columns()

@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
@@ -254,8 +255,8 @@ class LinearGaussianIBP:
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""
-        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+        if capacity is not None:
+            capacity = check_count("capacity", capacity)
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()

@@ -18,13 +18,13 @@ from typing import Any
 
 import jax
 
+from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
-from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -97,7 +97,7 @@ class MultiLDA(_Multiway):
         given = self.num_groups
         pairs = tuple(given.items() if isinstance(given, Mapping) else map(tuple, given))
         for name, size in pairs:
-            hyper.validate_size(f"num_groups[{name!r}]", size)
+            check_count(f"num_groups[{name!r}]", size)
         object.__setattr__(self, "num_groups", pairs)
         self.network()
 

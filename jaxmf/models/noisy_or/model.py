@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.data import Dense, checks
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
@@ -249,8 +250,7 @@ class NoisyOrIBP:
         """
         if sweep not in chain.SWEEPS:
             raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
-        if isinstance(num_moves, bool) or not isinstance(num_moves, int) or num_moves < 0:
-            raise ValueError(f"num_moves must be a whole number from 0 on, got {num_moves!r}")
+        num_moves = check_count("num_moves", num_moves, least=0)
         plan = chain.SamplerPlan(
             num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves
         )
@@ -264,8 +264,8 @@ class NoisyOrIBP:
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, all causes of a finite model held."""
-        if capacity is not None and (not isinstance(capacity, int) or capacity < 1):
-            raise ValueError(f"capacity must be an integer of at least 1, got {capacity!r}")
+        if capacity is not None:
+            capacity = check_count("capacity", capacity)
         if self.num_features is not None:
             return self.num_features
         return 16 if capacity is None else capacity

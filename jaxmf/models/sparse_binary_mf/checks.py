@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf.arguments import check_count
 from jaxmf.variational import checks
 from jaxmf.variational.newton import PartialNewtonState
 
@@ -50,7 +51,7 @@ def options(model: Any, given: dict[str, Any]) -> None:
     if given["optimizer"] is not None and update == "partial_newton":
         _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
-        checks.check_count("batch_size", given["batch_size"])
+        check_count("batch_size", given["batch_size"])
     if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "

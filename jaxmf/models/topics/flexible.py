@@ -13,11 +13,9 @@ import jax.numpy as jnp
 
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.franchise import word_probabilities
-from jaxmf.blocks.model import NetworkModel
-from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
-from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.models.topics.words import WordModel
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -31,7 +29,7 @@ from jaxmf.types import Array
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class HFP(NetworkModel):
+class HFP(WordModel):
     """Hierarchical flexible priors: the words of a document at tables, the tables with topics.
 
     Z_d ~ FP(lambda_d), the words of document d at tables; R ~ FP_0, all tables in groups, the
@@ -62,8 +60,6 @@ class HFP(NetworkModel):
     topic_prior: PartitionPrior | None = None
     word_concentration: Hyperparameter = 0.01
 
-    last = "topic"
-
     def __post_init__(self) -> None:
         check_flexible("table_prior", self.table_prior)
         if self.topic_prior is None:
@@ -77,29 +73,11 @@ class HFP(NetworkModel):
             )
 
     def network(self) -> Network:
-        words = DirichletMultinomial(concentration=self.word_concentration)
         return Network(
             table=Block(self.table_prior, by="document"),
             topic=Block(self.topic_prior, per=("document", "table")),
-            word=Block(words, by="topic", observed=True),
+            word=self.words_by("topic"),
         )
-
-    def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
-        return data
-
-    def entries(self, draw: Draw, data: Tokens) -> Array:
-        """E[phi]: the probabilities of the words in every topic, (K, V) float."""
-        network, _ = self.over(data)
-        return category_probabilities(network, draw, "word")
-
-    def shown_columns(self) -> tuple[str, ...]:
-        """What a report shows the heaviest entries of."""
-        return ("word",)
-
-    def shares(self, draw: Draw, data: Tokens) -> Array:
-        """How many tokens every topic has: (K,) float."""
-        return draw["word_totals"].astype(float)
 
     def held_out_probabilities(
         self, state: State, data: Tokens, documents: Array, words: Array

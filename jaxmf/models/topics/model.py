@@ -20,13 +20,14 @@ from typing import Any
 
 import jax
 
+from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.model import NetworkModel
-from jaxmf.blocks.prediction import Draw, category_probabilities, predict_categories
+from jaxmf.blocks.prediction import Draw, predict_categories
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
-from jaxmf.priors import hyper
+from jaxmf.models.topics.words import WordModel
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -34,35 +35,8 @@ from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key
 
 
-class _TopicModel(NetworkModel):
-    """Words by an indicator of documents.
-
-    Attributes:
-        last: the indicator that the words hang on.
-    """
-
-    last = "topic"
-    word_concentration: Hyperparameter
-
-    def _words(self, by: str) -> Block:
-        return Block(DirichletMultinomial(concentration=self.word_concentration), by, observed=True)
-
-    def tokens(self, data: Tokens) -> Tokens:
-        """The data themselves."""
-        return data
-
-    def entries(self, draw: Draw, data: Tokens) -> Array:
-        """E[phi]: the probabilities of the words in every topic, (K, V) float."""
-        network, _ = self.over(data)
-        return category_probabilities(network, draw, "word")
-
-    def shown_columns(self) -> tuple[str, ...]:
-        """What a report shows the heaviest entries of."""
-        return ("word",)
-
-    def shares(self, draw: Draw, data: Tokens) -> Array:
-        """How many tokens every topic has: (K,) float."""
-        return draw["word_totals"].astype(float)
+class _TopicModel(WordModel):
+    """Words by an indicator of documents, of which new ones can be folded in."""
 
     def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
         """Probabilities of the indicators of new documents; see `jaxmf.blocks.folding`."""
@@ -152,7 +126,7 @@ class LDA(_TopicModel):
 
     def network(self) -> Network:
         prior = Dirichlet(self.num_topics, self.topic_concentration)
-        return Network(topic=Block(prior, by="document"), word=self._words("topic"))
+        return Network(topic=Block(prior, by="document"), word=self.words_by("topic"))
 
 
 @partial(
@@ -189,7 +163,7 @@ class HDPLDA(_TopicModel):
 
     def network(self) -> Network:
         prior = HDP(self.topic_concentration, self.base_concentration)
-        return Network(topic=Block(prior, by="document"), word=self._words("topic"))
+        return Network(topic=Block(prior, by="document"), word=self.words_by("topic"))
 
 
 @partial(
@@ -227,7 +201,7 @@ class PAM(_TopicModel):
         if not isinstance(sizes, tuple | list) or not sizes:
             raise TypeError(f"num_topics must be several numbers, such as (10, 50), got {sizes!r}")
         for size in sizes:
-            hyper.validate_size("num_topics", size)
+            check_count("num_topics", size)
         object.__setattr__(self, "num_topics", tuple(sizes))
         self.network()
 
@@ -249,4 +223,4 @@ class PAM(_TopicModel):
             name = f"level_{place + 1}"
             blocks[name] = Block(prior, by=("document", *above))
             above = (name,)
-        return Network(blocks, word=self._words(self.last))
+        return Network(blocks, word=self.words_by(self.last))

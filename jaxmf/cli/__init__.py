@@ -1,0 +1,64 @@
+"""The command line: parses, calls the public API, prints.
+
+Models and their settings come from the registry. Mistakes end in one line and exit status 2. Each
+command is a function: `fitting.py` has those that make a run, `finished.py` those about one.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import typer
+
+from jaxmf.cli.finished import demo, predict, recommend, report, show
+from jaxmf.cli.fitting import fit, models
+from jaxmf.cli.given import read_settings as read_settings
+
+app = typer.Typer(
+    name="jaxmf",
+    help="Bayesian nonparametric matrix factorisation.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _command in (models, fit, show, predict, recommend, report, demo):
+    app.command()(_command)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Entry point: run a command and leave with its exit status."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+# Recent typers bring a click of their own: the error is found through what typer exports.
+_ClickError: type[Any] = next(
+    base for base in typer.BadParameter.__mro__ if base.__name__ == "ClickException"
+)
+
+
+def run(arguments: list[str]) -> int:
+    """Run a command; mistakes become one line on stderr and status 2."""
+    try:
+        status = app(args=arguments or ["--help"], prog_name="jaxmf", standalone_mode=False)
+    except _ClickError as error:
+        return _complain(error.format_message())
+    except (typer.Abort, KeyboardInterrupt):
+        return _complain("interrupted", status=130)
+    except (ValueError, TypeError, OSError, MemoryError, RuntimeError, LookupError) as error:
+        return _complain(_message(error))
+    except ImportError as error:
+        return _complain(str(error))
+    return status if isinstance(status, int) else 0
+
+
+def _complain(words: str, status: int = 2) -> int:
+    print("jaxmf: " + " ".join(words.split()), file=sys.stderr)
+    return status
+
+
+def _message(error: BaseException) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    words = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return words or type(error).__name__

@@ -1,0 +1,141 @@
+"""The commands about a finished run, and the demo."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from jaxmf.cli.options import (
+    At,
+    Folder,
+    Shape,
+    read_ids,
+    read_levels,
+    read_shape,
+    start_compilation_cache,
+)
+
+
+def show(folder: Folder) -> None:
+    """Show the summary and the facts of a run."""
+    import jaxmf as mf
+
+    posterior = mf.load(folder)
+    print(posterior)
+    print()
+    facts = posterior.facts()
+    width = max(map(len, facts))
+    for name, value in facts.items():
+        print(f"{name.replace('_', ' '):<{width}}  {value}")
+
+
+def predict(
+    folder: Folder,
+    cells: Annotated[
+        Path | None, typer.Argument(help="CSV with columns row and column; missing cells if none.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
+    ] = None,
+    quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
+    at: At = None,
+) -> None:
+    """Predict cells: mean, sd and quantiles of each."""
+    import jaxmf as mf
+    from jaxmf.data import read_columns
+
+    levels = read_levels(quantiles)
+    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
+    chosen = None
+    if cells is not None:
+        columns = read_columns(cells, ["row", "column"])
+        chosen = (columns["row"], columns["column"])
+    start_compilation_cache()
+    table = posterior.predict(chosen, quantiles=levels).table()
+    _hand_over(table, out, "predictions")
+
+
+def recommend(
+    folder: Folder,
+    rows: Annotated[
+        list[str] | None, typer.Argument(help="Ids (or positions) of rows; all if none.")
+    ] = None,
+    number: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
+    by: Annotated[str, typer.Option(help="score, or probability.")] = "score",
+    at: At = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
+    ] = None,
+) -> None:
+    """The best columns of rows, without those they are known to have."""
+    import jaxmf as mf
+
+    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
+    start_compilation_cache()
+    chosen = read_ids(rows, posterior.data.row_names) if rows else None
+    table = posterior.recommend(chosen, n=number, by=by).table()
+    _hand_over(table, out, "recommendations")
+
+
+def report(
+    folder: Folder,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="HTML file to write.")] = None,
+    image_shape: Shape = None,
+    truth: Annotated[
+        Path | None, typer.Option(help="The complete matrix, if missing cells are known.")
+    ] = None,
+    title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+) -> None:
+    """Write one self-contained HTML page about a run."""
+    import jaxmf as mf
+    from jaxmf.data import read_matrix
+    from jaxmf.report import read_notes
+    from jaxmf.report import report as write_report
+
+    posterior = mf.load(folder)
+    shape, known = read_notes(folder)
+    shape = read_shape(image_shape) or shape
+    if truth is not None:
+        known = np.asarray(read_matrix(truth).values, dtype=float)
+    start_compilation_cache()
+    path = write_report(
+        posterior, out or folder / "report.html", image_shape=shape, truth=known, title=title
+    )
+    print(path)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder the run and its report go to.")] = Path("demo"),
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    progress: Annotated[
+        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+    ] = None,
+) -> None:
+    """The main job on small images: hidden features, held-out cells predicted, a report."""
+    from jaxmf import demo as demonstration
+
+    start_compilation_cache()
+    path = demonstration.run(out, seed=seed, progress=progress)
+    print(f"\nThe report: {path.absolute()}")
+
+
+def _hand_over(table: dict[str, np.ndarray], out: Path | None, what: str) -> None:
+    """A table to a CSV file, or to standard output where there is none."""
+    if out is None:
+        _write_table(sys.stdout, table)
+        return
+    with out.open("w", newline="", encoding="utf-8") as file:
+        _write_table(file, table)
+    print(f"{len(next(iter(table.values()))):,} {what} written to {out}")
+
+
+def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:
+    writer = csv.writer(file)
+    writer.writerow(table)
+    for line in zip(*(column.tolist() for column in table.values()), strict=True):
+        writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line)

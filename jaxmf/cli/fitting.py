@@ -1,0 +1,203 @@
+"""`jaxmf models` and `jaxmf fit`: what there is, and a run of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from jaxmf.cli.given import build, read_settings, refuse_foreign
+from jaxmf.cli.inputs import check_shape, hide, read_data, read_features
+from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
+
+_CHECKPOINT = "checkpoint"
+
+
+def models() -> None:
+    """List the models, one line each, with their methods and settings."""
+    from jaxmf import registry, settings
+
+    for entry in registry.ENTRIES:
+        methods = ", ".join(
+            f"{method} (default)" if method == entry.default else method for method in entry.methods
+        )
+        print(f"{entry.name:24}{entry.one_line}")
+        print(f"{'':24}methods:  {methods}")
+        _print_settings("settings:", registry.model_settings(entry), settings)
+        for method in entry.methods:
+            _print_settings(f"{method}:", registry.method_settings(entry, method), settings)
+
+
+def _print_settings(head: str, known: list[Any], settings: Any) -> None:
+    import textwrap
+
+    shown = [
+        f"{each.name}" if each.required else f"{each.name}={settings.describe(each.default)}"
+        for each in known
+    ]
+    indent = " " * 24
+    text = f"{head} {', '.join(shown)}"
+    print(textwrap.fill(text, 100, initial_indent=indent, subsequent_indent=indent + "  "))
+
+
+def fit(
+    model: Annotated[str, typer.Argument(help="Name of a model; `jaxmf models` lists them.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            help="Matrix: .npy, .npz, .csv, .tsv or .parquet; a series: .csv of triples."
+        ),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
+    method: Annotated[str | None, typer.Option(help="The model's default unless given.")] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains of a sampler.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Draws kept of each chain.")] = None,
+    warmup: Annotated[int | None, typer.Option(help="Steps thrown away first.")] = None,
+    thin: Annotated[int | None, typer.Option(help="Steps between kept draws.")] = None,
+    particles: Annotated[int | None, typer.Option(help="Particles of a filter.")] = None,
+    runs: Annotated[int | None, typer.Option(help="Independent runs of a filter.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="Epochs of a variational fit.")] = None,
+    validation: Annotated[
+        int | None, typer.Option(help="Rows of a variational fit that lose a one to stop by.")
+    ] = None,
+    analytic: Annotated[
+        bool, typer.Option("--analytic", help="Variational fit in closed form.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Of all random choices.")] = 0,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="A setting of the model or an option of the method: a number, true, false, none, "
+            "or a numpyro distribution such as alpha=Gamma(1,1). May be repeated.",
+        ),
+    ] = None,
+    hold_out: Annotated[
+        float, typer.Option(help="Share of the observed cells hidden and scored in the report.")
+    ] = 0.0,
+    image_shape: Shape = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or "
+            "matrix."
+        ),
+    ] = None,
+    headings: Annotated[
+        bool | None,
+        typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
+    ] = None,
+    mask: Annotated[
+        Path | None,
+        typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
+    ] = None,
+    vocab: Annotated[
+        Path | None, typer.Option(help="Words of a matrix of counts: a text file, one a line.")
+    ] = None,
+    row_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--row-features",
+            "--user-features",
+            help="Side information of the rows, such as users: .csv with headings, ids first.",
+        ),
+    ] = None,
+    column_features: Annotated[
+        Path | None,
+        typer.Option(
+            "--column-features", "--item-features", help="The same of the columns, such as items."
+        ),
+    ] = None,
+    missing_features: Annotated[
+        str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
+    ] = "refuse",
+    key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
+    checkpoint_every: Annotated[
+        float, typer.Option(help="Seconds between checkpoints; 0 for as many as there can be.")
+    ] = 10.0,
+    progress: Annotated[
+        bool | None, typer.Option(help="Show a bar; by default on a terminal.")
+    ] = None,
+) -> None:
+    """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
+    import jaxmf as mf
+    from jaxmf import registry
+    from jaxmf.posterior.ranking import can_recommend
+    from jaxmf.report import write_notes
+
+    _check_out(out, resume=resume, overwrite=overwrite)
+    shape = read_shape(image_shape)
+    entry = registry.get(model)
+    if entry.has_functions:
+        raise ValueError(
+            f"{entry.name} is made of functions, which the command line cannot read; use "
+            f"jaxmf.{entry.model.__name__} from Python"
+        )
+    chosen = entry.default if method is None else method.replace("-", "_")
+    registry.check_method(entry, chosen)
+    model_values, options = read_settings(entry, chosen, set_ or [])
+    files = {"row_features": row_features, "column_features": column_features}
+    model_values |= read_features(entry, files, missing_features)
+    description = build(entry, model_values)
+    reading = {"form": form, "headings": headings, "mask": mask, "vocab": vocab}
+    container = read_data(data, entry.container, description, reading, key)
+    check_shape(shape, container)
+    container, truth = hide(container, hold_out, seed)
+    start_compilation_cache()
+    given = {
+        "sample": {
+            "num_chains": chains,
+            "num_samples": samples,
+            "num_warmup": warmup,
+            "thin": thin,
+        },
+        "particle_filter": {"num_particles": particles, "num_runs": runs},
+        "variational": {
+            "num_epochs": epochs,
+            "num_validation": validation,
+            "analytic": analytic or None,
+        },
+    }
+    refuse_foreign(chosen, given)
+    settings = {name: value for name, value in given[chosen].items() if value is not None}
+    if overwrite:
+        shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
+    posterior = mf.fit(
+        description,
+        container,
+        method=chosen,
+        seed=seed,
+        checkpoint=out / _CHECKPOINT,
+        checkpoint_seconds=checkpoint_every,
+        resume=resume,
+        progress=progress,
+        **settings,
+        **options,
+    )
+    posterior.save(out)
+    write_notes(out, image_shape=shape, truth=truth)
+    print(posterior)
+    following = "recommend" if can_recommend(description) else "report"
+    ending = "" if following == "recommend" else " -o report.html"
+    print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
+
+
+def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
+    if out.exists() and not out.is_dir():
+        raise ValueError(f"--out {out} is a file; name a folder")
+    holds_run = (out / "posterior.json").exists() or _has_checkpoint(out)
+    if holds_run and not (resume or overwrite):
+        raise ValueError(
+            f"{out} already holds a run; --resume goes on with it, --overwrite replaces it"
+        )
+    if resume and not _has_checkpoint(out):
+        raise ValueError(f"{out} holds no checkpoint to resume from; leave --resume out")
+
+
+def _has_checkpoint(out: Path) -> bool:
+    return (out / _CHECKPOINT / "checkpoint.json").exists()

@@ -1,0 +1,89 @@
+"""Settings of models and options of methods, as ``--set NAME=VALUE`` and as flags."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+def read_settings(
+    entry: Any, method: str, given: list[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split ``name=value`` settings into those of the model and those of the method."""
+    from jaxmf import registry, settings
+
+    of_model = {each.name: each for each in registry.model_settings(entry)}
+    of_method = {each.name: each for each in registry.method_settings(entry, method)}
+    found: dict[str, Any] = {}
+    for text in given:
+        name, separator, value = text.partition("=")
+        name = name.strip()
+        if not separator or not value.strip():
+            raise ValueError(f"--set {text!r}: write NAME=VALUE, such as alpha=Gamma(1,1)")
+        if name not in of_model and name not in of_method:
+            raise ValueError(
+                f"--set {name}: {entry.name} by {method} has no such setting; there are "
+                f"{', '.join([*of_model, *of_method])}"
+            )
+        if name in found:
+            raise ValueError(f"--set {name} is given twice")
+        try:
+            found[name] = settings.parse(value)
+        except ValueError as error:
+            raise ValueError(f"--set {name}: {error}") from None
+        default = (of_model.get(name) or of_method[name]).default
+        if callable(default) and isinstance(found[name], str):
+            found[name] = _function_beside(default, found[name], name)
+    model_values = {name: value for name, value in found.items() if name in of_model}
+    return model_values, {name: value for name, value in found.items() if name not in of_model}
+
+
+def _function_beside(default: Any, word: str, name: str) -> Any:
+    """A function named by a word, from where the default of an option stands."""
+    module = sys.modules[default.__module__]
+    function = getattr(module, word, None)
+    if not callable(function) or getattr(function, "__module__", "") != default.__module__:
+        raise ValueError(f"--set {name}={word}: {default.__module__} has no function {word!r}")
+    return function
+
+
+def build(entry: Any, values: dict[str, Any]) -> Any:
+    """The model with these settings.
+
+    Raises:
+        ValueError: one without a default is missing.
+    """
+    from jaxmf import registry
+
+    missing = [
+        each.name
+        for each in registry.model_settings(entry)
+        if each.required and each.name not in values
+    ]
+    if missing:
+        raise ValueError(f"{entry.name} needs --set {missing[0]}=VALUE")
+    return entry.model(**values)
+
+
+def refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
+    """Refuses flags of other methods; `given` has for each method what its flags were given.
+
+    Raises:
+        ValueError: there is one.
+    """
+    flags = {
+        "num_chains": "--chains",
+        "num_samples": "--samples",
+        "num_warmup": "--warmup",
+        "thin": "--thin",
+        "num_particles": "--particles",
+        "num_runs": "--runs",
+        "num_epochs": "--epochs",
+        "num_validation": "--validation",
+        "analytic": "--analytic",
+    }
+    for other, values in given.items():
+        for name, value in values.items():
+            if other != method and value is not None:
+                own = ", ".join(flags[n] for n in given[method]) or "no such option"
+                raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {own}")

@@ -1,0 +1,67 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import typer
+
+Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+At = Annotated[
+    float | None,
+    typer.Option("--at", help="A time of a series, any number; its last unless given."),
+]
+Shape = Annotated[
+    str | None, typer.Option(help="HEIGHTxWIDTH if rows are images, such as 8x8.", metavar="HxW")
+]
+
+
+def read_shape(text: str | None) -> tuple[int, int] | None:
+    """Height and width as they are written, 8x8.
+
+    Raises:
+        ValueError: no such thing.
+    """
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)\s*[x×,]\s*(\d+)", text.strip().lower())
+    if match is None or 0 in (shape := tuple(map(int, match.groups()))):
+        raise ValueError(f"--image-shape {text!r}: write HEIGHTxWIDTH, such as 8x8")
+    return shape[0], shape[1]
+
+
+def read_levels(text: str) -> tuple[float, ...]:
+    """Levels of quantiles, separated by commas.
+
+    Raises:
+        ValueError: no numbers between 0 and 1.
+    """
+    try:
+        levels = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(f"--quantiles {text!r}: write numbers such as 0.05,0.5,0.95") from None
+    if not all(0 < level < 1 for level in levels):
+        raise ValueError(f"--quantiles {text!r}: levels lie between 0 and 1")
+    return levels
+
+
+def read_ids(texts: list[str], names: np.ndarray | None) -> np.ndarray:
+    """Ids as the data has them: whole numbers where its ids are, or where it has none."""
+    are_numbers = names is None or all(isinstance(name, int) for name in names.tolist())
+    if not are_numbers:
+        return np.array(texts, dtype=object)
+    try:
+        return np.array([int(text) for text in texts])
+    except ValueError:
+        kind = "ids" if names is not None else "positions, as the data has no ids,"
+        raise ValueError(f"rows {texts}: the {kind} of rows are whole numbers") from None
+
+
+def start_compilation_cache() -> None:
+    """Keeps compiled programs for the next command."""
+    from jaxmf.engine.compilation_cache import enable_compilation_cache
+
+    enable_compilation_cache()

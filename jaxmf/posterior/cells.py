@@ -1,0 +1,200 @@
+"""Questions about the cells of a matrix: predictions, probabilities, scores of held-out ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxmf import diagnostics
+from jaxmf.diagnostics import HeldOutScore
+from jaxmf.posterior import categories, kept_cells, prediction, transposed
+from jaxmf.posterior.cell_laws import cell_law
+from jaxmf.posterior.prediction import Mixture, Prediction
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+Cells = tuple[np.ndarray, np.ndarray]
+"""Rows and columns, positions (M,) int each."""
+
+
+def check_cells(posterior: Posterior) -> None:
+    """Refuses models without cells.
+
+    Raises:
+        ValueError: in words.
+    """
+    if not hasattr(posterior.model, "predict_cells"):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
+            "and document_completion"
+        )
+
+
+def check_draws(posterior: Posterior) -> None:
+    """Refuses draws that were made without what predictions need.
+
+    Raises:
+        ValueError: in words.
+    """
+    if kept_cells.lacks(posterior.model, posterior.draws):
+        raise ValueError(
+            "the draws were made without what this needs (keep_factors=False); sample again with "
+            "keep_factors, and a larger thin where factors are too large for every draw"
+        )
+
+
+def predict(
+    posterior: Posterior,
+    cells: Any,
+    *,
+    new_rows: Any,
+    row_features: Any,
+    quantiles: tuple[float, ...],
+    num_draws: int | None,
+    seed: int,
+) -> Prediction:
+    """Cells of the data or of new rows; see `Posterior.predict`."""
+    new_rows = transposed.rows_without_cells(posterior, row_features, new_rows)
+    new = None if new_rows is None else posterior.container(new_rows, "new_rows")
+    target = posterior.data if new is None else new
+    model = posterior.model
+    if new is not None:
+        check_draws(posterior)
+        model = transposed.model_of_new(posterior, new, row_features)
+    where = _chosen(posterior, cells, new)
+    asked = dataclasses.replace(posterior, model=model)
+    if categories.has_categories(model):
+        laws = _laws(asked, where, new, seed)
+        values = np.asarray(model.values, float)
+        mixture = categories.mixture(laws, values, num_draws=num_draws, seed=seed)
+        levels = categories.quantiles(laws, values, quantiles)
+    else:
+        mixture = _mixture(asked, where, new, num_draws=num_draws, seed=seed)
+        levels = np.quantile(mixture.draws, quantiles, axis=0)
+    row_names, column_names = target.row_names, target.column_names
+    return Prediction(
+        rows=where[0],
+        columns=where[1],
+        mean=mixture.mean,
+        sd=np.sqrt(mixture.variance),
+        quantiles=levels,
+        levels=tuple(quantiles),
+        draws=mixture.draws,
+        row_names=None if row_names is None else row_names[where[0]],
+        column_names=None if column_names is None else column_names[where[1]],
+    )
+
+
+def _chosen(posterior: Posterior, cells: Any, new: Any) -> Cells:
+    """The cells asked for; else those missing, and of new rows without any all.
+
+    Without what predictions of others need, those that were named before the run.
+    """
+    target = posterior.data if new is None else new
+    if cells is not None:
+        where = prediction.read_cells(cells, target)
+    elif new is None and kept_cells.is_answered(posterior):
+        where = posterior.predicted_at["rows"], posterior.predicted_at["columns"]
+    elif target.num_missing or new is None:
+        where = target.missing_cells()
+    else:
+        rows, columns = np.indices((target.num_rows, target.num_columns))
+        where = rows.ravel(), columns.ravel()
+    if where[0].size == 0:
+        raise ValueError("the data has no missing cells to predict; name some: predict(cells)")
+    return where
+
+
+def _mixture(
+    posterior: Posterior, where: Cells, new: Any, *, num_draws: int | None, seed: int
+) -> Mixture:
+    """The predictive law of real-valued cells."""
+    model, data = posterior.model, posterior.data
+    draws, weights = posterior.flat_draws()
+    own_draws = None
+    if new is None and kept_cells.is_answered(posterior):
+        blocks = kept_cells.moments(posterior, where)
+    elif new is None:
+        blocks = prediction.predict_cells(model, data, draws, *where)
+        own_draws = prediction.own_draws(model, data, draws, where, seed)
+    elif not hasattr(model, "predict_rows"):
+        raise ValueError(
+            f"{type(model).__name__} does not predict real values of new_rows; fit it to all rows"
+        )
+    else:
+        key = jax.random.key(seed)
+        blocks = prediction.predict_rows(model, data, draws, new, where, key)
+    return prediction.gather(
+        blocks,
+        weights,
+        num_cells=where[0].size,
+        num_draws=num_draws,
+        seed=seed,
+        law=cell_law(model),
+        own_draws=own_draws,
+    )
+
+
+def probabilities(posterior: Posterior, cells: Any) -> np.ndarray:
+    """(M, V) float; see `Posterior.probabilities`."""
+    if not categories.has_categories(posterior.model):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
+        )
+    return _laws(posterior, prediction.read_cells(cells, posterior.data))
+
+
+def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) -> np.ndarray:
+    if new is None and kept_cells.is_answered(posterior):
+        return kept_cells.probabilities(posterior, where)
+    draws, weights = posterior.flat_draws()
+    return categories.probabilities(
+        posterior.model, posterior.data, draws, weights, where, new, seed
+    )
+
+
+def reconstruction(posterior: Posterior, rows: Any) -> np.ndarray:
+    """(R, D) float; see `Posterior.reconstruction`."""
+    check_cells(posterior)
+    check_draws(posterior)
+    data = posterior.data
+    places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
+    where = np.repeat(places, data.num_columns), np.tile(np.arange(data.num_columns), places.size)
+    draws, weights = posterior.flat_draws()
+    mean = np.zeros(where[0].size)
+    for block, means, _ in prediction.predict_cells(posterior.model, data, draws, *where):
+        mean += weights[block] @ means
+    return mean.reshape(places.size, data.num_columns)
+
+
+def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> HeldOutScore:
+    """See `Posterior.held_out_log_likelihood`."""
+    check_cells(posterior)
+    model, data = posterior.model, posterior.data
+    where = data.missing_cells() if cells is None else prediction.read_cells(cells, data)
+    known = np.asarray(values, dtype=float)
+    whole = data.num_rows, data.num_columns
+    if known.shape == whole:
+        known = known[where]
+    if known.shape != where[0].shape:
+        raise ValueError(
+            f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "
+            f"of the {where[0].size} cells"
+        )
+    scored = np.isfinite(known)
+    if not scored.any():
+        raise ValueError("there is no cell to score: none is missing in the data, or all are NaN")
+    where = (where[0][scored], where[1][scored])
+    if categories.has_categories(model):
+        laws = _laws(posterior, where)
+        levels = np.asarray(model.values, float)
+        return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
+    if kept_cells.is_answered(posterior):
+        return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known[scored]))
+    draws, weights = posterior.flat_draws()
+    each = prediction.log_density(model, data, draws, weights, where, known[scored])
+    return diagnostics.held_out_score(each)

@@ -1,0 +1,139 @@
+"""Tables of a run: quantities that do not depend on labels, features, the facts in words."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxmf import diagnostics, settings
+from jaxmf.diagnostics import Summary
+from jaxmf.posterior import prediction
+from jaxmf.posterior.records import Features, NumFeatures
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+_MANY_ROWS = 20_000
+
+
+def quantities(posterior: Posterior, num_pairs: int) -> dict[str, np.ndarray]:
+    """Name -> (chains, draws); see `Posterior.quantities`."""
+    scalars = {
+        name: values
+        for name, values in posterior.draws.items()
+        if values.ndim == 2 and not isinstance(getattr(posterior.model, name, None), (int, float))
+    }
+    order = ["log_joint", "num_features"]
+    names = [name for name in order if name in scalars]
+    names += [name for name in scalars if name not in order]
+    table = {name: scalars[name] for name in names}
+    if "z" in posterior.draws and posterior.data.num_rows > 1:
+        z = _bits(posterior)
+        rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
+        pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
+        for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
+            table[f"shared[{i}, {j}]"] = (z[:, :, i] & z[:, :, j]).sum(axis=-1)
+    return table
+
+
+def _bits(posterior: Posterior) -> np.ndarray:
+    """(chains, draws, N, K) features, without the one that is always on."""
+    if "z" not in posterior.draws:
+        raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
+    z = posterior.draws["z"]
+    return z[..., 1:] if getattr(posterior.model, "bias", False) else z
+
+
+def summary(posterior: Posterior) -> Summary:
+    """See `Posterior.summary`."""
+    if posterior.is_variational:
+        return _variational_summary(posterior)
+    found = posterior.quantities()
+    if not posterior.is_weighted:
+        return diagnostics.summarise_chains(found)
+    size = diagnostics.weights_effective_size(posterior.log_weights)
+    caption = f"{posterior.weights.size:,} particles, effective number {size:.0f}"
+    if posterior.evidence is not None:
+        value, error = posterior.evidence
+        caption += f"; log evidence {value:.2f} ± {error:.2f}"
+    return diagnostics.summarise_weighted(found, posterior.log_weights, caption=caption)
+
+
+def _variational_summary(posterior: Posterior) -> Summary:
+    rows = posterior.model.summary_of(posterior.reference_draw())
+    epochs = int(posterior.draws["num_epochs"][0, 0])
+    length = f"{epochs} epoch{'s' * (epochs != 1)}" if epochs else "in closed form"
+    caption = f"{length}; sd of the fitted law, where it has one"
+    return Summary(list(rows), ("mean", "sd"), np.array(list(rows.values())), caption)
+
+
+def num_features(posterior: Posterior) -> NumFeatures:
+    """See `Posterior.num_features`."""
+    if "num_features" not in posterior.draws:
+        raise ValueError(f"{type(posterior.model).__name__} has no number of features")
+    flat, weights = posterior.flat_draws()
+    values, places = np.unique(flat["num_features"].astype(int), return_inverse=True)
+    return NumFeatures(values=values, probabilities=np.bincount(places, weights=weights))
+
+
+def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:
+    """(R, R) float; see `Posterior.cooccurrence`."""
+    z, weights, data = _bits(posterior), posterior.weights.ravel(), posterior.data
+    if rows is None and data.num_rows > _MANY_ROWS:
+        raise ValueError(
+            f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
+            f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
+        )
+    places = None if rows is None else prediction.read_rows(rows, data)
+    return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
+
+
+def features(posterior: Posterior) -> Features:
+    """See `Posterior.features`."""
+    _bits(posterior)  # which a model without binary features has not
+    draw = posterior.reference_draw()
+    mean, sd = _features(posterior.model, draw, posterior.data)
+    counts = draw["z"].sum(axis=0)
+    used = np.flatnonzero(counts)
+    slots = used[np.argsort(-counts[used], kind="stable")]
+    chain, place = posterior.reference()
+    return Features(
+        mean=np.asarray(mean)[slots],
+        sd=np.asarray(sd)[slots],
+        counts=counts[slots],
+        slots=slots,
+        chain=chain,
+        draw=place,
+    )
+
+
+@jax.jit
+def _features(model: Any, draw: Any, data: Any) -> Any:
+    return model.features(draw, data)
+
+
+def facts(posterior: Posterior) -> dict[str, str]:
+    """See `Posterior.facts`."""
+    meta, model = posterior.meta, posterior.model
+    described = {
+        field.name: settings.describe(getattr(model, field.name))
+        for field in dataclasses.fields(model)
+    }
+    words = ", ".join(f"{name}={value}" for name, value in described.items())
+    found = {
+        "model": f"{type(model).__name__}({words})",
+        "data": posterior.data.describe(),
+        "method": meta.method,
+        **{name: settings.describe(value) for name, value in meta.run.items()},
+        **{name: settings.describe(value) for name, value in meta.options.items()},
+        "seed": str(settings.encode_seed(meta.seed)),
+        "time": f"{meta.seconds:.1f} s, {meta.wall_seconds:.1f} s with compilation",
+        "device": meta.device,
+        "versions": ", ".join(f"{name} {version}" for name, version in meta.versions.items()),
+    }
+    if not meta.complete:
+        found["complete"] = "no, the run was interrupted"
+    return found

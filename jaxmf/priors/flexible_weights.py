@@ -1,0 +1,89 @@
+"""The weights of a flexible prior: a form that they may have, and checks of those that are given.
+
+They are kept as steps, lambda_i - lambda_{i-1} with lambda_0 = 0: of many items the differences of
+large numbers would lose their digits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import Array
+from jax.scipy.special import gammaln
+
+from jaxmf.priors.hyper import is_placeholder
+
+WIDEST = 60.0
+"""How many nats the weights of groups of two sizes may lie apart; more is no float in a sweep."""
+
+
+def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
+    """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
+
+    Args:
+        a, b, c: () float each, c above -1.
+        num_items: L.
+    """
+    sizes = jnp.arange(num_items, dtype=jnp.result_type(float))
+    first = a + b * gammaln(1.0 + c)
+    # where nothing is added the logarithm of the first would not be finite
+    return jnp.where(sizes > 0, b * jnp.log(jnp.where(sizes > 0, sizes + c, 1.0)), first)
+
+
+def steps_of(log_weights: Any) -> Any:
+    """Differences, in double precision where the numbers are known."""
+    if is_placeholder(log_weights):
+        return jnp.diff(log_weights, prepend=0.0)
+    array = _checked_table("log_weights", log_weights)
+    return checked_steps(np.diff(array, prepend=0.0))
+
+
+def _checked_table(name: str, values: Any) -> np.ndarray:
+    array = np.asarray(values, float)
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} must be an array of one weight for every size of a group, from 1 up; got "
+            f"shape {array.shape}"
+        )
+    if not np.all(np.isfinite(array)):
+        first = int(np.argmin(np.isfinite(array)))
+        raise ValueError(
+            f"{name} must be finite, got {array[first]} for groups of {first + 1}; a size that "
+            f"should not occur gets a low weight, at most {WIDEST:g} below the others"
+        )
+    return array
+
+
+def checked_steps(log_steps: Any) -> Any:
+    """Steps (L,) float.
+
+    Raises:
+        ValueError: not finite, or too far apart for a sweep.
+    """
+    if is_placeholder(log_steps):
+        return log_steps
+    array = _checked_table("log_steps", log_steps)
+    spread = float(np.max(array) - np.min(array))
+    if spread > WIDEST:
+        low, high = int(np.argmin(array)) + 1, int(np.argmax(array)) + 1
+        raise ValueError(
+            f"log_weights: a group's growing to {high} items and to {low} lie {spread:.0f} nats "
+            f"apart, and a sweep can tell {WIDEST:g}; bring their differences closer together"
+        )
+    return jnp.asarray(array, jnp.result_type(float))
+
+
+def checked_number(number: Any) -> Any:
+    """An int, a tuple of ints, or None."""
+    if number is None or isinstance(number, int | np.integer):
+        if isinstance(number, bool) or (number is not None and number < 0):
+            raise ValueError(f"num_unobserved must be a number of items, got {number!r}")
+        return None if number is None else int(number)
+    array = np.asarray(number)
+    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(array < 0):
+        raise ValueError(
+            f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
+        )
+    return tuple(int(one) for one in array)

@@ -1,0 +1,120 @@
+"""What the library knows of a model: an entry of the registry, its settings and what it takes."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One model of the library.
+
+    Args:
+        name: its name on the command line, words joined by dashes.
+        model: the class.
+        container: the container its data is read into.
+        one_line: what it is, for `jaxmf models`.
+        example: () -> (tiny model, tiny data) for tests and docs.
+        methods: public verb -> method of the class that builds the algorithm.
+        default: the verb that `fit` runs.
+        has_functions: whether it is made of functions, which the command line cannot read.
+    """
+
+    name: str
+    model: type
+    container: type
+    one_line: str
+    example: Callable[[], tuple[Any, Any]]
+    methods: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"sample": "sampler"})
+    default: str = "sample"
+    has_functions: bool = False
+
+    def builder(self, model: Any, method: str) -> Callable[..., Any]:
+        """The bound function of `model` that makes the algorithm of a method."""
+        return getattr(model, self.methods[method])
+
+
+class Setting(NamedTuple):
+    """One argument of a model or a method: its name, default and whether it has one."""
+
+    name: str
+    default: Any
+    required: bool
+
+
+def check_method(entry: Entry, method: str) -> None:
+    """Refuse a method that a model does not have, in words that name those it has."""
+    if method not in entry.methods:
+        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
+        raise ValueError(f"{entry.model.__name__} has no method {method!r}; use {verbs}")
+
+
+def check_data(model: Any, data: Any, name: str) -> None:
+    """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
+
+    Args:
+        model: calls its method `check_data(data, name)` where it has one.
+        data: the container.
+        name: what the user calls it, for the message.
+    Raises:
+        ValueError: from the model.
+    """
+    check = getattr(model, "check_data", None)
+    if check is not None:
+        check(data, name)
+
+
+def model_settings(entry: Entry) -> list[Setting]:
+    """The settings of a model, in the order of its constructor, and what they are by default."""
+    settings = _settings_of(entry.model)
+    if any(setting.required for setting in settings):
+        made = {
+            field.name: field.default_factory()
+            for field in dataclasses.fields(entry.model)
+            if field.default_factory is not dataclasses.MISSING
+        }
+        return [s._replace(default=made.get(s.name, s.default)) for s in settings]
+    usual = entry.model()
+    return [setting._replace(default=getattr(usual, setting.name)) for setting in settings]
+
+
+def method_settings(entry: Entry, method: str) -> list[Setting]:
+    """The options that a method of a model takes."""
+    check_method(entry, method)
+    function = getattr(entry.model, entry.methods[method])
+    return [setting for setting in _settings_of(function) if setting.name != "self"]
+
+
+def _settings_of(function: Callable[..., Any]) -> list[Setting]:
+    empty = inspect.Parameter.empty
+    return [
+        Setting(name=name, default=parameter.default, required=parameter.default is empty)
+        for name, parameter in inspect.signature(function).parameters.items()
+    ]
+
+
+def check_options(
+    entry: Entry, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
+) -> None:
+    """Refuse options that a method does not take, in words that name those it takes.
+
+    Args:
+        entry: the model's.
+        method: the verb's name.
+        options: what was given beyond the verb's own arguments.
+        verb: the function of `jaxmf.api`, whose own arguments are named too.
+    Raises:
+        TypeError: an option is unknown.
+    """
+    own = [s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")]
+    known = [s.name for s in method_settings(entry, method) if s.name not in own]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        words = ", ".join(repr(name) for name in unknown)
+        raise TypeError(
+            f"{method} takes no option {words}; for {entry.model.__name__} it takes "
+            f"{', '.join(known + own)}"
+        )

@@ -1,0 +1,166 @@
+"""Tiny problems, one for each model: read by the compliance tests, the docs and the report.
+
+Those of data alone are shared by several models.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxmf.blocks import Block, Network
+from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.models.feature_model import FeatureModel
+from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.models.mixtures import FlexibleMixture
+from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.sparse_binary_mf import SparseBinaryMF
+from jaxmf.models.sparse_binary_series import SparseBinarySeries
+from jaxmf.models.topics import HFP, DirichletCompoundMultinomial
+from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.priors.hdp import HDP
+from jaxmf.variational import SharedSample
+
+
+def linear_gaussian() -> tuple[Any, Any]:
+    """Rows of real numbers that features add up to, three cells missing."""
+    generator = np.random.default_rng(0)
+    features = generator.normal(size=(2, 5))
+    values = (generator.random((12, 2)) < 0.5) @ features + 0.3 * generator.normal(size=(12, 5))
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    model = LinearGaussianIBP(alpha=1.0, noise_scale=0.3, feature_scale=1.0)
+    return model, Dense.from_array(values)
+
+
+def noisy_or() -> tuple[Any, Any]:
+    """Zeros and ones that causes turn on, three cells missing."""
+    generator = np.random.default_rng(0)
+    eta = (generator.random((12, 2)) < 0.5) @ (generator.random((2, 5)) < 0.4)
+    values = 1.0 * (generator.random((12, 5)) < 1 - 0.95 * 0.2**eta)
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    model = NoisyOrIBP(alpha=1.0, cause_probability=0.4, efficacy=0.8, leak=0.05)
+    return model, Dense.from_array(values)
+
+
+def binary_mf() -> tuple[Any, Any]:
+    """Features of rows and of columns with weights between them, three cells missing."""
+    from jaxmf.priors.features import IndianBuffet
+
+    generator = np.random.default_rng(1)
+    rows, columns = generator.random((12, 2)) < 0.5, generator.random((6, 2)) < 0.5
+    weights = generator.normal(size=(2, 2))
+    values = rows @ weights @ columns.T + 0.3 * generator.normal(size=(12, 6))
+    values[[1, 4, 7], [0, 2, 4]] = np.nan
+    prior = IndianBuffet(1.0)
+    model = BinaryMF(row_prior=prior, column_prior=prior, noise_scale=0.3, weight_scale=1.0)
+    return model, Dense.from_array(values)
+
+
+def feature_model() -> tuple[Any, Any]:
+    """The data of `linear_gaussian` with a likelihood given as functions."""
+    import numpyro.distributions as dist
+    from jax.tree_util import Partial
+
+    from jaxmf.models.feature_model import row_likelihoods
+    from jaxmf.priors.features import IndianBuffet
+
+    _, data = linear_gaussian()
+    model = FeatureModel(
+        Partial(row_likelihoods.gaussian, 0.5),
+        dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        prior=IndianBuffet(1.0),
+        moments=Partial(row_likelihoods.gaussian_moments, 0.5),
+    )
+    return model, data
+
+
+def sparse_binary() -> tuple[Any, Any]:
+    """Ones where two factors agree."""
+    generator = np.random.default_rng(0)
+    rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(12, 8)) > 0.8
+    model = SparseBinaryMF(num_factors=2, zeros=SharedSample(5))
+    rows_of_ones, columns_of_ones = np.nonzero(ones)
+    return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
+
+
+def corpus() -> Any:
+    """Six documents of eight words."""
+    generator = np.random.default_rng(0)
+    shares = generator.dirichlet([0.5, 0.5], size=6)
+    words = generator.dirichlet(np.full(8, 0.3), size=2)
+    return Tokens.from_counts(generator.poisson(12 * shares @ words))
+
+
+def rows() -> Any:
+    """Twelve points of two groups."""
+    generator = np.random.default_rng(0)
+    return Dense.from_array(generator.normal(size=(12, 2)) + 3 * (generator.random((12, 1)) < 0.5))
+
+
+def ratings() -> Any:
+    """Thirty of 48 cells with 1 to 5."""
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
+    return Entries(rows, columns, generator.integers(1, 6, 30), (8, 6))
+
+
+def stars() -> Any:
+    """Thirty of 48 cells with real numbers."""
+    generator = np.random.default_rng(0)
+    rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
+    means = (generator.normal(size=(8, 2)) @ generator.normal(size=(2, 6)))[rows, columns]
+    return Entries(rows, columns, 3 + means + 0.3 * generator.normal(size=30), (8, 6))
+
+
+def written() -> Any:
+    """Forty tokens with author, year and word."""
+    generator = np.random.default_rng(0)
+    columns = {"author": 4, "year": 3, "word": 5}
+    return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
+
+
+def compound() -> tuple[Any, Any]:
+    """The corpus with a learned concentration."""
+    import numpyro.distributions as dist
+
+    return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), corpus()
+
+
+def flexible_mixture() -> tuple[Any, Any]:
+    """The points, and one more of which nothing is known."""
+    prior = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=14, num_unobserved=1)
+    return FlexibleMixture(prior), rows()
+
+
+def flexible_topics() -> tuple[Any, Any]:
+    """The corpus with a flexible prior of tables."""
+    documents = corpus()
+    tables = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=documents.num_tokens)
+    topics = FlexiblePrior.dirichlet_process(1.0, num_items=documents.num_tokens)
+    return HFP(tables, topics, 0.1), documents
+
+
+def network() -> tuple[Any, Any]:
+    """The corpus with a network written out."""
+    model = Network(
+        topic=Block(HDP(1.0, 1.0), by="document"),
+        word=Block(DirichletMultinomial(8, 0.5), by="topic", observed=True),
+    )
+    return model, corpus()
+
+
+def sparse_series() -> tuple[Any, Any]:
+    """Three times of a matrix whose rows go from one direction to another."""
+    generator = np.random.default_rng(0)
+    times = np.array([0.0, 1.0, 2.5])
+    # every row goes from one direction to another
+    first, last = generator.normal(size=(2, 10, 2))
+    share = (times / times[-1])[:, None, None]
+    rows, columns = (1 - share) * first + share * last, generator.normal(size=(6, 2))
+    ones = rows @ columns.T + 0.3 * generator.normal(size=(3, 10, 6)) > 0.8
+    model = SparseBinarySeries(num_factors=2, zeros=SharedSample(4))
+    return model, SparseSeries.from_matrices(list(1 * ones), times)
