@@ -57,7 +57,7 @@ def averages(model):
 
         def sweep(side, index):
             own_key = jax.random.fold_in(key, index)
-            places, mixture, _ = groups.update(model, own_key, side, vectors)
+            places, mixture, _ = groups.update(model, own_key, side, vectors, split_merge=1)
             together = places[first] == places[second]
             number = jnp.sum(jnp.zeros((5,), bool).at[places].set(True))
             return side._replace(groups=places, mixture=mixture), (together, number)
@@ -86,7 +86,7 @@ def test_groups_shared_by_classes_have_their_exact_posterior(monkeypatch):
         check_means(averages(model), wanted, title="classes forgotten")
 
 
-@pytest.mark.slow
+@pytest.mark.exhaustive
 def test_groups_of_a_process_have_their_exact_posterior():
     """With splits and merges among the moves."""
     wanted = exact(lambda labels: log_of_restaurant(labels.tolist(), 0.9))

@@ -67,8 +67,8 @@ def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
     """Broken twin: groups of the vectors themselves, not of what features leave of them."""
     right = updates.groups.update
 
-    def wrong(model, key, side, values):
-        return right(model, key, side, values + updates.linked(model, side))
+    def wrong(model, key, side, values, **given):
+        return right(model, key, side, values + updates.linked(model, side), **given)
 
     monkeypatch.setattr(updates.groups, "update", wrong)
     with pytest.raises(AssertionError):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["keep_factors", "num_slots"],
+    meta_fields=["keep_factors", "num_slots", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -45,6 +45,7 @@ class SamplerPlan:
 
     keep_factors: bool
     num_slots: int = 1
+    split_merge: int = 0
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
@@ -98,7 +99,7 @@ def step(
     progress: Array,
 ) -> tuple[State, Info]:
     """Law of the rows, the rows, law of the columns, the columns, noise (section 6.2.8)."""
-    del plan, progress
+    del progress
     data = model.prepare(data)
     targets, precision = model.centred(data), None
     if model.is_normal:
@@ -112,10 +113,12 @@ def step(
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
-    state, no_rows = update_row_law(model, draws.rows, state)
+    state, no_rows = update_row_law(model, draws.rows, state, split_merge=plan.split_merge)
     state, _ = update_row_vectors(model, draws.u, state, data, **given)
     turned, columns = wait(state).transpose(), model.transpose()
-    turned, no_columns = update_row_law(columns, draws.columns, turned)
+    turned, no_columns = update_row_law(
+        columns, draws.columns, turned, split_merge=plan.split_merge
+    )
     turned, squares = update_row_vectors(columns, draws.v, turned, data.transpose(), **given)
     state = turned.transpose()
     if model.is_normal:

@@ -99,9 +99,16 @@ def start(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Mix
 
 
 def update(
-    model: BPMF, key: Key, side: SideLaw, vectors: Array
+    model: BPMF, key: Key, side: SideLaw, vectors: Array, *, split_merge: int
 ) -> tuple[Array, Mixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
+
+    Args:
+      model: its description.
+      key: typed PRNG key.
+      side: the present groups.
+      vectors: (N, D) float, without what features say of them.
+      split_merge: proposals to split a group or merge two, of those that have such.
 
     Returns:
       Groups (N,), what the prior keeps, and whether it ran out of groups.
@@ -113,7 +120,7 @@ def update(
         joint=(),
         keep="scalars",
         capacity=side.law.mean.shape[0],
-        split_merge=int(can_split(blocks, "group")),
+        split_merge=split_merge if can_split(blocks, "group") else 0,
     )
     state = NetworkState({"group": side.groups}, *side.mixture)
     progress = jnp.ones(())

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
@@ -283,7 +284,9 @@ class BPMF:
 
     # --- methods ----------------------------------------------------------------------------------
 
-    def sampler(self, *, keep_factors: bool = True, capacity: int | None = None) -> Algorithm:
+    def sampler(
+        self, *, keep_factors: bool = True, capacity: int | None = None, split_merge: int = 1
+    ) -> Algorithm:
         """Gibbs sampling: laws of the vectors, rows, columns, noise (section 6.2.8).
 
         Args:
@@ -292,6 +295,8 @@ class BPMF:
             the way between.
           capacity: slots for groups to begin with, 32 by default; they double when a step needs
             more.
+          split_merge: proposals a step to split a group or merge two, of DirichletProcess and
+            PitmanYor groups, which alone seldom split a large one; 0 compiles faster.
 
         Returns:
           Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
@@ -300,6 +305,7 @@ class BPMF:
         plan = chain.SamplerPlan(
             keep_factors=checks.flag("keep_factors", keep_factors),
             num_slots=checks.capacity(capacity),
+            split_merge=check_count("split_merge", split_merge, 0),
         )
         return algorithm(
             init=Partial(chain.init, plan, self),

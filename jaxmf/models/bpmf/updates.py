@@ -55,22 +55,32 @@ def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
     return replace(prior, degrees=prior.degrees + width) if width else prior
 
 
-def update_row_law(model: BPMF, draws: LawDraws, state: State) -> tuple[State, Array]:
+def update_row_law(
+    model: BPMF, draws: LawDraws, state: State, *, split_merge: int
+) -> tuple[State, Array]:
     """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
+
+    Args:
+      model: its description.
+      draws: random numbers.
+      state: the present one.
+      split_merge: proposals to split a group or merge two, of those that have such.
 
     Returns:
       The state, and whether there was no room for a new group, () bool.
     """
     if state.row_law.mixture is not None:
-        return _update_groups(model, draws.key, state)
+        return _update_groups(model, draws.key, state, split_merge)
     return _update_law(model, draws, state), jnp.zeros((), bool)
 
 
-def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
+def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
     group_key, law_key, link_key = jax.random.split(key, 3)
     side, prior, features = state.row_law, model.row_law_prior(), model.row_link()
     values = state.u - linked(model, side)
-    places, mixture, overflow = groups.update(model, group_key, side, values)
+    places, mixture, overflow = groups.update(
+        model, group_key, side, values, split_merge=split_merge
+    )
     statistics = prior.statistics(places, values, side.law.mean.shape[0])
     # empty groups have a law from the prior: the lowest of them is that of a new group
     law = prior.sample_parameters(law_key, statistics, {})
