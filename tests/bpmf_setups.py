@@ -63,7 +63,7 @@ def linked(**settings):
         "mixture": (DirichletProcess(1.5), None),
         "link": True,
         "coefficients": False,
-        "link_precision": dist.Gamma(12.0, 6.0),
+        "link_precision": dist.Gamma(12.0, 80.0),
     }
     return plain(column_prior=prior(0), **(usual | settings))
 

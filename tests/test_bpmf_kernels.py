@@ -72,7 +72,7 @@ def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
 
     monkeypatch.setattr(updates.groups, "update", wrong)
     with pytest.raises(AssertionError):
-        check(linked(), "link left in")
+        check(linked(), "link left in", num_steps=10)
 
 
 @pytest.mark.slow
