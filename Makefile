@@ -25,6 +25,8 @@ test slow exhaustive notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SEC
 # programs only wait for one another on more.
 test slow exhaustive: export PJRT_NPROC ?= 1
 test slow exhaustive notebooks: export OPENBLAS_NUM_THREADS ?= 1
+# The default tests compile more than they run; the slow ones compile as a user's programs are.
+test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
 .PHONY: all demo test slow exhaustive compare lint format notebooks wheel env clean
 all: test lint slow notebooks wheel

@@ -42,7 +42,7 @@ PAPERS = {
     "flexible": "benchmarks.section_7",
     "recommender": "benchmarks.recommender",
 }
-IN_PARTS = {"sparse-binary"}  # papers that can be run, and written, part by part
+IN_PARTS = {"sparse-binary", "recommender"}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"
 
 Quick = Annotated[bool, typer.Option("--quick", help="small sizes; ends within a minute")]

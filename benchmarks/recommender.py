@@ -7,7 +7,8 @@ standard deviation. Settings were fixed beforehand; the first 20 sweeps are left
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from json import loads
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from benchmarks.records import Paper
 NUM_WARMUP = 20
 NUM_FACTORS = 36
 DATA = {"ml-100k": 100, "ml-1m": 40}  # draws after warm-up
-WITHOUT_MIXTURES = {"ml-1m"}  # a sweep over groups of 9,700 vectors takes long
+KINDS = ("baselines", "plain", "DP", "SI", "DP, SI")
 NORMAL_90 = 1.6449
 
 
@@ -162,64 +163,70 @@ def variants(
     }
 
 
-def one_data_set(
-    name: str, *, num_factors: int, num_draws: int, say: Callable[[str], None], slow: bool
-) -> dict[str, Any]:
-    """Every figure and table of one data set."""
-    data, is_test = held_out(name)
-    baselines: dict[str, np.ndarray | None] = {
+def baselines(data: Split, *, slow: bool) -> dict[str, float | None]:
+    """Errors of means, and of scikit-surprise where it is installed."""
+    found: dict[str, np.ndarray | None] = {
         "mean of all": np.full(len(data.values), data.mean),
         "user means": means_of(data, "user"),
         "movie means": means_of(data, "movie"),
         "surprise SVD": surprise(data, "SVD"),
     }
     if slow:
-        baselines["surprise SVD++"] = surprise(data, "SVDpp")
-    found: dict[str, Any] = {
-        "baselines": {
-            each: None if guess is None else data.error(guess) for each, guess in baselines.items()
-        }
+        found["surprise SVD++"] = surprise(data, "SVDpp")
+    return {name: None if guess is None else data.error(guess) for name, guess in found.items()}
+
+
+def one_model(name: str, kind: str, model: mf.BPMF, data: Split, num_draws: int) -> dict[str, Any]:
+    """Every figure and table of one model."""
+    with Stopwatch() as watch:
+        posterior = mf.sample(
+            model, data.train, num_chains=1, num_warmup=0, num_samples=NUM_WARMUP + num_draws,
+            seed=0, progress=False,
+        )  # fmt: skip
+    means, variances = moments_by_draw(posterior, data)
+    part: dict[str, Any] = {
+        "curves": curves(means, data),
+        "by_sd": by_sd(means, variances, data),
+        "num_factors": posterior.model.num_factors,
+        "seconds": watch.seconds,
     }
-    say(f"{name}: baselines {found['baselines']}")
-    for kind, model in variants(name, data, is_test, num_factors=num_factors).items():
-        if "DP" in kind and name in WITHOUT_MIXTURES:
-            continue
-        with Stopwatch() as watch:
-            posterior = mf.sample(
-                model, data.train, num_chains=1, num_warmup=0, num_samples=NUM_WARMUP + num_draws,
-                seed=0, progress=False,
-            )  # fmt: skip
-        means, variances = moments_by_draw(posterior, data)
-        part: dict[str, Any] = {
-            "curves": curves(means, data),
-            "by_sd": by_sd(means, variances, data),
-            "num_factors": posterior.model.num_factors,
-            "seconds": watch.seconds,
-        }
-        if "SI" in kind:
-            part["coefficients"] = coefficients(posterior)
-        if "DP" in kind:
-            part["movie_groups"] = clusters(posterior, ratings(name).titles)
-        part["error"] = part["curves"]["after_warmup"][-1]
-        found[kind] = part
-        say(f"{name}, {kind}: {part['error']:.4f} in {watch.seconds:.0f} CPU s")
-    return found
+    if "SI" in kind:
+        part["coefficients"] = coefficients(posterior)
+    if "DP" in kind:
+        part["movie_groups"] = clusters(posterior, ratings(name).titles)
+    return part | {"error": part["curves"]["after_warmup"][-1]}
 
 
-def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
-    """Both data sets, printed, and written to `json`."""
+def run(*, quick: bool = False, json: Path | None = None, only: str = "") -> dict[str, Any]:
+    """All data sets and models whose ``set/model/`` holds `only`; `json` keeps the others.
+
+    The baselines are one of the models.
+    """
     num_factors = 28 if quick else NUM_FACTORS
     sizes = {"num_factors": num_factors, "num_warmup": NUM_WARMUP, "num_draws": DATA}
     paper = Paper("recommender", sizes, quick=quick, json=json)
     results: dict[str, Any] = {}
+    if only and json is not None and json.exists():
+        results = loads(json.read_text())["results"]
     for name, num_draws in DATA.items():
         if quick and name != "ml-100k":
             continue
-        results[name] = one_data_set(
-            name, num_factors=num_factors, num_draws=10 if quick else num_draws, say=paper.say,
-            slow=name == "ml-100k" and not quick,
-        )  # fmt: skip
-        paper.save(results=results)
+        data, is_test = held_out(name)
+        found = results.setdefault(name, {})
+        for kind in KINDS:
+            if only not in f"{name}/{kind}/":
+                continue
+            if kind == "baselines":
+                found[kind] = baselines(data, slow=not quick)
+                paper.say(f"{name}: baselines {found[kind]}")
+            else:
+                model = variants(name, data, is_test, num_factors=num_factors)[kind]
+                draws = 10 if quick else num_draws
+                found[kind] = one_model(name, kind, model, data, draws)
+                error, seconds = found[kind]["error"], found[kind]["seconds"]
+                paper.say(f"{name}, {kind}: {error:.4f} in {seconds:.0f} CPU s")
+            results[name] = {kind: found[kind] for kind in KINDS if kind in found}
+            paper.save(results=results)
     return paper.end(verdict(results))
 
 
@@ -228,8 +235,13 @@ def verdict(results: Mapping[str, Any]) -> list[str]:
     words = []
     for name, found in results.items():
         errors = {kind: part["error"] for kind, part in found.items() if kind != "baselines"}
-        errors |= {kind: error for kind, error in found["baselines"].items() if error is not None}
+        guesses = found.get("baselines", {})
+        errors |= {kind: error for kind, error in guesses.items() if error is not None}
         table = "; ".join(f"{kind} {error:.4f}" for kind, error in errors.items())
-        covered = found["SI"]["by_sd"]["coverage_of_all"]
-        words.append(f"{name}: {table}; 90 % intervals hold {covered:.1%}")
+        covered = [
+            f"{kind} {part['by_sd']['coverage_of_all']:.1%}"
+            for kind, part in found.items()
+            if kind != "baselines"
+        ]
+        words.append(f"{name}: {table}; 90 % intervals hold {', '.join(covered)}")
     return words

@@ -5,6 +5,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
+import scipy.sparse
 
 from jaxmf import BPMF, HDP, DirichletProcess, Gaussian, NormalInverseWishart
 from jaxmf.data import CellFeatures, Features
@@ -68,6 +69,21 @@ def linked(**settings):
     return plain(column_prior=prior(0), **(usual | settings))
 
 
+def parts(**settings):
+    """A link of two parts, the second with more columns than there are rows; sparse."""
+    blocks = {
+        "one": Features(scipy.sparse.coo_array(np.array([[1.5], [0.0], [-1.0], [0.5]]))),
+        "many": features(4, 5, 3),
+    }
+    known = {
+        "row_features": Features.from_blocks(blocks),
+        "link_precision": dist.Gamma(12.0, 6.0),
+        "coefficients": False,
+        "column_prior": prior(0),
+    }
+    return plain(**(known | settings))
+
+
 class Setup(NamedTuple):
     """What `check_kernel` needs beside the kernel."""
 
@@ -109,7 +125,8 @@ class Setup(NamedTuple):
             found |= {
                 "link": jnp.tanh(link[0, 0]),
                 "link squared": jnp.log(jnp.sum(link**2)),
-                "link precision": jnp.log(state.row_law.link_precision),
+                "link precision": jnp.log(state.row_law.link_precision[0]),
+                "last link precision": jnp.log(state.row_law.link_precision[-1]),
                 "linked": jnp.tanh(jnp.sum(link[0] * state.u[0])),
             }
         return found

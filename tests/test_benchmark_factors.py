@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from benchmarks import factors, recommender
+import jaxmf as mf
+from benchmarks import factors, recommender, told
 from benchmarks.factor_chains import random_split, run, split
+from jaxmf import datasets
 from jaxmf.data import Entries
 
 DATA = Entries([0, 0, 1, 2, 2], [0, 1, 1, 0, 2], [1.0, 5.0, 3.0, 2.0, 4.0], (3, 3))
@@ -76,3 +78,47 @@ def test_parts_by_sd_and_curves():
     assert len(paths["single"]) == len(means)
     assert len(paths["after_warmup"]) == 8
     assert paths["after_warmup"][-1] < paths["running"][-1]
+
+
+def rated(times):
+    """Three users and two movies as MovieLens has them."""
+    table = ([0, 0, 1, 1, 2], [0, 1, 0, 1, 0], [5.0, 3.0, 4.0, 1.0, 2.0])
+    return datasets.ratings.Ratings(
+        data=Entries(*table, (3, 2), [11, 12, 13], [21, 22]),
+        time=np.array(times),
+        test={},
+        titles=np.array(["Alien (1979)", "Heat (1995)"]),
+        genres=np.array([[True, False], [False, True]]),
+        genre_names=np.array(["Horror", "Crime"]),
+        user_age=np.array([20, 40, 60]),
+        user_is_male=np.array([True, False, True]),
+        user_occupation=np.array(["a", "b", "a"]),
+        user_zip=np.array(["", "", ""]),
+    )
+
+
+def test_a_users_day_is_a_row_and_is_told_what_the_user_is():
+    days = told.DAY * np.array([900, 902, 900, 900, 901])
+    is_test = np.array([False, True, False, False, True])
+    data, known = told.all_told(rated(days), is_test)
+    rows = known["row_features"]
+    assert list(rows.blocks) == ["rated", "about", "user", "day"]
+    assert data.train.shape == (4, 2)  # the first user has two days
+    assert data.rows.tolist() == [1, 3]
+    assert data.values.tolist() == [3, 2]
+    seen = rows.to_array()[:, rows.blocks["rated"]]
+    np.testing.assert_allclose(seen[:2], [[1, 0], [1, 0]])  # without what is held out, on both
+    np.testing.assert_allclose(seen[2:], [[0.5**0.5] * 2, [0, 0]], rtol=1e-6)
+    own = rows.to_array()[:, rows.blocks["user"]]
+    np.testing.assert_allclose(own, np.eye(3)[[0, 0, 1, 2]])
+    raters = known["column_features"].to_array()[:, :3]
+    np.testing.assert_allclose(raters, [[0.5**0.5] * 2 + [0], [0, 1, 0]], rtol=1e-6)
+    model = mf.BPMF(1, coefficients=False, **known)
+    assert model.matched(data.train).row_features.parts == rows.parts
+
+
+def test_without_dates_rows_are_users():
+    is_test = np.array([False, True, False, False, True])
+    data, known = told.all_told(rated([1, 2, 1, 2, 1]), is_test)
+    assert data.train.shape == (3, 2)
+    assert list(known["row_features"].blocks) == ["rated", "about"]

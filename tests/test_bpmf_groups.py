@@ -142,7 +142,7 @@ def drawn_link(places, sparse):
     given = {"features": known, "law": law, "groups": jnp.asarray(places)}
 
     def chain(key):
-        start = Link(jnp.zeros((2, 2), dtype), jnp.asarray(LAMBDA, dtype))
+        start = Link(jnp.zeros((2, 2), dtype), jnp.full((len(known.parts),), LAMBDA, dtype))
 
         def sweep(link, index):
             link = update_link_of_groups(

@@ -7,10 +7,20 @@ from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
 from jaxmf.models.bpmf import chain, updates
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
-from tests.bpmf_setups import FAST_COMPILE, Setup, classed, everything, linked, plain, whole_step
+from tests.bpmf_setups import (
+    FAST_COMPILE,
+    Setup,
+    classed,
+    everything,
+    linked,
+    parts,
+    plain,
+    whole_step,
+)
 
 CASES = {
     "everything": everything,
+    "parts": parts,
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
     "classes": classed,
     "linked groups": linked,
@@ -42,6 +52,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
     "name",
     [
         pytest.param("everything", marks=pytest.mark.slow),
+        pytest.param("parts", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
         pytest.param("classes", marks=pytest.mark.slow),
@@ -56,7 +67,7 @@ def test_the_step_leaves_the_joint_law_alone(name):
 @pytest.mark.slow
 def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
     """Broken twin: the covariance drawn as if it had nothing to do with the link."""
-    monkeypatch.setattr(link_kernels, "with_link", lambda statistics, link: statistics)
+    monkeypatch.setattr(link_kernels, "with_link", lambda statistics, *others: statistics)
     monkeypatch.setattr("jaxmf.models.bpmf.updates.with_link", link_kernels.with_link)
     with pytest.raises(AssertionError):
         check(everything(), "link forgotten")
@@ -73,6 +84,19 @@ def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
     monkeypatch.setattr(updates.groups, "update", wrong)
     with pytest.raises(AssertionError):
         check(linked(), "link left in", num_steps=10)
+
+
+@pytest.mark.slow
+def test_parts_that_have_each_others_precision_are_caught(monkeypatch):
+    """Broken twin: the precision of a part drawn given the weights of the other."""
+    right = link_kernels.update_rate
+
+    def wrong(*arguments, power, total):
+        return right(*arguments, power=power, total=total[::-1])
+
+    monkeypatch.setattr(link_kernels, "update_rate", wrong)
+    with pytest.raises(AssertionError):
+        check(parts(), "precisions mixed up")
 
 
 @pytest.mark.slow

@@ -359,3 +359,10 @@ def test_tokens_from_columns():
     data = Tokens.from_columns(table, names={"user": ["a", "b", "c"]})
     assert data.columns["user"].tolist() == [1, 0, 1]
     assert data.sizes["user"] == 3
+
+
+def test_a_count_that_no_index_can_reach_is_refused():
+    counts = np.array([[1.0, 1e19]])
+    for whole in (counts, scipy.sparse.csr_array(counts)):
+        with pytest.raises(ValueError, match=r"counts: count above 2147483647: 1e\+19 at row 0"):
+            Tokens.from_counts(whole)

@@ -1,19 +1,13 @@
 """Chains over several devices: eight virtual ones, in a process of its own."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import numpy as np
 import pytest
 
 from jaxmf.engine import run
 from jaxmf.engine.sharding import Placement, validate_mesh
+from tests.eight_devices import run_on_eight_devices
 from tests.engine_toys import pair_gibbs
-
-ROOT = Path(__file__).parents[1]
 
 PROGRAM = """
 import sys
@@ -78,18 +72,7 @@ print("particles agree")
 
 
 def test_eight_devices_give_the_draws_of_one(tmp_path):
-    flags = "--xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == [
+    assert run_on_eight_devices(PROGRAM, str(tmp_path / "run")) == [
         "growing agrees",
         "resumed",
         "refused",

@@ -220,6 +220,13 @@ def test_sizes_are_learned_from_data():
 # --- what is refused ------------------------------------------------------------------------------
 
 
+def learned(form=lambda _: mf.FlexiblePrior(np.zeros(3)), num_steps=1):
+    return mf.contrastive_divergence(
+        mf.FlexibleMixture(mf.FlexiblePrior(np.zeros(3))), mf.Dense.from_array(np.eye(3)[:, :1]),
+        "group", form=form, parameters={}, optimizer=optax.sgd(1.0), num_steps=num_steps,
+    )  # fmt: skip
+
+
 WITH_WORDS = Tokens({**BASE.columns, "word": [0] * 7}, {**BASE.sizes, "word": 3})
 
 
@@ -261,8 +268,25 @@ WITH_WORDS = Tokens({**BASE.columns, "word": [0] * 7}, {**BASE.sizes, "word": 3}
             ),
             "'topic' is no indicator of tokens with a FlexiblePrior; there are none",
         ),
+        (lambda: learned(num_steps=0), "num_steps must be at least 1"),
+        (lambda: learned(lambda _: mf.FlexiblePrior([0.0, 1.0])), "a batch has 3"),
+        (
+            lambda: learned(lambda _: mf.FlexiblePrior(np.zeros(4), num_unobserved=1)),
+            "has num_unobserved=1, and 'group' of the model None",
+        ),
+        (
+            lambda: mf.match_moments_by_sampling([1.0, 1.0], num_steps=0),
+            "num_steps must be at least 1",
+        ),
     ],
 )  # fmt: skip
 def test_what_does_not_go_together_is_refused(make, words_of_error):
     with pytest.raises(ValueError, match=words_of_error):
         make()
+
+
+def test_held_out_words_of_a_document_that_has_none_are_refused():
+    prior = mf.FlexiblePrior(np.zeros(9), num_unobserved=(2, 0, 1))
+    model = mf.HFP(prior, mf.DirichletProcess(1.0), 0.5)
+    with pytest.raises(ValueError, match="documents: 1 has no words that are held out"):
+        model.held_out_probabilities(None, WITH_WORDS, np.array([0, 1]), np.array([0, 0]))

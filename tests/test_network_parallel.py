@@ -1,10 +1,5 @@
 """Parallel sweeps: joint distributions, enumeration, tables of customers, eight devices."""
 
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +16,7 @@ from jaxmf.engine import Info
 from jaxmf.samplers.restaurants import count_tables_at_once
 from jaxmf.testing import check_means
 from tests import FAST_COMPILE
+from tests.eight_devices import run_on_eight_devices
 from tests.network_checks import (
     BASE,
     GAMMA,
@@ -30,8 +26,6 @@ from tests.network_checks import (
     whole_step,
     words,
 )
-
-ROOT = Path(__file__).parents[1]
 
 CASES = {
     "topics": (
@@ -343,15 +337,4 @@ print("agrees")
     ],
 )
 def test_tokens_spread_over_eight_devices_give_the_draws_of_one(program):
-    flags = "--xla_force_host_platform_device_count=8"
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + program],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.splitlines() == ["agrees"]
+    assert run_on_eight_devices(SETUP + program) == ["agrees"]

@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import sets
+from jaxmf.blocks import whole_sets
 from jaxmf.data import Tokens
 from jaxmf.testing import check_means, enumerate_partitions
 from tests import FAST_COMPILE
@@ -147,7 +147,7 @@ def test_sets_whose_tokens_are_weighed_each_alone_are_caught(monkeypatch):
 
         return jax.lax.fori_loop(*where, one, jnp.zeros_like(weights)), working, ahead
 
-    monkeypatch.setattr(sets._SetTokens, "weighed", alone)
+    monkeypatch.setattr(whole_sets._SetTokens, "weighed", alone)
     with pytest.raises(AssertionError, match="FAILED"):
         check_documents()
 

@@ -158,7 +158,7 @@ def test_laws_refuse_what_is_no_level():
     for levels in ((1,), (2, 1), (1, 1), ("a", "b")):
         with pytest.raises(ValueError, match="two or more ascending numbers"):
             mf.Ordinal(levels=levels)
-    with pytest.raises(ValueError, match="threshold_scale: must be positive"):
+    with pytest.raises(ValueError, match="threshold_scale must be finite, above 0"):
         mf.Ordinal(threshold_scale=0.0)
 
 
@@ -322,3 +322,16 @@ def test_latent_values_that_are_filled_in_rather_than_drawn_are_caught(monkeypat
     kernel, problem = regression(mf.Probit())
     with pytest.raises(AssertionError, match="FAILED"):
         check_kernel(kernel, **problem, num_replicates=16_384)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"levels": (1, float("nan"))}, ValueError, "two or more ascending numbers"),
+        ({"threshold_scale": float("inf")}, ValueError, "threshold_scale must be finite, above 0"),
+        ({"threshold_scale": "3"}, TypeError, "threshold_scale must be a number"),
+    ],
+)
+def test_settings_of_ordered_levels_that_are_none(given, error, words):
+    with pytest.raises(error, match=words):
+        mf.Ordinal(**given)

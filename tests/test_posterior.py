@@ -10,7 +10,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf import registry
 from jaxmf.data import Dense
-from jaxmf.posterior import prediction
+from jaxmf.posterior import categories, prediction
 
 ENTRY = registry.ENTRIES[0]
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -451,3 +451,39 @@ def test_questions_about_cells_that_a_posterior_cannot_answer(sampled):
     ):
         with pytest.raises(ValueError, match="keep_factors=False"):
             question()
+
+
+def test_values_kept_in_32_bits_are_known_on_both_sides():
+    levels, laws = np.array([0.1, 0.2, 0.3, 0.7]), np.array([[0.4, 0.3, 0.2, 0.1]] * 5)
+    observed = np.array([*levels.astype(np.float32), 0.25], float)
+    assert (observed[:4] > levels).any()
+    assert (observed[:4] < levels).any()
+    found = categories.log_density(laws, levels, observed)
+    np.testing.assert_allclose(found, [*np.log([0.4, 0.3, 0.2, 0.1]), -np.inf])
+
+
+def test_numbers_of_entries_and_titles(sampled):
+    with pytest.raises(ValueError, match="n must be at least 1, got 0"):
+        sampled.top_entries("word", 0)
+    with pytest.raises(ValueError, match="num_draws must be at least 1, got 0"):
+        sampled.document_completion(None, num_draws=0)
+    model, data = registry.get("bpmf").example()
+    groups = {"row_groups": np.zeros((1, 1, 8), int)}
+    grouped = dataclasses.replace(sampled, model=model, data=data, draws=groups)
+    shown = grouped.top_entries("row", 2, titles=list("abcdefgh"))
+    assert set(shown.entries.ravel()) <= set("abcdefgh")
+    with pytest.raises(ValueError, match="titles: are 3, and there are 8 to be named"):
+        grouped.top_entries("row", 2, titles=list("abc"))
+
+
+def test_cells_by_ids_that_are_tuples(sampled):
+    ids = [("ward", place) for place in range(12)]
+    named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
+    for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
+        rows, columns = prediction.read_cells(given, named.data)
+        np.testing.assert_array_equal((rows, columns), [[3, 1], [0, 2]])
+    np.testing.assert_array_equal(prediction.read_rows([ids[5]], named.data), [5])
+    # pairs of positions are cells as before
+    np.testing.assert_array_equal(
+        prediction.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
+    )

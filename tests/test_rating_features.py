@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from jaxmf.data import Entries, from_ratings, rating_features
+from jaxmf.data import Entries, from_ratings, implicit_features, rating_features
 from jaxmf.data.from_ratings import Cells, neighbour_ratings, neighbours, previous_ratings
 
 #        user, item, rating, time
@@ -121,3 +121,22 @@ def test_all_features_of_training_cells_and_of_new_ones():
 def test_refusals(options, words):
     with pytest.raises(ValueError, match=words):
         rating_features(data(), **options)
+
+
+def test_who_rated_what_is_scaled_by_the_root_of_how_many():
+    found = implicit_features(data())
+    assert found.is_sparse
+    assert found.ids.tolist() == list("abcd")
+    assert found.parts == (4,)
+    assert found.labels[1] == "rated=11"
+    third = 1 / np.sqrt(3)
+    expected = np.array([[0.5] * 4, [0.5**0.5] * 2 + [0] * 2, [0.5**0.5, 0, 0, 0.5**0.5], [0] * 4])
+    np.testing.assert_allclose(found.to_array(), expected, rtol=1e-6)
+    others = implicit_features(data(), of="columns", sparse=False)
+    assert not others.is_sparse
+    assert others.ids.tolist() == [10, 11, 12, 13]
+    assert others.labels[0] == "rated by=a"
+    np.testing.assert_allclose(others.to_array()[0], [third, third, third, 0], rtol=1e-6)
+    np.testing.assert_allclose(others.to_array()[2], [1, 0, 0, 0])
+    with pytest.raises(ValueError, match="of: must be"):
+        implicit_features(data(), of="users")

@@ -16,10 +16,11 @@ from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sets import first_dishes, sweep_sets, sweep_tokens
+from jaxmf.blocks.sets import first_dishes, sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import holders, start_unobserved, sweep_unobserved
+from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow

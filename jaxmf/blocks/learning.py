@@ -23,14 +23,15 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from jaxmf.arguments import check_count, check_number
 from jaxmf.blocks import chain, sequential
 from jaxmf.blocks.counts import own_statistics, slot_sizes
 from jaxmf.blocks.network import Network
 from jaxmf.blocks.state import State
-from jaxmf.blocks.unobserved import sweep_unobserved
+from jaxmf.blocks.unobserved import check_coverage, sweep_unobserved
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
-from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.moments import check_expected_counts
 from jaxmf.types import Array, Key, PyTree
 
@@ -93,19 +94,25 @@ def contrastive_divergence(
         Learned.
 
     Raises:
-        ValueError: the block has no such prior.
+        TypeError, ValueError: the block has no such prior, or the form is none for it; numbers
+            that are none.
     """
+    check_count("num_steps", num_steps)
+    check_count("num_sweeps", num_sweeps)
+    check_count("num_prior_sweeps", num_prior_sweeps)
+    check_count("num_warmup", num_warmup, least=0)
     tokens = model.tokens(data)
     network = model.network().at(tokens)
     _check_block(network, block)
     model.check_data(data, "data")
     sizes = dict(capacity) if isinstance(capacity, Mapping) else {}
-    fewest = capacity if isinstance(capacity, int) else min(sizes.values())
+    fewest = min(sizes.values(), default=32) if isinstance(capacity, Mapping) else capacity
     plan = chain.plan(network, joint=(), keep="scalars", capacity=fewest)
     problem = _Learning(plan, block, form, optimizer, num_sweeps, num_prior_sweeps)
     parameters = jax.tree.map(lambda one: jnp.asarray(one, jnp.result_type(float)), parameters)
     key = jax.random.key(seed)
-    network = with_prior(network, block, form(parameters))
+    network = with_prior(network, block, _checked_form(network, block, form(parameters)))
+    check_coverage(network, tokens)
     state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
     state = chain.grow(state, sizes)
     run = jax.jit(_steps, static_argnums=(0, 1))
@@ -280,6 +287,17 @@ def _check_block(network: Network, block: str) -> None:
         )
 
 
+def _checked_form(network: Network, block: str, prior: Any) -> FlexiblePrior:
+    check_flexible("form(parameters)", prior)
+    own = network.blocks[block].law.num_unobserved
+    if prior.num_unobserved != own:
+        raise ValueError(
+            f"form(parameters): has num_unobserved={prior.num_unobserved}, and {block!r} of the "
+            f"model {own}; give both the same"
+        )
+    return prior
+
+
 def match_moments_by_sampling(
     expected_counts: Any,
     *,
@@ -309,6 +327,11 @@ def match_moments_by_sampling(
     Raises:
         ValueError: counts that no law has.
     """
+    check_count("num_steps", num_steps)
+    check_count("num_sweeps", num_sweeps)
+    check_count("num_chains", num_chains)
+    check_number("learning_rate", learning_rate, above=0)
+    check_number("shrinkage", shrinkage, least=0)
     wanted = jnp.asarray(check_expected_counts(expected_counts, max(shrinkage, 1e-12)))
     wanted = wanted.astype(jnp.result_type(float))
     number = wanted.shape[0]

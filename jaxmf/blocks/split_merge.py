@@ -29,7 +29,7 @@ process mixture model; Dahl (2005) for the first pass.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -41,6 +41,7 @@ from jaxmf.blocks.roles import Below, below, look_up_of
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
+from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
@@ -188,11 +189,11 @@ def _shared_out(
     }
     numbers = state.numbers[name]
     discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
-    passes = _Passes(partitioned, look_up_of(partitioned.roles))
+    passes = _Passes(partitioned)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
-    # not as one kernel each: XLA aborts on constants in loops within loops
-    first_pass, scan_again = passes.first, passes.again
+    first_pass = partial(fused_on_cpu(passes.first, in_turn=True), look_up_of(partitioned.roles))
+    scan_again = partial(fused_on_cpu(passes.again, in_turn=True), look_up_of(partitioned.roles))
     is_last = forced if num_passes == 1 else jnp.zeros((), bool)
     scan = first_pass(columns, empty, discount, now, number, is_last, uniforms[:, 0])
     for index in range(1, num_passes):
@@ -208,13 +209,13 @@ def _shared_out(
 
 
 class _Passes(NamedTuple):
-    """Passes over the members: the blocks that they have values of, and their parts."""
+    """Passes over the members, given the blocks that they have values of."""
 
     below: Below
-    look_up: dict[str, Array]
 
     def first(
         self,
+        look_up: dict[str, Array],
         columns: dict[str, Array],
         empty: dict[str, PyTree],
         discount: Array,
@@ -224,23 +225,25 @@ class _Passes(NamedTuple):
         uniforms: Array,
     ) -> Scan:
         """Shares the members out one after another, or as `given` where that is forced."""
+        moved = partial(self.below.moved, look_up=look_up)
+        predicted = partial(self.below.log_predicted, look_up=look_up)
         tokens = [{one: column[line] for one, column in columns.items()} for line in (0, 1)]
-        working = self._moved(empty, tokens[0], jnp.asarray(0), 1)
-        working = self._moved(working, tokens[0], jnp.asarray(2), 1)
-        of_second = self._predicted(working, tokens[1])
-        working = self._moved(working, tokens[1], jnp.asarray(1), 1)
-        working = self._moved(working, tokens[1], jnp.asarray(2), 1)
+        working = moved(empty, tokens[0], group=jnp.asarray(0), amount=1)
+        working = moved(working, tokens[0], group=jnp.asarray(2), amount=1)
+        of_second = predicted(working, tokens[1])
+        working = moved(working, tokens[1], group=jnp.asarray(1), amount=1)
+        working = moved(working, tokens[1], group=jnp.asarray(2), amount=1)
         zero = jnp.zeros((), uniforms.dtype)
         counts = jnp.asarray([1, 1, 2], uniforms.dtype)
         start = Scan(jnp.zeros_like(given), counts, working, of_second[1] - of_second[2], zero)
 
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
-            logs = jnp.log(scan.counts - discount) + self._predicted(scan.working, token)
+            logs = jnp.log(scan.counts - discount) + predicted(scan.working, token)
             side, log_chance = _chosen(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(given, index), side)
-            working = self._moved(scan.working, token, side, 1)
-            working = self._moved(working, token, jnp.asarray(2), 1)
+            working = moved(scan.working, token, group=side, amount=1)
+            working = moved(working, token, group=jnp.asarray(2), amount=1)
             of_side = jnp.where(side == 0, logs[0], logs[1])
             return Scan(
                 sides=tables.put(scan.sides, index, side),
@@ -254,6 +257,7 @@ class _Passes(NamedTuple):
 
     def again(
         self,
+        look_up: dict[str, Array],
         columns: dict[str, Array],
         scan: Scan,
         discount: Array,
@@ -263,33 +267,25 @@ class _Passes(NamedTuple):
         uniforms: Array,
     ) -> Scan:
         """A restricted Gibbs scan: every member anew given all others, or as `given`."""
+        moved = partial(self.below.moved, look_up=look_up)
+        predicted = partial(self.below.log_predicted, look_up=look_up)
 
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
             before = tables.row(scan.sides, index)
             counts = scan.counts - jnp.where(jnp.arange(_SIDES) == before, 1, 0)
-            working = self._moved(scan.working, token, before, -1)
-            logs = jnp.log(counts - discount) + self._predicted(working, token)
+            working = moved(scan.working, token, group=before, amount=-1)
+            logs = jnp.log(counts - discount) + predicted(working, token)
             side, log_chance = _chosen(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(given, index), side)
             return scan._replace(
                 sides=tables.put(scan.sides, index, side),
                 counts=counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0),
-                working=self._moved(working, token, side, 1),
+                working=moved(working, token, group=side, amount=1),
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
             )
 
         return jax.lax.fori_loop(0, number, one, scan)
-
-    def _moved(
-        self, working: Mapping[str, PyTree], token: Mapping[str, Array], side: Array, amount: int
-    ) -> dict[str, PyTree]:
-        """A token into one of the three groups, or out of it."""
-        return self.below.moved(working, token, self.look_up, group=side, amount=amount)
-
-    def _predicted(self, working: Mapping[str, PyTree], token: Mapping[str, Array]) -> Array:
-        """(3,) log probabilities of the values of a token in a, b and c."""
-        return self.below.log_predicted(working, token, self.look_up)
 
 
 def _together() -> Array:

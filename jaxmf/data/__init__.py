@@ -14,6 +14,7 @@ from jaxmf.data.corpora import read_tokens as read_tokens
 from jaxmf.data.dense import Dense as Dense
 from jaxmf.data.entries import Entries as Entries
 from jaxmf.data.features import Features as Features
+from jaxmf.data.from_ratings import implicit_features as implicit_features
 from jaxmf.data.from_ratings import rating_features as rating_features
 from jaxmf.data.ones import read_ones as read_ones
 from jaxmf.data.ones import read_series as read_series

@@ -167,7 +167,7 @@ def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = Non
 
 
 def check_counts(name: str, array: np.ndarray) -> np.ndarray:
-    """Whole numbers from 0 on, returned as int64."""
+    """Whole numbers from 0 on that int32 can index, returned as int64."""
     check_finite(name, array)
     if (array < 0).any():
         raise offence(name, array, array < 0, "negative count", "Counts are 0, 1, 2, ...")
@@ -180,6 +180,9 @@ def check_counts(name: str, array: np.ndarray) -> np.ndarray:
             "fractional count",
             "Counts are whole numbers; pass raw counts rather than weights or frequencies.",
         )
+    if (array > INT32_MAX).any():
+        remedy = "Split the rows, or use a model of counts."
+        raise offence(name, array, array > INT32_MAX, f"count above {INT32_MAX}", remedy)
     return array.astype(np.int64)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxmf.data.cell_features import CellFeatures
 from jaxmf.data.container import bare
 from jaxmf.data.encoding import Column
-from jaxmf.data.features import Features
+from jaxmf.data.features import Features, part_widths
 
 _NAMES = ("ids", "row_names", "column_names")
 
@@ -62,6 +62,8 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> An
     if kind is Features:
         fields["missing"] = words["missing"]
     columns = tuple(Column(*parts) for parts in words["columns"])
+    if kind is Features:
+        fields["parts"] = part_widths(columns)
     found = bare(kind, **fields, shape=tuple(words["shape"]), described=columns)
     if found.fingerprint() != words["fingerprint"]:
         raise ValueError(

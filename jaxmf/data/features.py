@@ -1,5 +1,6 @@
 """Features: what is known of rows, of columns or of cells besides the data."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -14,6 +15,8 @@ from jaxmf.data.container import assign, bare, digest, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.types import Array, Names
 
+_Static = tuple[tuple[int, int], tuple[int, ...]]
+
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -27,7 +30,9 @@ class Features:
     not there is refused, or made zero, as `missing` says.
 
     A pytree of ``values`` (N, F), or where sparse of the list ``rows, columns, values`` (L,) of
-    what is not zero; the shape is static, ids and descriptions live on the host only.
+    what is not zero; the shape is static, and so are the widths of its ``parts``: a block of
+    `from_blocks`, or the levels of one heading, each; single numbers beside each other are one.
+    Ids and descriptions live on the host only.
 
     Args:
         matrix: (N, F) numbers, an array or a scipy.sparse matrix, taken as they are.
@@ -55,6 +60,7 @@ class Features:
     ids: Names | None
     described: tuple[Column, ...]
     missing: str
+    parts: tuple[int, ...]
 
     def __init__(
         self,
@@ -78,6 +84,7 @@ class Features:
         known = [c if isinstance(c, Column) else Column(str(c), str(c)) for c in columns]
         assign(self, values=values, rows=rows, columns=places, shape=shape)
         assign(self, ids=names.as_names("ids", ids), described=tuple(known), missing=missing)
+        assign(self, parts=part_widths(known))
 
     @classmethod
     def from_columns(
@@ -180,7 +187,7 @@ class Features:
         """No features at all of so many rows: an array of width 0."""
         fields = {"rows": None, "columns": None, "ids": None, "described": ()}
         values = jnp.zeros((num_rows, 0))
-        return bare(cls, values=values, shape=(num_rows, 0), missing="refuse", **fields)
+        return bare(cls, values=values, shape=(num_rows, 0), missing="refuse", parts=(), **fields)
 
     @property
     def num_rows(self) -> int:
@@ -401,18 +408,28 @@ class Features:
         sparse = ", sparse" if self.is_sparse else ""
         return f"Features({self.num_rows} x {self.width}{sparse}{with_ids}: {shown})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], _Static]:
         """The arrays; ids and descriptions stay behind."""
         key = jax.tree_util.GetAttrKey
         children = tuple((key(n), getattr(self, n)) for n in ("values", "rows", "columns"))
-        return children, self.shape
+        return children, (self.shape, self.parts)
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, static: _Static, children: tuple[Any, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         values, rows, columns = children
         arrays = {"values": values, "rows": rows, "columns": columns}
-        return bare(cls, **arrays, shape=shape, ids=None, described=(), missing="refuse")
+        hidden = {"ids": None, "described": (), "missing": "refuse"}
+        return bare(cls, **arrays, shape=static[0], parts=static[1], **hidden)
+
+
+def part_widths(columns: Sequence[Column]) -> tuple[int, ...]:
+    """Columns of every part of features; see `Features`."""
+    runs = [len(list(run)) for _, run in itertools.groupby(columns, lambda column: column.block)]
+    together = itertools.groupby(runs, lambda width: width == 1)
+    return tuple(
+        width for is_single, run in together for width in ((sum(run),) if is_single else run)
+    )
 
 
 def _cells(column: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Features of ratings made of the ratings themselves: dates, earlier ratings, similar items.
+"""Features made of the ratings themselves: who rated what, dates, earlier ratings, similar items.
 
 Computed from the training cells alone, for these and for any cells that are to be predicted. A
 cell's own rating is none of its features, and ratings left out of training enter nothing. What is
@@ -14,6 +14,7 @@ import scipy.sparse
 
 from jaxmf.data import checks
 from jaxmf.data.cell_features import CellFeatures
+from jaxmf.data.encoding import Column
 from jaxmf.data.entries import Entries
 from jaxmf.data.features import Features
 
@@ -27,6 +28,49 @@ class Cells(NamedTuple):
     rows: np.ndarray
     columns: np.ndarray
     times: np.ndarray | None = None
+
+
+def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) -> Features:
+    """Which columns each row has a training cell in, whatever its value; or the other way about.
+
+    A row of n cells has 1 / sqrt(n) at each of its columns, so that the squares of its numbers sum
+    to one. As `row_features` of `BPMF` they make a user's factors a sum over the items he rated, as
+    in SVD++; those of the columns, as `column_features`, an item's over its users, too.
+
+    Cells that are to be predicted do not enter: nothing tells that they were rated at all. For rows
+    not seen in training give their own cells, over the same columns.
+
+    Args:
+        train: the training cells.
+        of: "rows" or "columns".
+        sparse: whether only what is not zero is held. Where more than a few in a hundred of all
+            cells are there, products are as fast without.
+
+    Returns:
+        `Features` of N lines and as many columns as the data, one part; or of as many lines as the
+        data has columns. A line without cells has zeros.
+
+    Raises:
+        ValueError: neither rows nor columns.
+
+    Example:
+        >>> train = Entries([0, 0, 1], [0, 1, 1], [5, 1, 4], (2, 2))
+        >>> implicit_features(train).to_array().round(2).tolist()
+        [[0.71, 0.71], [0.0, 1.0]]
+    """
+    if of not in ("rows", "columns"):
+        raise ValueError(f'of: must be "rows" or "columns", is {of!r}.')
+    cells = (np.asarray(train.rows), np.asarray(train.columns))
+    there = scipy.sparse.csr_array((np.ones(train.num_entries), cells), shape=train.shape)
+    ids = [train.row_names, train.column_names]
+    if of == "columns":
+        there, ids = scipy.sparse.csr_array(there.T), ids[::-1]
+    counts = np.maximum(np.diff(there.indptr), 1)
+    scaled = scipy.sparse.coo_array(there.multiply(1 / np.sqrt(counts)[:, None]))
+    levels = range(there.shape[1]) if ids[1] is None else ids[1].tolist()
+    name = "rated" if of == "rows" else "rated by"
+    columns = [Column(name, name, level) for level in levels]
+    return Features(scaled if sparse else scaled.toarray(), ids[0], columns=columns)
 
 
 def rating_features(

@@ -94,7 +94,7 @@ def positions(argument: str, ids: Any, *, names: Names | None, size: int) -> np.
             shown = ", ".join(repr(n) for n in names[:3].tolist())
             raise ValueError(
                 f"{argument}: no {line} has the id {name!r}. The ids of this data are "
-                f" {shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
+                f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
             )
         found.append(table[name])
     return np.asarray(found, np.int32)

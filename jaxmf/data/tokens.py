@@ -283,6 +283,7 @@ def _check_labels(**given: Any) -> None:
 def _checked_counts(numbers: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
     """Counts of a sparse matrix, an offence shown at its cell."""
     bad = ~np.isfinite(numbers) | (numbers < 0) | (numbers != np.floor(numbers))
+    bad |= numbers > checks.INT32_MAX
     if bad.any():
         first = int(np.argmax(bad))
         try:

@@ -14,9 +14,9 @@ what the text leaves open:
 - only the distinct items of a transaction count towards its size;
 - transactions in which nothing is left do not occur.
 
-T10I4D100K is an output of that program, and has these rules: sizes of baskets lie within 0.01 of
-its own in total variation, where a first itemset that is always taken and sizes that are Poisson
-themselves leave 0.03.
+T10I4D100K is an output of that program, and has these rules: a test holds sizes of baskets within
+0.02 of its own in total variation, which they are not where a first itemset is always taken and
+sizes are Poisson numbers themselves.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from numbers import Real
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 
+from jaxmf.arguments import check_number
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.intervals import log_mass
 from jaxmf.special import as_normals, uniforms
@@ -138,14 +140,15 @@ class Ordinal:
         if not isinstance(self.levels, tuple):
             object.__setattr__(self, "levels", tuple(self.levels))
         numbers = all(isinstance(level, (int, float)) for level in self.levels)
-        if len(self.levels) < 2 or not numbers or any(np.diff(self.levels) <= 0):
+        ascend = numbers and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
+        if len(self.levels) < 2 or not ascend:
             raise ValueError(
                 f"levels: must be two or more ascending numbers, are {self.levels!r}; for ratings "
                 "of stars (1, 2, 3, 4, 5)."
             )
-        # inside jax the scale may be a tracer, of which nothing can be said
-        if isinstance(self.threshold_scale, (int, float)) and not self.threshold_scale > 0:
-            raise ValueError(f"threshold_scale: must be positive, is {self.threshold_scale!r}.")
+        # inside jax the scale may be an array, of which nothing can be said
+        if isinstance(self.threshold_scale, Real | str):
+            check_number("threshold_scale", self.threshold_scale, above=0)
 
     def check(self, values: Any) -> None:
         """Refuses values that are no level.
@@ -165,7 +168,8 @@ class Ordinal:
     def start(self, values: Array) -> Array:
         """Thresholds by the shares of the levels, as if every mean were zero: (L-1,) float."""
         codes = self.codes(jnp.ravel(values))
-        counts = jnp.zeros(len(self.levels)).at[codes].add(1.0) + 0.5
+        # in whole numbers: adding one to a float of 2^24 changes nothing in 32 bits
+        counts = jnp.zeros(len(self.levels), jnp.int32).at[codes].add(1) + 0.5
         return ndtri(jnp.cumsum(counts)[:-1] / counts.sum())
 
     def sample_prior(self, key: Key) -> Array:

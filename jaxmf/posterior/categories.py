@@ -107,7 +107,11 @@ def quantiles(
 
 def log_density(probabilities: np.ndarray, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
     """log p of observed values (M,); -inf where one is none of the values."""
-    places = np.searchsorted(values, observed).clip(0, values.size - 1)
+    # the nearest one: what was kept in 32 bits may lie on either side of its value
+    above = np.searchsorted(values, observed).clip(0, values.size - 1)
+    below = np.maximum(above - 1, 0)
+    is_below = np.abs(values[below] - observed) < np.abs(values[above] - observed)
+    places = np.where(is_below, below, above)
     inside = np.isclose(values[places], observed)
     with np.errstate(divide="ignore"):
         logs = np.log(probabilities[np.arange(observed.size), places])

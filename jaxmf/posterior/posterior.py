@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.arguments import check_count
 from jaxmf.diagnostics import HeldOutScore, Summary
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import tables, transposed
@@ -276,6 +277,7 @@ class Posterior:
         """
         from jaxmf.posterior import side_groups, topics
 
+        check_count("n", n)
         if side_groups.has_groups(self):
             return side_groups.members(self, column, n, titles)
         if titles is not None:
@@ -296,6 +298,7 @@ class Posterior:
         """
         from jaxmf.posterior import side_groups
 
+        check_count("n", n)
         if not side_groups.has_groups(self):
             raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
         cell_questions.check_draws(self)
@@ -338,6 +341,7 @@ class Posterior:
         """
         from jaxmf.posterior import topics
 
+        check_count("num_draws", num_draws)
         new = self.container(new_documents, "new_documents")
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
 

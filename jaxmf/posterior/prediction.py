@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.data.names import object_array
 from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
@@ -335,7 +336,8 @@ def read_cells(cells: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
         ValueError: the cells cannot be read, or lie outside the matrix.
     """
     shape = (data.num_rows, data.num_columns)
-    is_pair = isinstance(cells, (tuple, list)) and len(cells) == 2 and np.ndim(cells[0]) == 1
+    is_pair = isinstance(cells, (tuple, list)) and len(cells) == 2
+    is_pair = is_pair and (_are_tuples(cells[0]) or np.ndim(cells[0]) == 1)
     if not is_pair:
         array = np.asarray(cells)
         if array.dtype == bool and array.shape == shape:
@@ -367,7 +369,7 @@ def _read_columns(columns: Any, data: Any) -> np.ndarray:
 def _read_index(
     index: Any, size: int, names: np.ndarray | None, positions: Callable[[Any], Any], word: str
 ) -> np.ndarray:
-    array = np.atleast_1d(np.asarray(index))
+    array = object_array(index) if _are_tuples(index) else np.atleast_1d(np.asarray(index))
     if array.size == 0:
         raise ValueError(f"{word}s: there are none; give at least one")
     if names is not None and (array.dtype.kind not in "iu" or _are_whole_numbers(names)):
@@ -383,6 +385,11 @@ def _read_index(
             f"{word}s: {array[outside[0]]} at position {outside[0]} is outside 0..{size - 1}"
         )
     return array.astype(np.int64)
+
+
+def _are_tuples(index: Any) -> bool:
+    """Whether there are ids that are tuples, of which numpy would make one more axis."""
+    return isinstance(index, (list, tuple)) and any(isinstance(one, tuple) for one in index)
 
 
 def _are_whole_numbers(names: np.ndarray) -> bool:

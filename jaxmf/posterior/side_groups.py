@@ -83,7 +83,7 @@ def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
     return TopEntries(
         groups=order,
         shares=sizes / number,
-        entries=_titled(np.array(entries), _names(data, side), titles),
+        entries=_titled(np.array(entries), _names(data, side), titles, number),
         weights=np.array(weights),
     )
 
@@ -110,7 +110,7 @@ def preferences(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntr
     return TopEntries(
         groups=order,
         shares=sizes / sizes.sum(),
-        entries=_titled(best, _names(posterior.data, other), titles),
+        entries=_titled(best, _names(posterior.data, other), titles, expected.shape[1]),
         weights=np.take_along_axis(expected, best, axis=1),
     )
 
@@ -145,7 +145,7 @@ def _names(data: Any, side: str) -> np.ndarray | None:
     return data.row_names if side == "row" else data.column_names
 
 
-def _titled(places: np.ndarray, names: np.ndarray | None, titles: Any) -> np.ndarray:
+def _titled(places: np.ndarray, names: np.ndarray | None, titles: Any, number: int) -> np.ndarray:
     """Ids of places, or their titles: a mapping of ids, or one for every row or column in order."""
     if names is None and titles is None:
         return places
@@ -153,6 +153,11 @@ def _titled(places: np.ndarray, names: np.ndarray | None, titles: Any) -> np.nda
     if isinstance(titles, dict):
         known = np.array([titles.get(name, name) for name in known.tolist()], dtype=object)
     elif titles is not None:
+        if len(titles) != number:
+            raise ValueError(
+                f"titles: are {len(titles)}, and there are {number} to be named; give one for "
+                "each in the order of the data, or a mapping from ids"
+            )
         known = np.asarray(titles, dtype=object)
     found = known.astype(object)[places]
     found[places < 0] = None

@@ -74,7 +74,7 @@ def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Side
     size = groups.num_groups(model, plan.num_slots)
     number, width = vectors.shape
     features = model.row_link()
-    num_features = 0 if features is None else features.width
+    num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
     law = Parameters(
         jnp.zeros((size, width), vectors.dtype),
@@ -85,7 +85,9 @@ def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Side
         law=law,
         groups=places,
         link=jnp.zeros((num_features, width), vectors.dtype),
-        link_precision=_start_precision(model.link_precision).astype(vectors.dtype),
+        link_precision=jnp.full(
+            (num_parts,), _start_precision(model.link_precision), vectors.dtype
+        ),
         mixture=mixture,
     )
 
@@ -113,13 +115,13 @@ def step(
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
-    state, no_rows = update_row_law(model, draws.rows, state, split_merge=plan.split_merge)
+    moves = {"split_merge": plan.split_merge}
+    state, no_rows = update_row_law(model, draws.rows, state, data, **moves)
     state, _ = update_row_vectors(model, draws.u, state, data, **given)
     turned, columns = wait(state).transpose(), model.transpose()
-    turned, no_columns = update_row_law(
-        columns, draws.columns, turned, split_merge=plan.split_merge
-    )
-    turned, squares = update_row_vectors(columns, draws.v, turned, data.transpose(), **given)
+    data_turned = data.transpose()
+    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **moves)
+    turned, squares = update_row_vectors(columns, draws.v, turned, data_turned, **given)
     state = turned.transpose()
     if model.is_normal:
         noise_key = jax.random.fold_in(key, 5)

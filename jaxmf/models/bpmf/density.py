@@ -12,6 +12,7 @@ from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.models.bpmf.updates import linked, means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
+from jaxmf.samplers.factors.link import of_columns
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def _log_side(model: BPMF, state: State) -> Array:
     side = state.row_law
     if side.mixture is not None:
         total = groups.log_density(model, side, state.u - linked(model, side))
-        return total + _log_link(model, side, jnp.sum(side.link**2), jnp.zeros(()))
+        return total + _log_link(model, side, jnp.sum(side.link**2, axis=1), jnp.zeros(()))
     inverse = precisions(side.law)
     size = state.u.shape[1]
     apart = state.u - row_means(model, side)
@@ -50,16 +51,17 @@ def _log_side(model: BPMF, state: State) -> Array:
     level = size * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
-    return total + _log_link(
-        model, side, jnp.sum((side.link @ inverse[0]) * side.link), determinant
-    )
+    of_lines = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
+    return total + _log_link(model, side, of_lines, determinant)
 
 
 def _log_link(model: BPMF, side: SideLaw, squares: Array, determinant: Array) -> Array:
-    """log p(link, its precision), given squared weights in units of their covariance: () float."""
-    if model.row_link() is None:
+    """log p(link, its precisions), given squares (F,) of its lines in units of their covariance."""
+    features = model.row_link()
+    if features is None:
         return jnp.zeros(())
     width, size = side.link.shape
-    level = size * (jnp.log(2 * jnp.pi) - jnp.log(side.link_precision)) + determinant
-    link = -0.5 * (width * level + side.link_precision * squares)
-    return link + log_prior(model.link_precision, side.link_precision)
+    of_lines = of_columns(features, side.link_precision)
+    level = size * jnp.log(2 * jnp.pi) + determinant
+    link = -0.5 * (width * level - size * jnp.sum(jnp.log(of_lines)) + jnp.sum(of_lines * squares))
+    return link + jnp.sum(log_prior(model.link_precision, side.link_precision))

@@ -37,6 +37,7 @@ from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.samplers.factors.layout import arranged
+from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known, num_entries
 from jaxmf.types import Array, Key
 from jaxmf.variational.likelihood import Gaussian
@@ -90,8 +91,8 @@ class BPMF:
       link: whether vectors depend on the features of their own row or column; by default they do
         where there is no mixture. Groups then differ in what features do not say, and the link's
         weights are N(0, 1 / link_precision) whatever the covariances of groups.
-      link_precision: of the link's weights, a number or a numpyro distribution; by default
-        Gamma(1, 1).
+      link_precision: of the link's weights, a number or a numpyro distribution, for every part of
+        the features a precision of its own (see `Features`); by default Gamma(1, 1).
       level: what is subtracted from the cells; None for their mean. Gaussian cells only.
 
     Raises:
@@ -228,7 +229,10 @@ class BPMF:
         features = jnp.zeros((cells.values.shape[0], 0), cells.values.dtype)
         if self.cell_features is not None:
             features = self.cell_features.take(data.rows, data.columns)
-        return Prepared(cells, self.known(cells.num_rows, cells.num_columns, features))
+        known = self.known(cells.num_rows, cells.num_columns, features)
+        linked = self.row_link(), self.column_link()
+        found = [() if each is None else spectra(each) for each in linked]
+        return Prepared(cells, known, *found)
 
     def known(self, num_rows: int, num_columns: int, cells: Array) -> Known:
         """The features of all rows and columns, as dense arrays, beside those of some cells."""

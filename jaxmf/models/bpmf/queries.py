@@ -98,7 +98,7 @@ def _law_of(draw: Draw, number: int) -> SideLaw:
         law=law,
         groups=jnp.zeros((number,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
-        link_precision=jnp.ones((), law.mean.dtype),
+        link_precision=jnp.ones((0,), law.mean.dtype),  # nothing is drawn of it
     )
 
 

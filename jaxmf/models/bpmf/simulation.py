@@ -13,6 +13,7 @@ from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import SideLaw, State
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
+from jaxmf.samplers.factors.link import of_columns
 from jaxmf.samplers.factors.vectors import cell_means
 from jaxmf.types import Array, Key
 
@@ -38,15 +39,19 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     places, mixture = groups.simulate_groups(model, jax.random.fold_in(key, 1), number, capacity)
     size = law.mean.shape[1]
     features = model.row_link()
-    num_features = 0 if features is None else features.width
-    precision = hyper.sample_prior(precision_key, model.link_precision)
+    num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
+    precision = jax.vmap(lambda each: hyper.sample_prior(each, model.link_precision))(
+        jax.random.split(precision_key, num_parts)
+    )
     link = jax.random.normal(link_key, (num_features, size), law.mean.dtype)
     if mixture is None:  # else no covariance is that of all
         link = link @ law.factor[0].T
+    if features is not None:
+        link = link / jnp.sqrt(of_columns(features, precision))[:, None]
     side = SideLaw(
         law=law,
         groups=places,
-        link=link / jnp.sqrt(precision),
+        link=link,
         link_precision=precision,
         mixture=mixture,
     )

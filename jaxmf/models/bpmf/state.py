@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.samplers.factors.layout import Arranged
+from jaxmf.samplers.factors.link import Spectrum
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array
 
@@ -20,7 +21,7 @@ class SideLaw(NamedTuple):
       law: means (G, D) and Cholesky factors (G, D, D) of the covariances of the groups.
       groups: (N,) int32, the group of every vector.
       link: (F, D) float, how the vectors depend on features; F = 0 where they do not.
-      link_precision: () float.
+      link_precision: (P,) float, of every part of the features.
       mixture: what the prior of the groups keeps; None without one.
     """
 
@@ -58,10 +59,13 @@ class Prepared(NamedTuple):
     Attributes:
       cells: the observed cells.
       known: features of rows, columns and cells.
+      row_spectra, column_spectra: of the features that vectors depend on, by parts.
     """
 
     cells: Arranged
     known: Known
+    row_spectra: tuple[Spectrum, ...] = ()
+    column_spectra: tuple[Spectrum, ...] = ()
 
     @property
     def values(self) -> Array:
@@ -80,4 +84,5 @@ class Prepared(NamedTuple):
 
     def transpose(self) -> Prepared:
         """Rows and columns in each other's place."""
-        return Prepared(self.cells.transpose(), self.known.transpose())
+        turned = self.cells.transpose(), self.known.transpose()
+        return Prepared(*turned, self.column_spectra, self.row_spectra)

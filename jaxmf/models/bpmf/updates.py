@@ -56,7 +56,7 @@ def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
 
 
 def update_row_law(
-    model: BPMF, draws: LawDraws, state: State, *, split_merge: int
+    model: BPMF, draws: LawDraws, state: State, data: Prepared, *, split_merge: int
 ) -> tuple[State, Array]:
     """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
 
@@ -64,6 +64,7 @@ def update_row_law(
       model: its description.
       draws: random numbers.
       state: the present one.
+      data: prepared.
       split_merge: proposals to split a group or merge two, of those that have such.
 
     Returns:
@@ -71,7 +72,7 @@ def update_row_law(
     """
     if state.row_law.mixture is not None:
         return _update_groups(model, draws.key, state, split_merge)
-    return _update_law(model, draws, state), jnp.zeros((), bool)
+    return _update_law(model, draws, state, data), jnp.zeros((), bool)
 
 
 def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
@@ -99,14 +100,14 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
     return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
 
 
-def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
+def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> State:
     side = state.row_law
     features = model.row_link()
     prior = _raised(model, side)
     statistics = statistics_of_all(prior, state.u - linked(model, side))
     link = Link(side.link, side.link_precision)
     if features is not None:
-        statistics = with_link(statistics, link)
+        statistics = with_link(statistics, link, features)
     law = prior.parameters_of(statistics, draws.log_gammas, draws.normals)
     if features is None:
         return state._replace(row_law=side._replace(law=law))
@@ -115,6 +116,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State) -> State:
         link,
         vectors=state.u,
         features=features,
+        spectra=data.row_spectra,
         law=law,
         precision_prior=model.link_precision,
     )

@@ -10,10 +10,12 @@ from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.franchise import word_probabilities
 from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import num_hidden
 from jaxmf.data import Tokens
 from jaxmf.models.topics.words import WordModel
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
@@ -90,6 +92,22 @@ class HFP(WordModel):
             state: of a chain.
             data: the training data.
             documents, words: (M,) int32.
+
+        Raises:
+            ValueError: a document without such words.
         """
         network, tokens = self.over(data)
+        if not isinstance(documents, jax.core.Tracer):
+            _check_held_out(num_hidden(network, "table", data.sizes["document"]), documents)
         return word_probabilities(network, state, tokens, jnp.asarray(documents), words)
+
+
+def _check_held_out(numbers: np.ndarray, documents: Array) -> None:
+    """Refuses documents without words that are held out, given their numbers (G,) int."""
+    places = np.asarray(documents)
+    without = places[numbers[places] == 0]
+    if without.size:
+        raise ValueError(
+            f"documents: {without[0]} has no words that are held out; count them in the "
+            "num_unobserved of table_prior"
+        )

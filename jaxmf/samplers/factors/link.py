@@ -1,20 +1,26 @@
 """The link of features to factors: a regression of the vectors of a side on its features.
 
-    U_i = mu + B' x_i + e_i,  e_i ~ N(0, Sigma)
-    B | Sigma ~ N(0, I / lambda, Sigma)          (F, D), rows independent
+    U_i = mu + sum_p B_p' x_ip + e_i,  e_i ~ N(0, Sigma)
+    B_p | Sigma ~ N(0, I / lambda_p, Sigma)      (F_p, D), rows independent
+
+Features come in parts (`Features`), each with a precision of its own: a block of five thousand
+indicators and one of three numbers have little in common.
 
 Where groups have means and covariances of their own, U_i = mu_g(i) + B' x_i + e_i with
-e_i ~ N(0, Sigma_g(i)), and B ~ N(0, I / lambda) has none of them.
+e_i ~ N(0, Sigma_g(i)), and B_p ~ N(0, I / lambda_p) has none of them.
 
-Source: Simm et al. (2017), Macau, eqs 4 to 7, with the F x F system solved exactly.
+Source: Simm et al. (2017), Macau, eqs 4 to 7, with a precision for every part in the place of one
+for all, and the system of each part solved exactly, by eigenvectors found once a run.
 """
 
 from __future__ import annotations
 
+import itertools
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import solve_triangular
 
 from jaxmf.data import Features
@@ -32,21 +38,65 @@ class Link(NamedTuple):
 
     Attributes:
       weights: (F, D) float, B.
-      precision: () float, lambda.
+      precision: (P,) float, lambda of every part.
     """
 
     weights: Array
     precision: Array
 
 
-def with_link(statistics: Wisharts, link: Link) -> Wisharts:
+class Spectrum(NamedTuple):
+    """What the features X (N, F) of a part have to do with each other.
+
+    Attributes:
+      vectors: orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller.
+      values: their eigenvalues.
+    """
+
+    vectors: Array
+    values: Array
+
+
+def spectra(features: Features) -> tuple[Spectrum, ...]:
+    """The spectrum of every part of features (N, F); of the order of min(N, F)^3 a part."""
+    found: list[Spectrum] = []
+    is_tall = features.is_sparse and min(features.parts) <= features.num_rows
+    gram = features.gram() if is_tall else None
+    for part in slices(features):
+        if part.stop - part.start > features.num_rows:
+            own = _columns(features, part)
+            product = own @ own.T
+        elif gram is None:
+            own = _columns(features, part)
+            product = own.T @ own
+        else:
+            product = gram[part, part]
+        if found:
+            product = after(product, found[-1].values)
+        values, vectors = jnp.linalg.eigh(product, symmetrize_input=False)
+        found.append(Spectrum(vectors, jnp.maximum(values, 0)))
+    return tuple(found)
+
+
+def slices(features: Features) -> list[slice]:
+    """The columns of every part."""
+    ends = [0, *itertools.accumulate(features.parts)]
+    return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
+
+
+def of_columns(features: Features, precision: Array) -> Array:
+    """The precision of every column (F,), of those of the parts (P,)."""
+    return precision[np.repeat(np.arange(len(features.parts)), features.parts)]
+
+
+def with_link(statistics: Wisharts, link: Link, features: Features) -> Wisharts:
     """The posterior of mean and covariance of U - X B, to which B belongs too.
 
     Each of the F rows of B is one more value of the covariance, of known mean zero. Only the
     degrees of freedom count them: give the prior's raised by F.
     """
-    spread = link.precision * link.weights.T @ link.weights
-    return statistics._replace(scale=statistics.scale + spread)
+    scaled = of_columns(features, link.precision)[:, None] * link.weights
+    return statistics._replace(scale=statistics.scale + link.weights.T @ scaled)
 
 
 def update_link(
@@ -55,36 +105,43 @@ def update_link(
     *,
     vectors: Array,
     features: Features,
+    spectra: tuple[Spectrum, ...],
     law: Parameters,
     precision_prior: Hyperparameter,
 ) -> Link:
-    """B given lambda, mean and covariance, then lambda given B.
+    """B of one part after the other given lambda, mean and covariance, then lambda given B.
 
     Args:
       key: typed PRNG key.
       link: the present one.
       vectors: (N, D) float, U.
       features: N x F.
+      spectra: of its parts.
       law: of one group: mean (1, D) and factor (1, D, D).
-      precision_prior: of lambda.
+      precision_prior: of every lambda.
     """
     weights_key, precision_key = jax.random.split(key)
-    width, size = link.weights.shape
-    factor = law.factor[0]
-    identity = jnp.eye(width, dtype=vectors.dtype)
-    root = jax.lax.linalg.cholesky(
-        after(features.gram(), factor) + link.precision * identity, symmetrize_input=False
-    )
-    normals = as_normals(uniforms(weights_key, (width, size))) @ factor.T
-    half = solve_triangular(root, features.transpose_times(vectors - law.mean), lower=True)
-    weights = solve_triangular(root, half + normals, lower=True, trans="T")
+    number, size = vectors.shape
+    factor, parts = law.factor[0], slices(features)
+    sizes = [width + (number if width > number else 0) for width in features.parts]
+    flat = as_normals(uniforms(weights_key, (sum(sizes), size))) @ factor.T
+    normals = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
+    residuals = vectors - law.mean - features.times(link.weights)
+    drawn: list[Array] = []
+    for place, part in enumerate(parts):
+        target = residuals + _times(features, part, link.weights[part])
+        own = _draw(normals[place], features, part, target, spectra[place], link.precision[place])
+        residuals = target - _times(features, part, own)
+        drawn.append(own)
+    weights = jnp.concatenate(drawn)
     scaled = solve_triangular(after(factor, weights), weights.T, lower=True)
+    squares = jnp.sum(scaled**2, axis=0)
     precision = update_rate(
         precision_key,
         precision_prior,
         link.precision,
-        power=jnp.asarray(width * size / 2, vectors.dtype),
-        total=jnp.sum(scaled**2) / 2,
+        power=jnp.asarray(features.parts, vectors.dtype) * size / 2,
+        total=jnp.stack([jnp.sum(squares[part]) for part in parts]) / 2,
     )
     return Link(weights, precision)
 
@@ -102,7 +159,7 @@ def update_link_of_groups(
     """B given lambda and the laws of the groups, then lambda given B.
 
     One column of B after the other given the rest: column d has the precision
-    sum_i P_i[d, d] x_i x_i' + lambda I, P_i that of the group of i.
+    sum_i P_i[d, d] x_i x_i' + diag(lambda), P_i that of the group of i.
 
     Args:
       key: typed PRNG key.
@@ -111,12 +168,12 @@ def update_link_of_groups(
       features: N x F.
       law: of the groups: means (G, D) and factors (G, D, D).
       groups: (N,) int32.
-      precision_prior: of lambda.
+      precision_prior: of every lambda.
     """
     weights_key, precision_key = jax.random.split(key)
     width, size = link.weights.shape
     inverses = precisions(law)
-    identity = jnp.eye(width, dtype=vectors.dtype)
+    of_lines = of_columns(features, link.precision)
     normals = as_normals(uniforms(weights_key, (size, width)))
 
     def update_column(column: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -124,8 +181,8 @@ def update_link_of_groups(
         lines = inverses[:, column][groups]
         pull = jnp.sum(lines * residuals, axis=1, keepdims=True)
         gram = features.gram(lines[:, column])
-        root = jax.lax.linalg.cholesky(gram + link.precision * identity, symmetrize_input=False)
-        side = features.transpose_times(pull)[:, 0] - link.precision * weights[:, column]
+        root = jax.lax.linalg.cholesky(gram + jnp.diag(of_lines), symmetrize_input=False)
+        side = features.transpose_times(pull)[:, 0] - of_lines * weights[:, column]
         half = solve_triangular(root, side, lower=True) + normals[column]
         change = solve_triangular(root, half, lower=True, trans="T")
         apart = features.times(change[:, None])[:, 0]
@@ -137,7 +194,51 @@ def update_link_of_groups(
         precision_key,
         precision_prior,
         link.precision,
-        power=jnp.asarray(width * size / 2, vectors.dtype),
-        total=jnp.sum(weights**2) / 2,
+        power=jnp.asarray(features.parts, vectors.dtype) * size / 2,
+        total=jnp.stack([jnp.sum(weights[part] ** 2) for part in slices(features)]) / 2,
     )
     return Link(weights, precision)
+
+
+def _draw(
+    normals: Array,
+    features: Features,
+    part: slice,
+    target: Array,
+    spectrum: Spectrum,
+    precision: Array,
+) -> Array:
+    """B_p (F_p, D) ~ N(A^-1 X'Y, A^-1, Sigma), A = X'X + lambda I, normals having covariance Sigma.
+
+    Of more columns than lines (Bhattacharya, Chakraborty & Mallick, 2016): of Z from the prior and
+    X Z + E from its data, Z + X'(X X' + lambda I)^-1 (Y - X Z - E) is a draw given Y.
+    """
+    width = part.stop - part.start
+    levels = (spectrum.values + precision)[:, None]
+    if width <= target.shape[0]:
+        turned = spectrum.vectors.T @ _transpose_times(features, part, target)
+        return spectrum.vectors @ (turned / levels + normals / jnp.sqrt(levels))
+    start = normals[:width] / jnp.sqrt(precision)
+    off = target - _times(features, part, start) - normals[width:]
+    solved = spectrum.vectors @ ((spectrum.vectors.T @ off) / levels)
+    return start + _transpose_times(features, part, solved)
+
+
+def _columns(features: Features, part: slice) -> Array:
+    """X_p (N, F_p), dense."""
+    return features.take(jnp.arange(features.num_rows))[:, part]
+
+
+def _times(features: Features, part: slice, weights: Array) -> Array:
+    """X_p times weights (F_p, D): (N, D)."""
+    if not features.is_sparse:
+        return features.values[:, part] @ weights
+    whole = jnp.zeros((features.width, weights.shape[1]), weights.dtype)
+    return features.times(whole.at[part].set(weights))
+
+
+def _transpose_times(features: Features, part: slice, x: Array) -> Array:
+    """X_p' x (N, D): (F_p, D)."""
+    if not features.is_sparse:
+        return features.values[:, part].T @ x
+    return features.transpose_times(x)[part]
