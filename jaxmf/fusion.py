@@ -20,7 +20,8 @@ LONG_ROW = 256
 _TRIED_RELEASES = ("0.10.",)
 
 
-def _available() -> bool:
+def is_available() -> bool:
+    """Whether `fused_on_cpu` fuses."""
     return (
         jax.default_backend() == "cpu"
         and jaxlib.__version__.startswith(_TRIED_RELEASES)
@@ -78,7 +79,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
                 out = jax.vmap(plain, in_axes=axes)(*leaves)
             return out, jax.tree.map(lambda _: True, out)
 
-        return fused(*leaves) if _available() else plain(*leaves)
+        return fused(*leaves) if is_available() else plain(*leaves)
 
     return call
 
@@ -93,7 +94,7 @@ def wide_vectors() -> dict[str, Any]:
     Returns:
       Options for `jax.jit`, for one program alone; none where `fused_on_cpu` asks for nothing.
     """
-    return {"xla_cpu_prefer_vector_width": 512} if _available() else {}
+    return {"xla_cpu_prefer_vector_width": 512} if is_available() else {}
 
 
 def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:

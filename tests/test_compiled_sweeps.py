@@ -80,13 +80,13 @@ def test_padding_wide_vectors_and_one_kernel_change_no_draw(name, monkeypatch):
     state, tokens = started(network)
     fast = swept(network, names, state, tokens)
     assert not np.array_equal(fast.values[names[-1]], state.values[names[-1]])
-    monkeypatch.setattr(fusion, "_available", lambda: False)
+    monkeypatch.setattr(fusion, "is_available", lambda: False)
     monkeypatch.setattr(tables, "padded", lambda size: size)
     assert_same(swept(network, names, state, tokens), fast)
 
 
 def test_wide_vectors_are_asked_for_on_the_conditions_of_one_kernel(monkeypatch):
-    assert bool(fusion.wide_vectors()) == fusion._available()
+    assert bool(fusion.wide_vectors()) == fusion.is_available()
     monkeypatch.setenv("JAXMF_FUSE_LOOPS", "0")
     assert fusion.wide_vectors() == {}
 
@@ -126,7 +126,7 @@ def test_the_loop_by_hand_draws_the_same_topics():
 
 
 @pytest.mark.skipif(
-    not fusion._available(), reason="one kernel only for releases it was tried with"
+    not fusion.is_available(), reason="one kernel only for releases it was tried with"
 )
 @pytest.mark.parametrize("name", CASES)
 def test_a_sweep_copies_no_table(name):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from jaxmf import fusion
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.samplers.factors import rows as row_kernels
@@ -125,17 +126,29 @@ def test_means_of_cells_are_those_of_table_6_1(name):
         np.testing.assert_allclose(found, wanted, rtol=1e-12)
 
 
+WAYS = {
+    "one after the other": lambda patch: None,
+    # several blocks of several pieces
+    "side by side": lambda patch: (
+        patch.setattr(fusion, "is_available", lambda: False),
+        patch.setattr(row_kernels, "_NUMBERS_A_BLOCK", 3 * 13**2),
+    ),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_rows_have_the_law_of_eq_6_25(name, monkeypatch):
-    """Its mean without noise, its covariance from unit noise; several blocks, several pieces."""
-    monkeypatch.setattr(row_kernels, "_NUMBERS_A_BLOCK", 3 * 13**2)
+def test_rows_have_the_law_of_eq_6_25(name, way, monkeypatch):
+    """Its mean without noise, its covariance from unit noise."""
+    WAYS[way](monkeypatch)
     with jax.enable_x64(True):
         given = problem(name)
         data, u = given["data"], given["u"]
         size = u.shape[1]
         (means, _), priors = draw(given, jnp.zeros(u.shape))
+        drawn = jax.jit(lambda normals: draw(given, normals)[0][0])
         units = [jnp.zeros(u.shape).at[:, k].set(1.0) for k in range(size)]
-        roots = np.stack([np.asarray(draw(given, unit)[0][0] - means) for unit in units], axis=2)
+        roots = np.stack([np.asarray(drawn(unit) - means) for unit in units], axis=2)
         cells = list(zip(data.rows.tolist(), data.columns.tolist(), strict=True))
         for i in range(NUM_ROWS):
             mean, covariance = oracle.row_posterior(
@@ -155,8 +168,10 @@ def test_rows_have_the_law_of_eq_6_25(name, monkeypatch):
             np.testing.assert_allclose(roots[i] @ roots[i].T, covariance, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", ["everything"])
-def test_squares_are_those_of_the_new_residuals(name):
+def test_squares_are_those_of_the_new_residuals(name, way, monkeypatch):
+    WAYS[way](monkeypatch)
     with jax.enable_x64(True):
         given = problem(name)
         data = given["data"]
@@ -208,6 +223,28 @@ def test_what_the_columns_add_is_not_forgotten():
     (right, _), _ = draw(given, zeros)
     (wrong, _), _ = draw(given, zeros, design=whole._replace(own=0 * whole.own))
     assert np.max(np.abs(right - wrong)) > 0.1
+
+
+@pytest.mark.parametrize("size", [3, 17, 61])
+def test_rows_drawn_in_turn_are_those_drawn_side_by_side(size, monkeypatch):
+    """Vectors of one piece, of several, and so long that what is left of a matrix is cut out."""
+    generator = np.random.default_rng(2)
+    rows, columns = np.divmod(generator.choice(30 * 40, 500, replace=False), 40)
+    given = {
+        "data": Entries(rows, columns, generator.normal(size=500) + 3, (30, 40)),
+        "u": generator.normal(size=(30, size)),
+        "v": generator.normal(size=(40, size)),
+        "known": [np.zeros((number, 0)) for number in (30, 40, 500)],
+        "num_factors": size - 1,
+    }
+    normals = jnp.asarray(generator.normal(size=(30, size)))
+    with jax.enable_x64(True):
+        normals = jnp.asarray(np.asarray(normals), float)
+        (found, squares), _ = draw(given, normals)
+        WAYS["side by side"](monkeypatch)
+        (wanted, of_wanted), _ = draw(given, normals)
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+        np.testing.assert_allclose(squares, of_wanted, rtol=1e-10)
 
 
 def test_the_law_of_all_vectors_is_that_of_one_group():

@@ -12,11 +12,14 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from jaxmf import fusion
 from jaxmf.data import Entries
 from jaxmf.types import Array
 
+CELLS_IN_TURN = 4
 _CELLS_A_PIECE = 2**12
 _MOST_BROADCAST = 20
+_MOST_IN_TURN = 128
 
 
 class Chunks(NamedTuple):
@@ -84,8 +87,8 @@ def arranged(data: Entries, sizes: tuple[int, int]) -> Arranged:
 
 
 def piece_size(num_chunks: int, width: int) -> int:
-    """How many chunks of a width are worked on at a time."""
-    return max(1, min(_CELLS_A_PIECE // width, num_chunks))
+    """How many chunks are read at a time, of all, the empty ones at the end among them."""
+    return max(1, min(_CELLS_A_PIECE // width, num_chunks // 2))
 
 
 def is_broadcast(size: int) -> bool:
@@ -94,6 +97,11 @@ def is_broadcast(size: int) -> bool:
     Faster on CPUs than small matrix products up to about 20 entries, and much slower beyond.
     """
     return size <= _MOST_BROADCAST
+
+
+def goes_in_turn(size: int) -> bool:
+    """Whether rows, of vectors of a size, are drawn in turn by one kernel: see `in_turn.py`."""
+    return fusion.is_available() and size <= _MOST_IN_TURN
 
 
 def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
@@ -114,7 +122,7 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     num_rows, num_others = shape
     width = _width(num_cells, num_rows, size)
     most = num_cells // width + min(num_rows, num_cells)
-    num_chunks = most + piece_size(most, width)
+    num_chunks = most + piece_size(2 * most, width)
     counts = jnp.zeros((num_rows,), jnp.int32).at[rows].add(1)
     zero = jnp.zeros((1,), jnp.int32)
     starts = jnp.concatenate([zero, jnp.cumsum(-(-counts // width), dtype=jnp.int32)])
@@ -144,6 +152,8 @@ def _width(num_cells: int, num_rows: int, size: int) -> int:
     about; gathering them takes its share too, hence 6 sqrt(n). Sums element by element gain little
     beyond 32.
     """
+    if goes_in_turn(size):
+        return CELLS_IN_TURN
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
     return 1 << min(8, max(2, round(math.log2(max(best, 1)))))

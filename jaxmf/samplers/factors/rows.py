@@ -26,7 +26,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.samplers.factors.layout import Chunks, is_broadcast, piece_size
+from jaxmf.samplers.factors.in_turn import draw_in_turn
+from jaxmf.samplers.factors.layout import Chunks, goes_in_turn, is_broadcast, piece_size
 from jaxmf.types import Array
 
 _NUMBERS_A_BLOCK = 2**20
@@ -116,6 +117,10 @@ def draw_rows(
       The new factors (N, D), and the sum of the squared residuals at them, () float.
     """
     num_rows, width = factors.shape
+    if goes_in_turn(width):
+        return draw_in_turn(
+            normals, factors, design, targets, chunks=chunks, priors=priors, precision=precision
+        )
     blocks = _blocks(normals, factors, design, chunks, priors)
 
     def draw_block(squares: Array, block: _Block) -> tuple[Array, Array]:
