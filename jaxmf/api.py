@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
-from jax.tree_util import Partial
 
 from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count
 from jaxmf.data import as_container
+from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
-from jaxmf.posterior import Meta, Posterior, categories, prediction
+from jaxmf.posterior import Meta, Posterior, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -100,7 +100,9 @@ def sample(
         memory_limit: bytes of device memory the run may take.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
             of values, where these are few) are gathered on the way, for draws too large to keep:
-            "predicted", "predicted_square" and "predicted_probabilities" in ``averages``.
+            "predicted", "predicted_square" and "predicted_probabilities" in ``averages``. Draws
+            that keep no factors keep the law of each of these cells instead, as far as that is
+            2^26 numbers in all, so that `Posterior.predict` answers for them, with quantiles.
         **options: options of the model's sampler.
     Returns:
         The posterior; an interrupted run gives back the draws there are.
@@ -110,14 +112,20 @@ def sample(
     """
     model, container, build = _prepare(model, data, "sample", options, sample)
     algorithm = build(**options)
-    if predict_at is not None:
-        algorithm = _with_predictions(algorithm, model, container, predict_at)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
         "num_samples": check_count("num_samples", num_samples, 1),
         "num_chains": check_count("num_chains", num_chains, 1),
         "thin": check_count("thin", thin, 1),
     }
+    cells, identified = {}, dict(options)
+    if predict_at is not None:
+        cells = kept_cells.named_cells(predict_at, container)
+        keep = kept_cells.are_kept(
+            algorithm, model, container, cells, num_draws=num_samples * num_chains
+        )
+        algorithm = kept_cells.with_predictions(algorithm, model, cells, keep=keep)
+        identified["predict_at"] = digest("cells", (cells["rows"].size,), cells)
     began = time.perf_counter()
     run = engine.run(
         algorithm,
@@ -131,12 +139,12 @@ def sample(
         checkpoint_seconds=checkpoint_seconds,
         resume=resume,
         memory_limit=memory_limit,
-        identity=_identity(model, container, "sample", options) if checkpoint else None,
+        identity=_identity(model, container, "sample", identified) if checkpoint else None,
     )
     meta = _meta(
         "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
     )
-    return from_chains(model, container, run, meta)
+    return from_chains(model, container, run, meta, cells)
 
 
 def particle_filter(
@@ -353,33 +361,6 @@ def _meta(
         device=_device_name(),
         **fields,
     )
-
-
-def _with_predictions(algorithm: Any, model: Any, data: Any, cells: Any) -> Any:
-    """The algorithm with predictive moments of some cells among its running means."""
-    rows, columns = prediction.read_cells(cells, data)
-    # a model whose draws may leave out what predictions need says what these need
-    record = engine.as_partial(getattr(model, "whole_draw", algorithm.record))
-    average = Partial(
-        _predictive_moments,
-        model,
-        record,
-        algorithm.average,
-        jax.numpy.asarray(rows),
-        jax.numpy.asarray(columns),
-    )
-    return algorithm._replace(average=average)
-
-
-def _predictive_moments(
-    model: Any, record: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
-) -> dict[str, Any]:
-    draw = record(key, state, data)
-    mean, variance = model.predict_cells(draw, data, rows, columns)
-    moments = {"predicted": mean, "predicted_square": variance + mean**2}
-    if categories.has_categories(model):
-        moments["predicted_probabilities"] = model.cell_probabilities(draw, data, rows, columns)
-    return moments if other is None else moments | other(key, state, data)
 
 
 def _device_name() -> str:

@@ -7,7 +7,7 @@ import numpy as np
 import numpyro.distributions as dist
 import scipy.sparse
 
-from jaxmf import BPMF, Gaussian, NormalInverseWishart
+from jaxmf import BPMF, HDP, DirichletProcess, Gaussian, NormalInverseWishart
 from jaxmf.data import CellFeatures, Features
 
 SHAPE = (4, 3)
@@ -44,6 +44,29 @@ def everything(**settings):
         "link_precision": dist.Gamma(12.0, 6.0),
     }
     return plain(**(known | settings))
+
+
+def classed(**settings):
+    """Rows of two classes, which share groups; one of them of neither."""
+    rows = Features.from_columns({"job": ["a", "b", "", "a"]}, missing="zero")
+    usual = {
+        "row_features": rows,
+        "row_classes": "job",
+        "mixture": (HDP(dist.Gamma(3.0, 2.0), 1.2), None),
+    }
+    return plain(**(usual | settings))
+
+
+def linked(**settings):
+    """Groups of rows and of columns whose vectors depend on features too."""
+    usual = {
+        "row_features": features(4, 2, 0),
+        "mixture": (DirichletProcess(1.5), None),
+        "link": True,
+        "coefficients": False,
+        "link_precision": dist.Gamma(12.0, 80.0),
+    }
+    return plain(column_prior=prior(0), **(usual | settings))
 
 
 def parts(**settings):
@@ -94,6 +117,9 @@ class Setup(NamedTuple):
                     groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
                 ),
             }
+            numbers = state.row_law.mixture.numbers["group"]
+            if "rest" in numbers:
+                found["rest"] = jnp.log(numbers["rest"])
         if state.row_law.link.size:
             link = state.row_law.link
             found |= {

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+from scipy.special import ndtr
 
 import jaxmf as mf
+from jaxmf.testing import LEVEL, Comparison, Report
 
 ROWS, COLUMNS = np.array([0, 0, 1, 1, 2, 2]), np.array([0, 1, 0, 2, 1, 2])
 VALUES = np.array([1.2, -0.4, 0.3, 0.9, -1.1, 0.6])
@@ -53,40 +55,56 @@ def by_numpyro(num_samples):
     return np.asarray(found["means"]), np.asarray(found["variance"])
 
 
-def error_of_mean(values):
-    """Standard error of the mean of (chains, draws, ...), by the effective sample size."""
+def moments(means, variance):
+    """What is compared: means of the nine cells, their spreads, the noise; (chains, draws) each."""
+    found = {"variance": variance}
+    for row, column in np.ndindex(3, 3):
+        cell = means[..., row, column]
+        found |= {f"mean {row}, {column}": cell, f"spread {row}, {column}": np.abs(cell)}
+    return found
+
+
+def compared(ours, theirs):
+    """Means of two runs, each by its own effective sample size, at the suite's false-alarm rate.
+
+    Raises:
+        AssertionError: one of them differs.
+    """
     from numpyro.diagnostics import effective_sample_size
 
-    return values.std(axis=(0, 1)) / np.sqrt(effective_sample_size(values))
+    comparisons = []
+    for name, other in theirs.items():
+        (own, own_error), (wanted, error) = (
+            (x.mean(), x.std() / np.sqrt(effective_sample_size(x))) for x in (ours[name], other)
+        )
+        standard_error = float(np.hypot(own_error, error))
+        p_value = float(2 * ndtr(-abs(own - wanted) / standard_error))
+        comparisons.append(Comparison(name, "mean", wanted, own, standard_error, p_value))
+    return Report("Gibbs beside Hamiltonian chains", tuple(comparisons), LEVEL).require()
+
+
+def by_gibbs(noise, *, degrees=SIDE["degrees"]):
+    """The same by BPMF, with a prior of the noise."""
+    prior = mf.NormalInverseWishart(**(SIDE | {"degrees": degrees}))
+    given = {"row_prior": prior, "column_prior": prior, "level": 0.0}
+    model = mf.BPMF(1, likelihood=mf.Gaussian(noise), **given)
+    data = mf.Entries(ROWS, COLUMNS, VALUES, (3, 3))
+    run = {"num_warmup": 500, "num_samples": 8_000, "num_chains": 2, "progress": False}
+    draws = mf.sample(model, data, seed=0, **run).draws
+    u, v = draws["u"].astype(float), draws["v"].astype(float)
+    means = u[..., :1] @ np.swapaxes(v[..., :1], -1, -2) + u[..., 1:] + v[..., None, :, 1]
+    return moments(means, draws["noise_scale"].astype(float) ** 2)
 
 
 @pytest.mark.slow
 def test_three_by_three_is_what_hamiltonian_chains_say():
-    prior = mf.NormalInverseWishart(**SIDE)
-    model = mf.BPMF(
-        1,
-        likelihood=mf.Gaussian(dist.InverseGamma(5.0, 2.0)),
-        row_prior=prior,
-        column_prior=prior,
-        level=0.0,
-    )
-    data = mf.Entries(ROWS, COLUMNS, VALUES, (3, 3))
-    run = {"num_warmup": 500, "num_samples": 8_000, "num_chains": 2, "progress": False}
-    post = mf.sample(model, data, seed=0, **run)
-    u, v = post.draws["u"].astype(float), post.draws["v"].astype(float)
-    ours = u[..., :1] @ np.swapaxes(v[..., :1], -1, -2) + u[..., 1:] + v[..., None, :, 1]
-    theirs, variance = by_numpyro(2_000)
-    bound = 4.5  # nine means, nine spreads and the noise: false alarms of 1e-4 in all
-    for a, b in ((ours, theirs), (np.abs(ours), np.abs(theirs))):
-        error = np.sqrt(error_of_mean(a) ** 2 + error_of_mean(b) ** 2)
-        distance = (a.mean(axis=(0, 1)) - b.mean(axis=(0, 1))) / error
-        assert np.abs(distance).max() < bound, distance
-        assert error.max() < 0.15
-    own = post.draws["noise_scale"].astype(float) ** 2
-    error = np.sqrt(error_of_mean(own) ** 2 + error_of_mean(variance) ** 2)
-    assert abs(own.mean() - variance.mean()) < bound * error
-    # it can fail: a variance larger by a third would be told apart
-    assert abs(own.mean() * 1.33 - variance.mean()) > bound * error
+    theirs = moments(*by_numpyro(2_000))
+    compared(by_gibbs(dist.InverseGamma(5.0, 2.0)), theirs)
+    # broken twins: the prior of the variance taken for that of the precision, and covariances with
+    # fewer degrees of freedom
+    for noise, degrees in ((dist.Gamma(5.0, 2.0), 8.0), (dist.InverseGamma(5.0, 2.0), 5.0)):
+        with pytest.raises(AssertionError):
+            compared(by_gibbs(noise, degrees=degrees), theirs)
 
 
 @pytest.mark.slow

@@ -4,15 +4,26 @@ import jax
 import pytest
 
 from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
-from jaxmf.models.bpmf import chain
+from jaxmf.models.bpmf import chain, updates
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
-from tests.bpmf_setups import FAST_COMPILE, Setup, everything, parts, plain, whole_step
+from tests.bpmf_setups import (
+    FAST_COMPILE,
+    Setup,
+    classed,
+    everything,
+    linked,
+    parts,
+    plain,
+    whole_step,
+)
 
 CASES = {
     "everything": everything,
     "parts": parts,
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
+    "classes": classed,
+    "linked groups": linked,
     "probit": lambda: plain(likelihood=Probit(), level=None),
     "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), level=None),
 }
@@ -44,6 +55,8 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
         pytest.param("parts", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
+        pytest.param("classes", marks=pytest.mark.slow),
+        pytest.param("linked groups", marks=pytest.mark.slow),
         pytest.param("probit", marks=pytest.mark.exhaustive),
     ],
 )
@@ -58,6 +71,19 @@ def test_a_link_that_its_covariance_does_not_know_is_caught(monkeypatch):
     monkeypatch.setattr("jaxmf.models.bpmf.updates.with_link", link_kernels.with_link)
     with pytest.raises(AssertionError):
         check(everything(), "link forgotten")
+
+
+@pytest.mark.slow
+def test_groups_of_vectors_that_still_have_their_link_are_caught(monkeypatch):
+    """Broken twin: groups of the vectors themselves, not of what features leave of them."""
+    right = updates.groups.update
+
+    def wrong(model, key, side, values, **given):
+        return right(model, key, side, values + updates.linked(model, side), **given)
+
+    monkeypatch.setattr(updates.groups, "update", wrong)
+    with pytest.raises(AssertionError):
+        check(linked(), "link left in", num_steps=10)
 
 
 @pytest.mark.slow

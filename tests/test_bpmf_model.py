@@ -89,22 +89,6 @@ def test_answers_are_the_same_after_save_and_load(fitted, tmp_path):
     assert again.extend(num_samples=2).num_draws == 62
 
 
-@pytest.mark.slow
-def test_predictions_gathered_on_the_way_are_those_of_the_draws():
-    _, _, seen, data = planted()
-    cells = np.nonzero(~seen)
-    settings = RUN | {"num_warmup": 2, "num_samples": 4}
-    kept = mf.sample(mf.BPMF(2), data, **settings)
-    gathered = mf.sample(mf.BPMF(2), data, keep_factors=False, predict_at=cells, **settings)
-    assert "u" not in gathered.draws
-    found = kept.predict(cells)
-    np.testing.assert_allclose(gathered.averages["predicted"][0], found.mean, rtol=1e-4)
-    square = gathered.averages["predicted_square"][0] - gathered.averages["predicted"][0] ** 2
-    np.testing.assert_allclose(np.sqrt(square), found.sd, rtol=1e-3)
-    with pytest.raises(ValueError, match="keep_factors"):
-        gathered.predict(cells)
-
-
 def known(seed=1, coefficient=1.5):
     """Ratings that features say nearly everything about."""
     generator = np.random.default_rng(seed)
@@ -333,10 +317,8 @@ def test_new_rows_join_the_group_of_their_cells(grouped):
 @pytest.mark.parametrize(
     ("settings", "error", "words"),
     [
-        ({"mixture": mf.HDP()}, TypeError, "DirichletProcess"),
         ({"mixture": 1.0}, TypeError, "mixture"),
         ({"mixture": (None, None, None)}, ValueError, "pair"),
-        ({"mixture": mf.DirichletProcess(), "link": True}, ValueError, "link"),
     ],
 )
 def test_mixtures_that_cannot_be_are_refused(settings, error, words):

@@ -1,6 +1,7 @@
 """Side information on the command line."""
 
 import numpy as np
+import pytest
 
 import jaxmf as mf
 from jaxmf import cli
@@ -42,6 +43,19 @@ def test_features_of_users_and_items_are_read_matched_and_kept(tmp_path, capsys)
     capsys.readouterr()
     assert cli.run(["predict", str(tmp_path / "run"), str(table)]) == 0
     assert capsys.readouterr().out.count("\n") == 3
+
+
+@pytest.mark.slow
+def test_a_column_of_the_features_names_classes(tmp_path):
+    ratings, users, _ = written(tmp_path)
+    more = ["--chains", "1", "--samples", "3", "--warmup", "1", "--set", "num_factors=1"]
+    groups = ["--set", "row_classes=sex", "--set", "mixture=(HDP(), none)", "--set", "capacity=12"]
+    assert fit(tmp_path, "bpmf", ratings, "--user-features", users, *more, *groups) == 0
+    post = mf.load(tmp_path / "run")
+    assert post.model.row_features.labels == ("age",)
+    assert post.group_weights("row").classes == ("F", "M", None)
+    position = post.data.row_names.tolist().index("u3")
+    assert post.model.row_classes.levels()[position] == 1
 
 
 def test_mistakes_are_said_in_a_line(tmp_path, capsys):

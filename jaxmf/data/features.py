@@ -218,6 +218,43 @@ class Features:
             found[column.block] = slice(start, place + 1)
         return found
 
+    def apart(self, heading: str, *, what: str = "features") -> tuple[Self | None, Self]:
+        """The features without the columns of one heading, and those alone.
+
+        Args:
+            heading: of a column with one level a line, such as occupation.
+            what: how these features are called in errors.
+
+        Returns:
+            The others, None where there are none; the indicators of the levels.
+
+        Raises:
+            ValueError: no such heading, or its cells are no single levels.
+        """
+        here = [column.name == heading for column in self.described]
+        own = [column for column in self.described if column.name == heading]
+        if not own:
+            have = ", ".join(map(repr, dict.fromkeys(column.name for column in self.described)))
+            raise ValueError(f"{what}: has no column {heading!r}, it has {have or 'none'}.")
+        if any(column.level is None or column.separator is not None for column in own):
+            raise ValueError(
+                f"{what}: the column {heading!r} does not hold one level a line; make the features "
+                f"by from_columns(..., categorical=[{heading!r}])."
+            )
+        if len({column.block for column in own}) > 1:
+            raise ValueError(f"{what}: {heading!r} is the heading of columns of several blocks.")
+        rest = None if all(here) else self._columns(np.flatnonzero(~np.array(here)))
+        return rest, self._columns(np.flatnonzero(here))
+
+    def _columns(self, places: np.ndarray) -> Self:
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, places]
+        return type(self)(
+            matrix if self.is_sparse else matrix.toarray(),
+            self.ids,
+            columns=[self.described[place] for place in places],
+            missing=self.missing,
+        )
+
     def match(self, wanted: Any, *, size: int | None = None, what: str = "features") -> Self:
         """The same features with one line for each of these ids, in their order.
 
@@ -325,13 +362,29 @@ class Features:
         """(M, F): whole lines at positions (M,)."""
         return self._dense()[positions]
 
-    def gram(self) -> Array:
-        """(F, F): the products of the columns with each other."""
+    def levels(self) -> Array:
+        """(N,) int32: which column is not zero in each line; F where none is.
+
+        Of indicators of the levels of one heading, see `apart`.
+        """
         if self.rows is None:
-            return self.values.T @ self.values
+            first = jnp.argmax(self.values != 0, axis=1).astype(jnp.int32)
+            return jnp.where(jnp.any(self.values != 0, axis=1), first, self.width)
+        none = jnp.full((self.num_rows,), self.width, jnp.int32)
+        assert self.columns is not None
+        return none.at[self.rows].min(self.columns.astype(jnp.int32))
+
+    def gram(self, weights: Array | None = None) -> Array:
+        """(F, F): the products of the columns with each other, of lines with weights (N,)."""
+        if self.rows is None:
+            left = self.values if weights is None else weights[:, None] * self.values
+            return left.T @ self.values
 
         def products(unit: Array) -> Array:
-            return self.transpose_times(self.times(unit[:, None]))[:, 0]
+            lines = self.times(unit[:, None])
+            return self.transpose_times(lines if weights is None else weights[:, None] * lines)[
+                :, 0
+            ]
 
         # a few columns at a time: as a dense matrix the features may be too large
         units = jnp.eye(self.width, dtype=self.values.dtype)

@@ -2,9 +2,10 @@
 
 Its answers are in the modules: ``tables.py`` of summaries and features, ``cells.py`` of predicted
 and held-out cells (``prediction.py`` mixes them over draws, ``categories.py`` has those of finitely
-many values), ``ranking.py`` of the best columns of a row, ``topics.py`` and ``side_groups.py`` of
-groups, ``transposed.py`` of new columns. ``records.py`` has what they come in, ``assemble.py``
-makes a posterior from a finished run and goes on with one, ``saving.py`` writes and reads folders.
+many values, ``kept_cells.py`` those named before a run), ``ranking.py`` of the best columns of a
+row, ``topics.py`` and ``side_groups.py`` of groups, ``transposed.py`` of new columns.
+``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run and goes
+on with one, ``saving.py`` writes and reads folders.
 """
 
 from jaxmf.posterior.posterior import Posterior as Posterior

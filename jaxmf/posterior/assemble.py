@@ -14,6 +14,7 @@ import numpy as np
 from jaxmf import registry
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
+from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
@@ -23,10 +24,18 @@ Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
 
 
-def from_chains(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
-    """The posterior of a finished sampler."""
+def from_chains(
+    model: Any, data: Any, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
+) -> Posterior:
+    """The posterior of a finished sampler; `predicted_at` are the cells named before it."""
     return Posterior(
-        model=model, data=data, draws=run.draws, meta=meta, run=run, averages=run.averages
+        model=model,
+        data=data,
+        draws=run.draws,
+        meta=meta,
+        run=run,
+        averages=run.averages,
+        predicted_at=predicted_at,
     )
 
 
@@ -182,8 +191,12 @@ def extend(
 
 def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:
     meta, began = posterior.meta, time.perf_counter()
+    algorithm, cells = algorithm_of(posterior), posterior.predicted_at
+    if cells:
+        keep = "predicted_mean" in posterior.draws
+        algorithm = kept_cells.with_predictions(algorithm, posterior.model, cells, keep=keep)
     run = run_engine(
-        algorithm_of(posterior),
+        algorithm,
         posterior.data,
         seed=meta.seed,
         num_samples=num_samples,
@@ -194,7 +207,7 @@ def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, A
     )
     number = dict(meta.run) | {"num_samples": run.num_draws}
     meta = dataclasses.replace(meta, run=number, **outcome(run, began))
-    return from_chains(posterior.model, posterior.data, run, meta)
+    return from_chains(posterior.model, posterior.data, run, meta, cells)
 
 
 def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]) -> Posterior:

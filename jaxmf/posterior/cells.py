@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.posterior import categories, prediction, transposed
+from jaxmf.posterior import categories, kept_cells, prediction, transposed
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Mixture, Prediction
 
@@ -22,7 +22,7 @@ Cells = tuple[np.ndarray, np.ndarray]
 
 
 def check_cells(posterior: Posterior) -> None:
-    """Refuses models without cells, and draws that do not hold what predictions need.
+    """Refuses models without cells.
 
     Raises:
         ValueError: in words.
@@ -32,7 +32,6 @@ def check_cells(posterior: Posterior) -> None:
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
             "and document_completion"
         )
-    check_draws(posterior)
 
 
 def check_draws(posterior: Posterior) -> None:
@@ -41,11 +40,10 @@ def check_draws(posterior: Posterior) -> None:
     Raises:
         ValueError: in words.
     """
-    needed = getattr(posterior.model, "kept_for_cells", ())
-    if any(name not in posterior.draws for name in needed):
+    if kept_cells.lacks(posterior.model, posterior.draws):
         raise ValueError(
-            "the draws were made without what predictions need (keep_factors=False); "
-            "`averages` has what was gathered by predict_at, or sample again with keep_factors"
+            "the draws were made without what this needs (keep_factors=False); sample again with "
+            "keep_factors, and a larger thin where factors are too large for every draw"
         )
 
 
@@ -65,8 +63,9 @@ def predict(
     target = posterior.data if new is None else new
     model = posterior.model
     if new is not None:
+        check_draws(posterior)
         model = transposed.model_of_new(posterior, new, row_features)
-    where = _chosen(cells, target, is_new=new is not None)
+    where = _chosen(posterior, cells, new)
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
         laws = _laws(asked, where, new, seed)
@@ -90,11 +89,17 @@ def predict(
     )
 
 
-def _chosen(cells: Any, target: Any, *, is_new: bool) -> Cells:
-    """The cells asked for; else those missing, and of new rows without any all."""
+def _chosen(posterior: Posterior, cells: Any, new: Any) -> Cells:
+    """The cells asked for; else those missing, and of new rows without any all.
+
+    Without what predictions of others need, those that were named before the run.
+    """
+    target = posterior.data if new is None else new
     if cells is not None:
         where = prediction.read_cells(cells, target)
-    elif target.num_missing or not is_new:
+    elif new is None and kept_cells.is_answered(posterior):
+        where = posterior.predicted_at["rows"], posterior.predicted_at["columns"]
+    elif target.num_missing or new is None:
         where = target.missing_cells()
     else:
         rows, columns = np.indices((target.num_rows, target.num_columns))
@@ -111,7 +116,9 @@ def _mixture(
     model, data = posterior.model, posterior.data
     draws, weights = posterior.flat_draws()
     own_draws = None
-    if new is None:
+    if new is None and kept_cells.is_answered(posterior):
+        blocks = kept_cells.moments(posterior, where)
+    elif new is None:
         blocks = prediction.predict_cells(model, data, draws, *where)
         own_draws = prediction.own_draws(model, data, draws, where, seed)
     elif not hasattr(model, "predict_rows"):
@@ -138,11 +145,12 @@ def probabilities(posterior: Posterior, cells: Any) -> np.ndarray:
         raise ValueError(
             f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
         )
-    check_draws(posterior)
     return _laws(posterior, prediction.read_cells(cells, posterior.data))
 
 
 def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) -> np.ndarray:
+    if new is None and kept_cells.is_answered(posterior):
+        return kept_cells.probabilities(posterior, where)
     draws, weights = posterior.flat_draws()
     return categories.probabilities(
         posterior.model, posterior.data, draws, weights, where, new, seed
@@ -152,6 +160,7 @@ def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) ->
 def reconstruction(posterior: Posterior, rows: Any) -> np.ndarray:
     """(R, D) float; see `Posterior.reconstruction`."""
     check_cells(posterior)
+    check_draws(posterior)
     data = posterior.data
     places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
     where = np.repeat(places, data.num_columns), np.tile(np.arange(data.num_columns), places.size)
@@ -184,6 +193,8 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
         laws = _laws(posterior, where)
         levels = np.asarray(model.values, float)
         return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
+    if kept_cells.is_answered(posterior):
+        return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known[scored]))
     draws, weights = posterior.flat_draws()
     each = prediction.log_density(model, data, draws, weights, where, known[scored])
     return diagnostics.held_out_score(each)

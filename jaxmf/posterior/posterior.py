@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from jaxmf.engine import Run
     from jaxmf.plot import Plots
     from jaxmf.posterior.ranking import Recommendations, Scores
+    from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
 
 
@@ -44,6 +45,7 @@ class Posterior:
         particle_log_weights: (runs, particles) of a filter, comparable across runs.
         evidence: of a filter.
         trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
+        predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
     """
 
     model: Any
@@ -55,6 +57,7 @@ class Posterior:
     particle_log_weights: np.ndarray | None = None
     evidence: Evidence | None = None
     trace: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    predicted_at: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     # --- shape and weights -----------------------------------------------------------------------
 
@@ -204,7 +207,8 @@ class Posterior:
     ) -> Prediction:
         """Predict cells: the missing ones, those asked for, or those of new rows or columns.
 
-        The predictive law is the mixture over draws, noise included.
+        The predictive law is the mixture over draws, noise included. Draws that keep no factors
+        know that of the cells named by predict_at, which then are the default.
 
         Args:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
@@ -297,7 +301,25 @@ class Posterior:
         check_count("n", n)
         if not side_groups.has_groups(self):
             raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        cell_questions.check_draws(self)
         return side_groups.preferences(self, side, n, titles)
+
+    def group_weights(self, side: str = "row") -> GroupWeights:
+        """How probable each group of the reference draw is for one more row of every class.
+
+        Args:
+            side: "row", or "column" for groups and classes of columns.
+        Returns:
+            Weights of the groups in use, the largest group first; what is missing to one is the
+            weight of a new group.
+        Raises:
+            ValueError: the model has no groups of that side.
+        """
+        from jaxmf.posterior import side_groups
+
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        return side_groups.weights(self, side)
 
     def document_completion(
         self, new_documents: Any, *, num_draws: int = 10, seed: int = 0

@@ -78,6 +78,7 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
         particle_log_weights=weights,
         evidence=Evidence(*settings.decode(written["evidence"])) if written["evidence"] else None,
         trace=arrays.get("trace", {}),
+        predicted_at=arrays.get("predicted_at", {}),
     )
     if "state" not in arrays:
         return posterior
@@ -119,6 +120,7 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
         "draws": posterior.draws,
         "averages": posterior.averages,
         "trace": posterior.trace,
+        "predicted_at": posterior.predicted_at,
     }
     if posterior.particle_log_weights is not None:
         groups["weights"] = {"log_weights": posterior.particle_log_weights}

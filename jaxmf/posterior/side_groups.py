@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -13,6 +14,45 @@ if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
 
 SIDES = ("row", "column")
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class GroupWeights:
+    """How probable the groups of one draw are, for one more row of every class.
+
+    Args:
+        classes: C names; the last is None, of a row of no class.
+        groups: (G,) int, labels of the groups in use, the largest first.
+        weights: (C, G) float; what is missing to one is the weight of a new group.
+    """
+
+    classes: tuple[Any, ...]
+    groups: np.ndarray
+    weights: np.ndarray
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a class and group."""
+        names = np.empty(len(self.classes), object)
+        names[:] = self.classes
+        return {
+            "class": np.repeat(names, self.groups.size),
+            "group": np.tile(self.groups, len(self.classes)),
+            "weight": self.weights.ravel(),
+        }
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def __repr__(self) -> str:
+        names = ["(none)" if name is None else str(name) for name in self.classes]
+        width = max(map(len, names))
+        return "\n".join(
+            f"{name:<{width}}  " + " ".join(f"{weight:6.1%}" for weight in own)
+            for name, own in zip(names, self.weights, strict=True)
+        )
 
 
 def has_groups(posterior: Posterior) -> bool:
@@ -46,6 +86,16 @@ def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
         entries=_titled(np.array(entries), _names(data, side), titles, number),
         weights=np.array(weights),
     )
+
+
+def weights(posterior: Posterior, side: str) -> GroupWeights:
+    """See `Posterior.group_weights`."""
+    draw = _checked(posterior, side)
+    order, _ = _by_size(draw[f"{side}_groups"])
+    found = np.atleast_2d(draw[f"{side}_group_weights"])[:, order]
+    classes = getattr(posterior.model, f"{side}_classes")
+    names = () if classes is None else tuple(column.level for column in classes.described)
+    return GroupWeights((*names, None), order, found)
 
 
 def preferences(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:

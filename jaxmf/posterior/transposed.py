@@ -28,7 +28,7 @@ def rows_without_cells(posterior: Posterior, features: Any, new_rows: Any) -> An
 
 
 def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
-    """The model for questions about new rows, with their features.
+    """The model for questions about new rows, with their features and classes.
 
     Args:
         posterior: whose model it is.
@@ -38,30 +38,39 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
     Raises:
         ValueError: features of a model that was fitted without, or others than these.
     """
-    model = posterior.model
+    model, classes = posterior.model, None
     if features is not None:
-        width = _own(model, features).width
+        _own(model, features)
         features = features.match(target.row_names, size=target.num_rows, what="features")
-        if features.width != width:
-            raise ValueError(
-                f"features: have {features.width} columns, those in training {width}; make them "
-                "with encode(table) of the features in training"
-            )
+        of_training = getattr(model, "row_classes", None)
+        if of_training is not None:
+            heading = of_training.described[0].name
+            features, classes = features.apart(heading)
+            _same_columns(classes, of_training, repr(heading))
+        _same_columns(features, model.row_features, "features")
     if not hasattr(model, "for_new_rows"):
         return model
-    return model.for_new_rows(features, target.num_rows)
+    own = {} if classes is None else {"classes": classes}
+    return model.for_new_rows(features, target.num_rows, **own)
 
 
-def _own(model: Any, features: Any) -> Any:
-    """The features of the rows in training."""
-    own = getattr(model, "row_features", None)
-    if own is None:
+def _same_columns(features: Any, of_training: Any, name: str) -> None:
+    width, wanted = (0 if one is None else one.width for one in (features, of_training))
+    if width != wanted:
+        raise ValueError(
+            f"{name}: have {width} columns, those in training {wanted}; make them with "
+            "encode(table) of the features in training"
+        )
+
+
+def _own(model: Any, features: Any) -> None:
+    """Refuses features where the rows in training had none."""
+    if all(getattr(model, name, None) is None for name in ("row_features", "row_classes")):
         raise ValueError(
             f"features: this {type(model).__name__} was fitted without features of that side"
         )
     if not isinstance(features, Features):
         raise TypeError(f"features: must be Features, got {type(features).__name__}")
-    return own
 
 
 def posterior(posterior: Posterior) -> Posterior:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["keep_factors", "num_slots"],
+    meta_fields=["keep_factors", "num_slots", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -45,10 +45,11 @@ class SamplerPlan:
 
     keep_factors: bool
     num_slots: int = 1
+    split_merge: int = 0
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
-    """Latent factors standard normal, biases and coefficients zero."""
+    """Latent factors standard normal, biases and coefficients zero, a few groups at random."""
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows, model.row_width())
     v = _start(model, jax.random.fold_in(key, 1), data.num_columns, model.column_width())
@@ -56,8 +57,8 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     return State(
         u=u,
         v=v,
-        row_law=_start_law(plan, model, u),
-        column_law=_start_law(plan, model.transpose(), v),
+        row_law=_start_law(plan, model, jax.random.fold_in(key, 2), u),
+        column_law=_start_law(plan, model.transpose(), jax.random.fold_in(key, 3), v),
         noise=model.law().start(values),
     )
 
@@ -69,7 +70,7 @@ def _start(model: BPMF, key: Key, number: int, width: int) -> Array:
     return jnp.where(jnp.arange(width) < model.num_factors, vectors, 0)
 
 
-def _start_law(plan: SamplerPlan, model: BPMF, vectors: Array) -> SideLaw:
+def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SideLaw:
     size = groups.num_groups(model, plan.num_slots)
     number, width = vectors.shape
     features = model.row_link()
@@ -79,14 +80,15 @@ def _start_law(plan: SamplerPlan, model: BPMF, vectors: Array) -> SideLaw:
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
+    places, mixture = groups.start(model, key, number, plan.num_slots)
     return SideLaw(
         law=law,
-        groups=jnp.zeros((number,), jnp.int32),
+        groups=places,
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=jnp.full(
             (num_parts,), _start_precision(model.link_precision), vectors.dtype
         ),
-        mixture=groups.start(model, plan.num_slots),
+        mixture=mixture,
     )
 
 
@@ -99,7 +101,7 @@ def step(
     progress: Array,
 ) -> tuple[State, Info]:
     """Law of the rows, the rows, law of the columns, the columns, noise (section 6.2.8)."""
-    del plan, progress
+    del progress
     data = model.prepare(data)
     targets, precision = model.centred(data), None
     if model.is_normal:
@@ -113,11 +115,12 @@ def step(
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
-    state, no_rows = update_row_law(model, draws.rows, state, data)
+    moves = {"split_merge": plan.split_merge}
+    state, no_rows = update_row_law(model, draws.rows, state, data, **moves)
     state, _ = update_row_vectors(model, draws.u, state, data, **given)
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
-    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned)
+    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **moves)
     turned, squares = update_row_vectors(columns, draws.v, turned, data_turned, **given)
     state = turned.transpose()
     if model.is_normal:

@@ -46,13 +46,8 @@ def settings(model: Any) -> dict[str, Any]:
         if not isinstance(prior, NormalInverseWishart) and not hyper.is_placeholder(prior):
             raise TypeError(f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}")
     _sizes(model)
-    found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model.mixture)}
+    found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model)}
     is_mixed = any(prior is not None for prior in found["mixture"])
-    if model.link and is_mixed:
-        raise ValueError(
-            "link=True: with a mixture the vectors of every group have a covariance of their own, "
-            "which the weights of a link cannot share; leave one of them out"
-        )
     found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
     found["link_precision"] = _with_default("link_precision", model.link_precision, "Gamma")
@@ -71,20 +66,66 @@ def _sizes(model: Any) -> None:
             )
 
 
-def _mixture(mixture: Any) -> tuple[Any, Any]:
+def classes(model: Any) -> dict[str, Any]:
+    """Features of both sides without the columns that name classes, and these.
+
+    Raises:
+      TypeError, ValueError: see `BPMF`.
+    """
+    found: dict[str, Any] = {}
+    for side in ("row", "column"):
+        heading, name = getattr(model, f"{side}_classes"), f"{side}_classes"
+        if heading is None or isinstance(heading, Features) or hyper.is_placeholder(heading):
+            continue
+        if not isinstance(heading, str):
+            raise TypeError(
+                f"{name} must be the heading of a column of {side}_features, got "
+                f"{type(heading).__name__}"
+            )
+        features = getattr(model, f"{side}_features")
+        if not isinstance(features, Features):
+            raise ValueError(
+                f"{name}: {heading!r} is to be a column of {side}_features, which are missing; "
+                f"make them with Features.from_columns({{{heading!r}: labels}}, ids=...)"
+            )
+        found[f"{side}_features"], found[name] = features.apart(heading, what=f"{side}_features")
+    return found
+
+
+def _mixture(model: Any) -> tuple[Any, Any]:
     """The priors of the groups of both sides."""
+    mixture = model.mixture
     pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
     if len(pair) != 2:
         raise ValueError(f"mixture: a prior for both sides, or a pair of them, got {len(pair)}")
-    for prior in pair:
-        if prior is None or hyper.is_placeholder(prior):
-            continue
-        if isinstance(prior, HDP) or not isinstance(prior, PartitionPrior):
-            raise TypeError(
-                "mixture must be DirichletProcess(), PitmanYor(), Dirichlet(num_components) or "
-                f"None, got {prior!r}"
+    for prior, side in zip(pair, ("row", "column"), strict=True):
+        own_classes = getattr(model, f"{side}_classes")
+        if prior is not None and not hyper.is_placeholder(prior):
+            _prior_of_groups(prior, side, own_classes)
+        elif prior is None and own_classes is not None:
+            raise ValueError(
+                f"{side}_classes: are for groups that classes share, of which there are none; give "
+                "mixture=HDP()"
             )
     return pair
+
+
+def _prior_of_groups(prior: Any, side: str, own_classes: Any) -> None:
+    if not isinstance(prior, PartitionPrior):
+        raise TypeError(
+            "mixture must be DirichletProcess(), PitmanYor(), HDP(), Dirichlet(num_components) or "
+            f"None, got {prior!r}"
+        )
+    if isinstance(prior, HDP) and own_classes is None:
+        raise ValueError(
+            f"mixture: HDP() is of groups that classes share; name the {side}s' classes by "
+            f"{side}_classes, or give that side another prior, mixture=(of rows, of columns)"
+        )
+    if own_classes is not None and not prior.labels_shared:
+        raise ValueError(
+            f"{side}_classes: have groups of their own with {type(prior).__name__}; give "
+            "mixture=HDP(), or Dirichlet(num_components), whose groups they share"
+        )
 
 
 def capacity(value: Any) -> int:
@@ -176,6 +217,7 @@ def matched(model: Any, entries: Entries) -> Any:
         "row_features": (entries.row_names, entries.num_rows),
         "column_features": (entries.column_names, entries.num_columns),
     }
+    sides |= {name.replace("features", "classes"): size for name, size in sides.items()}
     found: dict[str, Any] = {
         name: getattr(model, name).match(ids, size=size, what=name)
         for name, (ids, size) in sides.items()

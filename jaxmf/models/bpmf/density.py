@@ -8,8 +8,8 @@ import jax.numpy as jnp
 
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, State
-from jaxmf.models.bpmf.updates import means_of_data, row_means
+from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.updates import linked, means_of_data, row_means
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
 from jaxmf.samplers.factors.link import of_columns
@@ -40,20 +40,28 @@ def _log_side(model: BPMF, state: State) -> Array:
     """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
     side = state.row_law
     if side.mixture is not None:
-        return groups.log_density(model, side, state.u)
+        total = groups.log_density(model, side, state.u - linked(model, side))
+        return total + _log_link(model, side, jnp.sum(side.link**2, axis=1), jnp.zeros(()))
     inverse = precisions(side.law)
     size = state.u.shape[1]
     apart = state.u - row_means(model, side)
     # of one group: no matrix for every row
     distances = jnp.sum((apart @ inverse[0]) * apart)
-    level = size * jnp.log(2 * jnp.pi) + log_determinant(side.law)[0]
+    determinant = log_determinant(side.law)[0]
+    level = size * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
+    of_lines = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
+    return total + _log_link(model, side, of_lines, determinant)
+
+
+def _log_link(model: BPMF, side: SideLaw, squares: Array, determinant: Array) -> Array:
+    """log p(link, its precisions), given squares (F,) of its lines in units of their covariance."""
     features = model.row_link()
     if features is None:
-        return total
-    width = side.link.shape[0]
+        return jnp.zeros(())
+    width, size = side.link.shape
     of_lines = of_columns(features, side.link_precision)
-    distances = jnp.sum(of_lines * jnp.sum((side.link @ inverse[0]) * side.link, axis=1))
-    link = -0.5 * (width * level - size * jnp.sum(jnp.log(of_lines)) + distances)
-    return total + link + jnp.sum(log_prior(model.link_precision, side.link_precision))
+    level = size * jnp.log(2 * jnp.pi) + determinant
+    link = -0.5 * (width * level - size * jnp.sum(jnp.log(of_lines)) + jnp.sum(of_lines * squares))
+    return link + jnp.sum(log_prior(model.link_precision, side.link_precision))

@@ -2,29 +2,39 @@
 
 The indicators are those of a network of two blocks, group and vector, swept with the groups' means
 and covariances summed out (Neal 2000, algorithm 3); these are drawn given the groups afterwards,
-which leaves the same law invariant as eq 6.29, where existing groups are held.
+which leaves the same law invariant as eq 6.29, where existing groups are held. Groups of processes
+also have a proposal a step to split one or to merge two. Where rows have classes the group's block
+is partitioned by them: groups that all share, with weights for each.
+
+Where vectors depend on features the mixture is one of what these leave, U - X B.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.blocks import Block, Network, chain
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.simulation import simulate
+from jaxmf.blocks.split_merge import can_split
 from jaxmf.blocks.state import State as NetworkState
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.special import uniforms
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
     from jaxmf.models.bpmf.state import SideLaw
+
+
+_FIRST_GROUPS = 10  # of a chain's start
 
 
 class Mixture(NamedTuple):
@@ -41,16 +51,24 @@ class Mixture(NamedTuple):
 
 def network(model: BPMF) -> Network:
     """The blocks of the rows' vectors."""
+    by = None if model.row_classes is None else "class"
     return Network(
-        group=Block(model.row_mixture()),
+        group=Block(model.row_mixture(), by=by),
         vector=Block(model.row_law_prior(), by="group", observed=True),
     )
 
 
-def _tokens(vectors: Array) -> Tokens:
-    nothing = jnp.zeros((vectors.shape[0],), jnp.int32)
+def _tokens(model: BPMF, vectors: Array) -> Tokens:
+    columns, size = class_of_rows(model, vectors.shape[0])
     values = {"vector": vectors}
-    return bare(Tokens, columns={"all": nothing}, sizes={"all": 1}, values=values, names={})
+    return bare(Tokens, columns={"class": columns}, sizes={"class": size}, values=values, names={})
+
+
+def class_of_rows(model: BPMF, number: int) -> tuple[Array, int]:
+    """The class of every row, (N,) int32, and how many there are, that of rows without included."""
+    if model.row_classes is None:
+        return jnp.zeros((number,), jnp.int32), 1
+    return model.row_classes.levels(), model.row_classes.width + 1
 
 
 def num_groups(model: BPMF, capacity: int) -> int:
@@ -59,52 +77,79 @@ def num_groups(model: BPMF, capacity: int) -> int:
     return 1 if prior is None else prior.num_groups(capacity)
 
 
-def start(model: BPMF, capacity: int) -> Mixture | None:
-    """All vectors in the first group."""
+def start(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Mixture | None]:
+    """Vectors evenly at random over a few groups (N,), and what their prior keeps.
+
+    From one group a chain seldom leaves before the vectors have settled in it; of several those
+    that differ draw the vectors that are like them, and the others empty.
+    """
     prior = model.row_mixture()
     if prior is None:
-        return None
+        return jnp.zeros((number,), jnp.int32), None
     size = prior.num_groups(capacity)
-    numbers = {"group": prior.start(size), "vector": model.row_law_prior().start()}
-    if not prior.grows:
-        return Mixture(numbers, {})
-    return Mixture(numbers, {"group": jnp.arange(size) == 0})
+    num_first = min(size, _FIRST_GROUPS)
+    places = jnp.minimum((uniforms(key, (number,)) * num_first).astype(jnp.int32), num_first - 1)
+    occupied = jnp.zeros((size,), bool).at[places].set(True)
+    of_groups = prior.start(size)
+    if "weights" in of_groups:  # of an HDP: as many parts as there are groups, and the rest
+        part = 1 / (1 + jnp.sum(occupied)).astype(of_groups["rest"].dtype)
+        of_groups = of_groups | {"weights": jnp.where(occupied, part, 0), "rest": part}
+    numbers = {"group": of_groups, "vector": model.row_law_prior().start()}
+    return places, Mixture(numbers, {"group": occupied} if prior.grows else {})
 
 
 def update(
-    model: BPMF, key: Key, side: SideLaw, vectors: Array
+    model: BPMF, key: Key, side: SideLaw, vectors: Array, *, split_merge: int
 ) -> tuple[Array, Mixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
+
+    Args:
+      model: its description.
+      key: typed PRNG key.
+      side: the present groups.
+      vectors: (N, D) float, without what features say of them.
+      split_merge: proposals to split a group or merge two, of those that have such.
 
     Returns:
       Groups (N,), what the prior keeps, and whether it ran out of groups.
     """
     assert side.mixture is not None
     blocks = network(model)
-    options = chain.plan(blocks, joint=(), keep="scalars", capacity=side.law.mean.shape[0])
+    options = chain.plan(
+        blocks,
+        joint=(),
+        keep="scalars",
+        capacity=side.law.mean.shape[0],
+        split_merge=split_merge if can_split(blocks, "group") else 0,
+    )
     state = NetworkState({"group": side.groups}, *side.mixture)
     progress = jnp.ones(())
-    state, info = chain.step(options, blocks, key, state, _tokens(vectors), progress)
+    state, info = chain.step(options, blocks, key, state, _tokens(model, vectors), progress)
     mixture = Mixture(state.numbers, state.slots)
     return state.values["group"], mixture, info.overflow
 
 
 def weights(model: BPMF, side: SideLaw) -> Array:
-    """Probabilities (K,) of the group of one more vector; of a new one in the lowest free slot."""
+    """Probabilities of the group of one more vector: (K,), or (C, K) of one of each class.
+
+    That of a new group is at the lowest free slot.
+    """
     prior, size = model.row_mixture(), side.law.mean.shape[0]
     if prior is None or side.mixture is None:
         return jnp.ones((1,), side.law.mean.dtype)
-    counts = jnp.zeros((1, size), jnp.int32).at[0, side.groups].add(1)
+    places, num_classes = class_of_rows(model, side.groups.shape[0])
+    counts = jnp.zeros((num_classes, size), jnp.int32).at[places, side.groups].add(1)
     seating = prior.begin(counts, dict(side.mixture.numbers["group"]), with_sizes=False)
-    found = prior.weights(seating, jnp.zeros((), jnp.int32))[0][:size]
-    return found / jnp.sum(found)
+    found = jax.vmap(lambda own: prior.weights(seating, own)[0])(jnp.arange(num_classes))
+    found = found[:, :size] / jnp.sum(found[:, :size], axis=1, keepdims=True)
+    return found[0] if model.row_classes is None else found
 
 
 def log_density(model: BPMF, side: SideLaw, vectors: Array) -> Array:
     """log p(vectors, groups, hyperparameters), means and covariances summed out: () float."""
     assert side.mixture is not None
     state = NetworkState({"group": side.groups}, *side.mixture)
-    return log_joint(network(model), state, _tokens(vectors))
+    return log_joint(network(model), state, _tokens(model, vectors))
 
 
 def simulate_groups(
@@ -114,7 +159,7 @@ def simulate_groups(
     if model.row_mixture() is None:
         return jnp.zeros((number,), jnp.int32), None
     empty = jnp.zeros((number, model.row_width()))
-    state, _ = simulate(network(model), key, _tokens(empty), capacity=capacity)
+    state, _ = simulate(network(model), key, _tokens(model, empty), capacity=capacity)
     return state.values["group"], Mixture(state.numbers, state.slots)
 
 
@@ -146,6 +191,6 @@ def recorded(model: BPMF, name: str, side: SideLaw) -> dict[str, Array]:
     assert prior is not None
     assert side.mixture is not None
     for label, number in side.mixture.numbers["group"].items():
-        if label not in prior.hyperparameters or not is_fixed(getattr(prior, label)):
+        if label in prior.hyperparameters and not is_fixed(getattr(prior, label)):
             draw[f"{name}_group_{label}"] = number
     return draw

@@ -26,6 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from jaxmf.arguments import check_count
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
@@ -50,6 +51,8 @@ Draw = dict[str, Array]
         "row_features",
         "column_features",
         "cell_features",
+        "row_classes",
+        "column_classes",
         "likelihood",
         "row_prior",
         "column_prior",
@@ -75,12 +78,19 @@ class BPMF:
         `NormalInverseWishart()`.
       mixture: None for one group of rows and one of columns; a prior of groups for both sides, such
         as `DirichletProcess()`, or a pair of these (None for a side without): the vectors of every
-        group have a mean and a covariance of their own (section 6.2.5).
+        group have a mean and a covariance of their own (section 6.2.5). With `HDP()` every class of
+        rows has weights of its own over groups that all classes share.
+      row_classes: the heading of a column of levels of `row_features`, such as "occupation": the
+        classes of the rows, for `HDP()`, or `Dirichlet(num_components)`. They are no features
+        then. A row without a level (of features with missing="zero"), and a new row without
+        features, is of a class of its own. Kept as `Features` of that column.
+      column_classes: those of the columns.
       biases: whether rows and columns have biases.
       coefficients: whether rows have coefficients for the features of columns, and columns for
         those of rows.
       link: whether vectors depend on the features of their own row or column; by default they do
-        where there is no mixture, with which they cannot.
+        where there is no mixture. Groups then differ in what features do not say, and the link's
+        weights are N(0, 1 / link_precision) whatever the covariances of groups.
       link_precision: of the link's weights, a number or a numpyro distribution, for every part of
         the features a precision of its own (see `Features`); by default Gamma(1, 1).
       level: what is subtracted from the cells; None for their mean. Gaussian cells only.
@@ -98,6 +108,8 @@ class BPMF:
     row_features: Features | None = None
     column_features: Features | None = None
     cell_features: CellFeatures | None = None
+    row_classes: Any = None
+    column_classes: Any = None
     likelihood: Any = Gaussian()  # noqa: RUF009
     row_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
     column_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
@@ -109,8 +121,9 @@ class BPMF:
     level: Any = None
 
     def __post_init__(self) -> None:
-        for name, value in checks.settings(self).items():
-            object.__setattr__(self, name, value)
+        for check in (checks.classes, checks.settings):
+            for name, value in check(self).items():
+                object.__setattr__(self, name, value)
 
     # --- what the parts are -----------------------------------------------------------------------
 
@@ -143,6 +156,8 @@ class BPMF:
         swapped = {
             "row_features": self.column_features,
             "column_features": self.row_features,
+            "row_classes": self.column_classes,
+            "column_classes": self.row_classes,
             "row_prior": self.column_prior,
             "column_prior": self.row_prior,
             "mixture": self.mixture[::-1],
@@ -273,7 +288,9 @@ class BPMF:
 
     # --- methods ----------------------------------------------------------------------------------
 
-    def sampler(self, *, keep_factors: bool = True, capacity: int | None = None) -> Algorithm:
+    def sampler(
+        self, *, keep_factors: bool = True, capacity: int | None = None, split_merge: int = 1
+    ) -> Algorithm:
         """Gibbs sampling: laws of the vectors, rows, columns, noise (section 6.2.8).
 
         Args:
@@ -282,6 +299,8 @@ class BPMF:
             the way between.
           capacity: slots for groups to begin with, 32 by default; they double when a step needs
             more.
+          split_merge: proposals a step to split a group or merge two, of DirichletProcess and
+            PitmanYor groups, which alone seldom split a large one; 0 compiles faster.
 
         Returns:
           Algorithm, with the growing axes "row_groups" and "column_groups" of mixtures.
@@ -290,6 +309,7 @@ class BPMF:
         plan = chain.SamplerPlan(
             keep_factors=checks.flag("keep_factors", keep_factors),
             num_slots=checks.capacity(capacity),
+            split_merge=check_count("split_merge", split_merge, 0),
         )
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -337,17 +357,23 @@ class BPMF:
 
     # --- rows not seen in training ----------------------------------------------------------------
 
-    def for_new_rows(self, features: Features | None, number: int) -> BPMF:
+    def for_new_rows(
+        self, features: Features | None, number: int, classes: Features | None = None
+    ) -> BPMF:
         """The model with the features of new rows in the place of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.
           number: of new rows.
+          classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.row_features is not None and features is None:
             features = Features(np.zeros((number, self.row_features.width)))
-        return bare(BPMF, **present | {"row_features": features, "cell_features": None})
+        if self.row_classes is not None and classes is None:
+            classes = Features(np.zeros((number, self.row_classes.width)))
+        new = {"row_features": features, "row_classes": classes, "cell_features": None}
+        return bare(BPMF, **present | new)
 
     def predict_rows(
         self, key: Key, draw: Draw, data: Any, new_data: Entries

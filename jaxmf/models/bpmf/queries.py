@@ -13,8 +13,9 @@ import jax.numpy as jnp
 
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.models.bpmf.groups import class_of_rows
 from jaxmf.models.bpmf.state import SideLaw
-from jaxmf.models.bpmf.updates import row_means
+from jaxmf.models.bpmf.updates import linked, row_means
 from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.layout import in_chunks
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
@@ -118,6 +119,7 @@ def fold_in(
     chunks = in_chunks(*cells, new_data.shape, law.law.mean.shape[1])
     noise = noise_of(model, draw)
     values = (new_data.values - model.centre(data)).astype(v.dtype)
+    shifts, log_shares = linked(model, law), _log_shares(model, draw, new_data.num_rows)
 
     def sweep(index: Array, u: Array) -> Array:
         normals_key, latent_key, group_key = jax.random.split(jax.random.fold_in(key, index), 3)
@@ -132,9 +134,9 @@ def fold_in(
         own = law
         if model.row_mixture() is not None:
             log_weights = log_evidences(
-                meets, padded, means=law.law.mean, precisions=inverses, **seen
+                meets, padded, means=law.law.mean, precisions=inverses, shifts=shifts, **seen
             )
-            log_weights += jnp.log(jnp.asarray(draw["row_group_weights"]))
+            log_weights += log_shares
             drawn = jax.random.categorical(group_key, log_weights, axis=-1)
             own = law._replace(groups=drawn.astype(jnp.int32))
         scale = jnp.where(index == last, spread, 1.0)
@@ -144,6 +146,14 @@ def fold_in(
 
     last = 0 if model.is_normal else _NUM_SWEEPS - 1
     return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, law))
+
+
+def _log_shares(model: BPMF, draw: Draw, number: int) -> Array:
+    """Log probabilities of the groups of new rows before their cells are seen: (N', K), or (K,)."""
+    if model.row_mixture() is None:
+        return jnp.zeros((1,))
+    log_weights = jnp.log(jnp.asarray(draw["row_group_weights"]))
+    return log_weights[class_of_rows(model, number)[0]] if log_weights.ndim > 1 else log_weights
 
 
 def row_moments(

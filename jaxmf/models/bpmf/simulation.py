@@ -43,7 +43,9 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     precision = jax.vmap(lambda each: hyper.sample_prior(each, model.link_precision))(
         jax.random.split(precision_key, num_parts)
     )
-    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype) @ law.factor[0].T
+    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype)
+    if mixture is None:  # else no covariance is that of all
+        link = link @ law.factor[0].T
     if features is not None:
         link = link / jnp.sqrt(of_columns(features, precision))[:, None]
     side = SideLaw(

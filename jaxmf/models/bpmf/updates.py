@@ -16,7 +16,7 @@ from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.samplers.factors.law import precisions, statistics_of_all
-from jaxmf.samplers.factors.link import Link, update_link, with_link
+from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
 from jaxmf.samplers.factors.vectors import cell_means, design
@@ -56,26 +56,47 @@ def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
 
 
 def update_row_law(
-    model: BPMF, draws: LawDraws, state: State, data: Prepared
+    model: BPMF, draws: LawDraws, state: State, data: Prepared, *, split_merge: int
 ) -> tuple[State, Array]:
     """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
+
+    Args:
+      model: its description.
+      draws: random numbers.
+      state: the present one.
+      data: prepared.
+      split_merge: proposals to split a group or merge two, of those that have such.
 
     Returns:
       The state, and whether there was no room for a new group, () bool.
     """
     if state.row_law.mixture is not None:
-        return _update_groups(model, draws.key, state)
+        return _update_groups(model, draws.key, state, split_merge)
     return _update_law(model, draws, state, data), jnp.zeros((), bool)
 
 
-def _update_groups(model: BPMF, key: Key, state: State) -> tuple[State, Array]:
-    group_key, law_key = jax.random.split(key)
-    side, prior = state.row_law, model.row_law_prior()
-    places, mixture, overflow = groups.update(model, group_key, side, state.u)
-    statistics = prior.statistics(places, state.u, side.law.mean.shape[0])
+def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
+    group_key, law_key, link_key = jax.random.split(key, 3)
+    side, prior, features = state.row_law, model.row_law_prior(), model.row_link()
+    values = state.u - linked(model, side)
+    places, mixture, overflow = groups.update(
+        model, group_key, side, values, split_merge=split_merge
+    )
+    statistics = prior.statistics(places, values, side.law.mean.shape[0])
     # empty groups have a law from the prior: the lowest of them is that of a new group
     law = prior.sample_parameters(law_key, statistics, {})
     side = side._replace(law=law, groups=places, mixture=mixture)
+    if features is not None:
+        link = update_link_of_groups(
+            link_key,
+            Link(side.link, side.link_precision),
+            vectors=state.u,
+            features=features,
+            law=law,
+            groups=places,
+            precision_prior=model.link_precision,
+        )
+        side = side._replace(link=link.weights, link_precision=link.precision)
     return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
 
 
@@ -83,8 +104,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> S
     side = state.row_law
     features = model.row_link()
     prior = _raised(model, side)
-    values = state.u if features is None else state.u - features.times(side.link)
-    statistics = statistics_of_all(prior, values)
+    statistics = statistics_of_all(prior, state.u - linked(model, side))
     link = Link(side.link, side.link_precision)
     if features is not None:
         statistics = with_link(statistics, link, features)
@@ -104,11 +124,15 @@ def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> S
     return state._replace(row_law=row_law)
 
 
+def linked(model: BPMF, side: SideLaw) -> Array:
+    """What features add to the prior means of the vectors: (N, D), or zero without any."""
+    features = model.row_link()
+    return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
+
+
 def row_means(model: BPMF, side: SideLaw) -> Array:
     """Prior means of the vectors of all rows: (N, D)."""
-    means = side.law.mean[side.groups]
-    features = model.row_link()
-    return means if features is None else means + features.times(side.link)
+    return side.law.mean[side.groups] + linked(model, side)
 
 
 def update_row_vectors(

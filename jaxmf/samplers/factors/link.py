@@ -6,6 +6,9 @@
 Features come in parts (`Features`), each with a precision of its own: a block of five thousand
 indicators and one of three numbers have little in common.
 
+Where groups have means and covariances of their own, U_i = mu_g(i) + B' x_i + e_i with
+e_i ~ N(0, Sigma_g(i)), and B_p ~ N(0, I / lambda_p) has none of them.
+
 Source: Simm et al. (2017), Macau, eqs 4 to 7, with a precision for every part in the place of one
 for all, and the system of each part solved exactly, by eigenvectors found once a run.
 """
@@ -24,6 +27,7 @@ from jaxmf.data import Features
 from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
 from jaxmf.linalg import after
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.hyper import update_rate
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
@@ -138,6 +142,60 @@ def update_link(
         link.precision,
         power=jnp.asarray(features.parts, vectors.dtype) * size / 2,
         total=jnp.stack([jnp.sum(squares[part]) for part in parts]) / 2,
+    )
+    return Link(weights, precision)
+
+
+def update_link_of_groups(
+    key: Key,
+    link: Link,
+    *,
+    vectors: Array,
+    features: Features,
+    law: Parameters,
+    groups: Array,
+    precision_prior: Hyperparameter,
+) -> Link:
+    """B given lambda and the laws of the groups, then lambda given B.
+
+    One column of B after the other given the rest: column d has the precision
+    sum_i P_i[d, d] x_i x_i' + diag(lambda), P_i that of the group of i.
+
+    Args:
+      key: typed PRNG key.
+      link: the present one.
+      vectors: (N, D) float, U.
+      features: N x F.
+      law: of the groups: means (G, D) and factors (G, D, D).
+      groups: (N,) int32.
+      precision_prior: of every lambda.
+    """
+    weights_key, precision_key = jax.random.split(key)
+    width, size = link.weights.shape
+    inverses = precisions(law)
+    of_lines = of_columns(features, link.precision)
+    normals = as_normals(uniforms(weights_key, (size, width)))
+
+    def update_column(column: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        weights, residuals = carry
+        lines = inverses[:, column][groups]
+        pull = jnp.sum(lines * residuals, axis=1, keepdims=True)
+        gram = features.gram(lines[:, column])
+        root = jax.lax.linalg.cholesky(gram + jnp.diag(of_lines), symmetrize_input=False)
+        side = features.transpose_times(pull)[:, 0] - of_lines * weights[:, column]
+        half = solve_triangular(root, side, lower=True) + normals[column]
+        change = solve_triangular(root, half, lower=True, trans="T")
+        apart = features.times(change[:, None])[:, 0]
+        return weights.at[:, column].add(change), residuals.at[:, column].add(-apart)
+
+    start = link.weights, vectors - law.mean[groups] - features.times(link.weights)
+    weights, _ = jax.lax.fori_loop(0, size, update_column, start)
+    precision = update_rate(
+        precision_key,
+        precision_prior,
+        link.precision,
+        power=jnp.asarray(features.parts, vectors.dtype) * size / 2,
+        total=jnp.stack([jnp.sum(weights[part] ** 2) for part in slices(features)]) / 2,
     )
     return Link(weights, precision)
 

@@ -143,6 +143,7 @@ def log_evidences(
     means: Array,
     precisions: Array,
     precision: Array,
+    shifts: Array | float = 0.0,
 ) -> Array:
     """log p(cells of a row | group), its factors summed out, up to what groups have in common.
 
@@ -150,6 +151,7 @@ def log_evidences(
       design, targets, chunks, precision: as of `draw_rows`.
       means: (G, D) float, of the groups.
       precisions: (G, D, D) float.
+      shifts: (N, D) float, of the rows, added to the means of whichever group; or zero.
 
     Returns:
       (N, G) float.
@@ -158,7 +160,7 @@ def log_evidences(
 
     def of_group(law: tuple[Array, Array]) -> Array:
         mean, inverse = law
-        factors = jnp.broadcast_to(mean, (num_rows, mean.shape[0]))
+        factors = jnp.broadcast_to(mean + shifts, (num_rows, mean.shape[0]))
         priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
         blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
 

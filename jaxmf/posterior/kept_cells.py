@@ -1,0 +1,156 @@
+"""Predictions of cells that were named before the run: `sample(..., predict_at=cells)`.
+
+Running means of their predictive moments are gathered on the way. Draws that do not keep what
+predictions need (factors, which are large) keep mean and variance of each of these cells instead,
+so that the mixture over draws, and its quantiles, are those of draws that keep everything; of cells
+with few values the averaged probabilities are that mixture already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+from jax.tree_util import Partial
+
+from jaxmf.engine import as_partial
+from jaxmf.posterior import categories, prediction
+from jaxmf.posterior.cell_laws import cell_law
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+Cells = dict[str, np.ndarray]
+_KEPT = ("predicted_mean", "predicted_variance")
+_MOST_NUMBERS = 2**26
+"""Numbers of all draws together that laws of cells may take; more are not kept."""
+
+
+def lacks(model: Any, draw: Any) -> bool:
+    """Whether a draw, or the draws of a run, are without what predictions need."""
+    return any(name not in draw for name in getattr(model, "kept_for_cells", ()))
+
+
+def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
+    """Whether draws are to keep the laws of the cells."""
+    if categories.has_categories(model) or hasattr(model, "draw_cells"):
+        return False
+    key = jax.random.key(0)
+    state = jax.eval_shape(algorithm.init, key, data)
+    is_small = num_draws * 2 * cells["rows"].size <= _MOST_NUMBERS
+    return is_small and lacks(model, jax.eval_shape(algorithm.record, key, state, data))
+
+
+def with_predictions(algorithm: Any, model: Any, cells: Cells, *, keep: bool) -> Any:
+    """The algorithm with predictive moments of cells among its running means.
+
+    Args:
+        algorithm: of a sampler.
+        model: its description.
+        cells: their rows and columns, (M,) each.
+        keep: whether every draw keeps mean and variance of each, too.
+    """
+    # a model whose draws may leave out what predictions need says what these need
+    whole = as_partial(getattr(model, "whole_draw", algorithm.record))
+    where = jax.numpy.asarray(cells["rows"]), jax.numpy.asarray(cells["columns"])
+    average = Partial(_moments, model, whole, algorithm.average, *where)
+    algorithm = algorithm._replace(average=average)
+    if not keep:
+        return algorithm
+    record = Partial(_record, model, whole, as_partial(algorithm.record), *where)
+    return algorithm._replace(record=record)
+
+
+def _moments(
+    model: Any, whole: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
+) -> dict[str, Any]:
+    draw = whole(key, state, data)
+    mean, variance = model.predict_cells(draw, data, rows, columns)
+    moments = {"predicted": mean, "predicted_square": variance + mean**2}
+    if categories.has_categories(model):
+        moments["predicted_probabilities"] = model.cell_probabilities(draw, data, rows, columns)
+    return moments if other is None else moments | other(key, state, data)
+
+
+def _record(
+    model: Any, whole: Any, own: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
+) -> dict[str, Any]:
+    mean, variance = model.predict_cells(whole(key, state, data), data, rows, columns)
+    return own(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))
+
+
+def is_answered(posterior: Posterior) -> bool:
+    """Whether predictions are those of named cells, as the draws lack what others need.
+
+    Raises:
+        ValueError: nothing was kept that predictions could be made of.
+    """
+    if not lacks(posterior.model, posterior.draws):
+        return False
+    if _KEPT[0] in posterior.draws or "predicted_probabilities" in posterior.averages:
+        return True
+    if posterior.predicted_at:
+        raise ValueError(
+            f"the laws of {posterior.predicted_at['rows'].size:,} cells in "
+            f"{posterior.weights.size:,} draws were too many to keep; `averages` has their means "
+            "and mean squares. Name fewer in predict_at, or sample again with keep_factors and a "
+            "larger thin"
+        )
+    raise ValueError(
+        "the draws were made without what predictions need (keep_factors=False); name the cells "
+        "before the run, predict_at=cells, or sample again with keep_factors"
+    )
+
+
+def places(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Which of the cells that were named before the run these are: (M,) int.
+
+    Raises:
+        ValueError: a cell that is none of them.
+    """
+    width = posterior.data.num_columns
+    named = posterior.predicted_at["rows"] * width + posterior.predicted_at["columns"]
+    asked = where[0].astype(np.int64) * width + where[1]
+    order = np.argsort(named, kind="stable")
+    found = order[np.searchsorted(named, asked, sorter=order).clip(0, named.size - 1)]
+    missing = np.flatnonzero(named[found] != asked)
+    if missing.size:
+        row, column = where[0][missing[0]], where[1][missing[0]]
+        raise ValueError(
+            f"cells: row {row}, column {column} was not named in predict_at ({missing.size:,} such "
+            "cells), and the draws keep no factors for others; sample again with keep_factors"
+        )
+    return found
+
+
+def moments(
+    posterior: Posterior, where: tuple[np.ndarray, np.ndarray]
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
+    """Conditional mean and variance of cells for every draw, as `prediction.predict_cells`."""
+    found = places(posterior, where)
+    draws, weights = posterior.flat_draws()
+    mean, variance = (draws[name][:, found] for name in _KEPT)
+    yield slice(0, weights.size), mean, variance
+
+
+def log_density(
+    posterior: Posterior, where: tuple[np.ndarray, np.ndarray], values: np.ndarray
+) -> np.ndarray:
+    """log of the density of values of cells averaged over draws, (M,)."""
+    ((_, mean, variance),) = moments(posterior, where)
+    each = np.asarray(cell_law(posterior.model).log_density(values, mean, variance), float)
+    return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
+
+
+def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """The probability of every value of cells, averaged over draws: (M, V) float."""
+    found = places(posterior, where)
+    return posterior.averages["predicted_probabilities"].mean(axis=0)[found].astype(float)
+
+
+def named_cells(cells: Any, data: Any) -> Cells:
+    """Cells as a user names them, see `prediction.read_cells`."""
+    rows, columns = prediction.read_cells(cells, data)
+    return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}
