@@ -182,7 +182,7 @@ def check_counts(name: str, array: np.ndarray) -> np.ndarray:
         )
     if (array > INT32_MAX).any():
         remedy = "Split the rows, or use a model of counts."
-        raise offence(name, array, array > INT32_MAX, f"count above {INT32_MAX}", remedy)
+        raise offence(name, array, array > INT32_MAX, "count beyond int32", remedy)
     return array.astype(np.int64)
 
 

@@ -55,8 +55,9 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
 
     Example:
         >>> train = Entries([0, 0, 1], [0, 1, 1], [5, 1, 4], (2, 2))
-        >>> implicit_features(train).to_array().round(2).tolist()
-        [[0.71, 0.71], [0.0, 1.0]]
+        >>> print(implicit_features(train).to_array().round(2))
+        [[0.71 0.71]
+         [0.   1.  ]]
     """
     if of not in ("rows", "columns"):
         raise ValueError(f'of: must be "rows" or "columns", is {of!r}.')
