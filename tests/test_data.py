@@ -364,5 +364,5 @@ def test_tokens_from_columns():
 def test_a_count_that_no_index_can_reach_is_refused():
     counts = np.array([[1.0, 1e19]])
     for whole in (counts, scipy.sparse.csr_array(counts)):
-        with pytest.raises(ValueError, match=r"counts: count above 2147483647: 1e\+19 at row 0"):
+        with pytest.raises(ValueError, match=r"counts: count beyond int32: 1e\+19 at row 0"):
             Tokens.from_counts(whole)
