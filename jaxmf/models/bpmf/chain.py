@@ -49,7 +49,7 @@ class SamplerPlan:
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
-    """Latent factors standard normal, biases and coefficients zero, a few groups at random."""
+    """Latent factors standard normal, biases and coefficients zero; groups see `groups.start`."""
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows, model.row_width())
     v = _start(model, jax.random.fold_in(key, 1), data.num_columns, model.column_width())
@@ -80,7 +80,7 @@ def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Side
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
-    places, mixture = groups.start(model, key, number, plan.num_slots)
+    places, mixture = groups.start(model, key, number, plan.num_slots, split_merge=plan.split_merge)
     return SideLaw(
         law=law,
         groups=places,
