@@ -1,7 +1,7 @@
 """Executes the notebooks of this folder; an error in a cell, or too long a run, is an error here.
 
-    python notebooks/execute.py                      all of them, 60 seconds each
-    python notebooks/execute.py 01_ibp.ipynb --write keep the outputs in the notebook itself
+    python notebooks/execute.py                                    all of them, 60 seconds each
+    python notebooks/execute.py notebooks/04_topics.ipynb --write  keep the outputs in it
 
 Each notebook runs from top to bottom in a fresh kernel with this folder as the working folder.
 With JAXMF_FAST=1 the notebooks take smaller sizes.
