@@ -37,6 +37,11 @@ def test_truths_are_numbers_that_are_left_alone_and_a_constant_is_zero():
     assert features.to_array().tolist() == [[1.0, 0.0], [0.0, 0.0]]
 
 
+def test_a_column_without_any_number_is_refused():
+    with pytest.raises(ValueError, match="column 'age': holds no number at all"):
+        mf.Features.from_columns({"age": np.full(2, np.nan)}, missing="zero")
+
+
 def test_a_level_named_twice_in_a_cell_counts_once():
     features = mf.Features.from_columns(
         {"genres": ["War|War", "|Drama|", ""]}, lists={"genres": "|"}
@@ -67,6 +72,11 @@ def test_lines_without_ids_go_by_order_and_ids_may_be_positions():
         plain.match(None, size=4, what="row_features")
     by_position = mf.Features(np.eye(3), [2, 0, 1])
     np.testing.assert_array_equal(by_position.match(None, size=3).to_array(), np.eye(3)[[1, 2, 0]])
+    some = mf.Features(np.eye(2), [2, 0], missing="zero")
+    np.testing.assert_array_equal(some.match(None, size=3).to_array(), [[0, 1], [0, 0], [1, 0]])
+    from_one = mf.Features(np.eye(3), [1, 2, 3], missing="zero")
+    with pytest.raises(ValueError, match=r"have ids beyond 0\.\.2, and the data has no ids"):
+        from_one.match(None, size=3)
 
 
 def test_new_lines_have_the_old_columns():

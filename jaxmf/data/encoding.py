@@ -154,6 +154,8 @@ def _gap(name: str, line: int, number: int = 1) -> str:
 
 def _number_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
     values = _numbers(name, cells, missing)
+    if np.isnan(values).all():
+        raise ValueError(f"column {name!r}: holds no number at all. Leave it out.")
     truths = all(isinstance(c, (bool, np.bool_)) for c in cells.tolist() if not is_missing_id(c))
     if not standardise or truths:
         return Column(name, name)

@@ -266,7 +266,7 @@ class Features:
 
         Raises:
             ValueError: an id without a line, unless missing is "zero"; another number of lines
-                where the features have no ids.
+                where the features have no ids; ids that are no positions in data without ids.
         """
         number = len(wanted) if size is None else size
         if self.width == 0:
@@ -284,6 +284,11 @@ class Features:
         gaps = places < 0
         if gaps.any() and (self.missing == "refuse" or gaps.all()):
             raise ValueError(self._no_line(what, list(asked), gaps))
+        if wanted is None and gaps.any() and np.count_nonzero(~gaps) < len(known):
+            raise ValueError(
+                f"{what}: have ids beyond 0..{number - 1}, and the data has no ids: these are not "
+                "the positions of its lines. Give the data the same ids."
+            )
         matrix = scipy.sparse.csr_array(self.to_scipy())[np.where(gaps, 0, places)]
         if gaps.any():
             matrix = scipy.sparse.dia_array((1.0 * ~gaps[None], 0), shape=(number, number)) @ matrix
