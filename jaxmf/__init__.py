@@ -69,11 +69,11 @@ from jaxmf.priors.moments import match_moments as match_moments
 from jaxmf.priors.partitions import Dirichlet as Dirichlet
 from jaxmf.priors.partitions import DirichletProcess as DirichletProcess
 from jaxmf.priors.partitions import PitmanYor as PitmanYor
-from jaxmf.variational.likelihood import Gaussian as Gaussian
-from jaxmf.variational.likelihood import Sigmoid as Sigmoid
-from jaxmf.variational.zeros import Exact as Exact
-from jaxmf.variational.zeros import RowSample as RowSample
-from jaxmf.variational.zeros import SharedSample as SharedSample
+from jaxmf.variational_bayes.likelihood import Gaussian as Gaussian
+from jaxmf.variational_bayes.likelihood import Sigmoid as Sigmoid
+from jaxmf.variational_bayes.zeros import Exact as Exact
+from jaxmf.variational_bayes.zeros import RowSample as RowSample
+from jaxmf.variational_bayes.zeros import SharedSample as SharedSample
 
 _MODULES = (
     "data",
