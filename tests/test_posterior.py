@@ -419,6 +419,26 @@ def test_complete_data_has_nothing_to_predict(sampled):
         complete.predict()
 
 
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"data": np.eye(5)}, "no option 'data'; it continues the run as it was started"),
+        ({"num_chains": 3}, "no option 'num_chains'; it continues"),
+        ({"loudly": True}, "no option 'loudly'. It takes new_rows, num_samples, chain_method"),
+    ],
+)
+def test_what_a_continued_run_does_not_take_is_named(sampled, settings, says):
+    with pytest.raises(TypeError, match=says):
+        sampled.extend(num_samples=2, **settings)
+
+
+def test_models_without_times_have_no_time_to_ask_for():
+    model, data = registry.get("network").example()
+    posterior = mf.sample(model, data, **SHORT)
+    with pytest.raises(ValueError, match=r"Network knows no times; leave at\(\) out"):
+        posterior.at(2.0)
+
+
 def test_a_filter_goes_on_with_rows_only(filtered):
     with pytest.raises(ValueError, match="a filter goes on with more rows"):
         filtered.extend(num_samples=5)

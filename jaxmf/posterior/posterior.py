@@ -273,7 +273,7 @@ class Posterior:
                 every topic; or a column that indicators are partitioned by, such as "item": the
                 levels with the most tokens in every group. Of a matrix with groups of rows and of
                 columns "row" or "column": the members of every group with the most cells.
-            n: entries a group.
+            n: entries a group, at most: those that it has a token of.
             titles: of rows or columns, shown in the place of their ids: id -> title, or one for
                 each in the order of the data.
         Returns:
