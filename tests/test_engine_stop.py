@@ -1,9 +1,10 @@
-"""Runs stopped by Ctrl-C or SIGTERM in the middle of a chunk, and what is said of one that hangs."""
+"""Runs stopped by Ctrl-C or SIGTERM in the middle of a chunk, and what is said of a hanging one."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -101,6 +102,24 @@ def test_a_step_that_takes_far_longer_than_usual_is_named(monkeypatch, look):
     with pytest.warns(SlowStepWarning, match=said) as caught:
         assert run(toy, np.zeros(()), num_samples=40, chunk_seconds=1e-9).complete
     assert len(caught) == 1
+
+
+def test_one_ctrl_c_ends_a_run_whose_step_hangs(monkeypatch, look):
+    monkeypatch.setattr(supervisor, "LEAST_SECONDS", 1.0)
+    monkeypatch.setattr(supervisor, "POLL_SECONDS", 0.05)
+    hanging = threading.Event()
+
+    def hang(step):
+        if step == 30:
+            signal.raise_signal(signal.SIGINT)
+            hanging.wait(100)
+
+    look(hang)
+    toy = looked_at(birth=0.0, death=0.0, capacity=64)
+    with pytest.warns(SlowStepWarning, match="step 30"), pytest.raises(KeyboardInterrupt):
+        run(toy, np.zeros(()), num_samples=40, chunk_seconds=1e-9)
+    hanging.set()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_no_alarm_while_a_program_is_compiled(monkeypatch):

@@ -53,6 +53,10 @@ class Interrupts:
             signal.signal(number, before)
         self._before = {}
 
+    def insist(self) -> None:
+        """Does what a second signal would, where the step in hand hangs."""
+        self._note(signal.SIGINT if self.signal is None else self.signal, None)
+
     def _note(self, number: int, frame: FrameType | None) -> None:
         if not self.requested:
             self.requested, self.signal = True, signal.Signals(number)

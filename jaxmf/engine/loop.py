@@ -56,7 +56,10 @@ class Loop:
         now, length = self._progression, 1
         total = now.schedule.num_steps
         supervisor = Supervisor(
-            self._num_workers, self._chunk_seconds, lambda: interrupts.requested
+            self._num_workers,
+            self._chunk_seconds,
+            lambda: interrupts.requested,
+            interrupts.insist,
         )
         with one_blas_thread():
             while now.step < total and not interrupts.requested:

@@ -38,6 +38,7 @@ class Attempt(NamedTuple):
         first, end: the steps it is to do: from `first` up to `end`.
         usual: seconds a step so far; None if nothing is known.
         began: when, by `time.perf_counter`.
+        was_named: whether a user was told that it is late.
     """
 
     chains: slice
@@ -45,6 +46,7 @@ class Attempt(NamedTuple):
     end: int
     usual: float | None
     began: float
+    was_named: bool = False
 
     def allowed(self) -> float:
         """Seconds it may take before it is called late."""
@@ -65,7 +67,7 @@ class Attempt(NamedTuple):
         )
         return (
             f"{steps} been running for {seconds:.0f} s, where a step took {self.usual:.3g} s "
-            "before. If the process uses no CPU it waits for something: interrupt it twice and "
+            "before. If the process uses no CPU it waits for something: interrupt it and "
             "resume from its checkpoint, with PJRT_NPROC=1 set or with chain_method='vectorized'. "
             "If it is busy, the machine is short of cores or memory, or the state has grown: look "
             "at its number of features or groups"
@@ -79,6 +81,7 @@ class Supervisor:
         num_workers: threads.
         chunk_seconds: aim for the length of a program.
         is_stopping: whether the run is asked to end.
+        insist: called where it is, and the step in hand is late: a step that hangs would never end.
     """
 
     def __init__(
@@ -86,9 +89,11 @@ class Supervisor:
         num_workers: int = 1,
         chunk_seconds: float = 1.0,
         is_stopping: Callable[[], bool] = lambda: False,
+        insist: Callable[[], None] = lambda: None,
     ):
         self.chunk_seconds = chunk_seconds
         self.is_stopping = is_stopping
+        self._insist = insist
         self._num_workers = num_workers
         self._attempts: dict[int, Attempt] = {}
 
@@ -144,7 +149,10 @@ class Supervisor:
         now = time.perf_counter()
         for thread, attempt in list(self._attempts.items()):
             seconds = now - attempt.began
-            if seconds > attempt.allowed():
-                # said once
-                self._attempts[thread] = attempt._replace(usual=None)
+            if seconds <= attempt.allowed():
+                continue
+            if not attempt.was_named:
+                self._attempts[thread] = attempt._replace(was_named=True)
                 warnings.warn(attempt.complain(seconds), SlowStepWarning, stacklevel=2)
+            if self.is_stopping():
+                self._insist()
