@@ -373,11 +373,12 @@ def test_pickled_objects_are_never_read(sampled, tmp_path):
 
 
 def test_arviz_takes_it(posterior):
-    pytest.importorskip("arviz")
+    pytest.importorskip("arviz_base")
     data = posterior.to_arviz()
     assert data.posterior["z"].dims == ("chain", "draw", "row", "feature")
     assert data.posterior["num_features"].shape[0] == (1 if posterior.is_weighted else 2)
     np.testing.assert_array_equal(data.observed_data["x"], posterior.data.to_array())
+    assert data.posterior.attrs["method"] == posterior.meta.method
     mean = float(data.posterior["num_features"].mean())
     assert abs(mean - posterior.num_features().mean) < 0.1
 

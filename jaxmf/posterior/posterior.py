@@ -544,14 +544,17 @@ class Posterior:
         return saving.save(self, folder, include_data=data)
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData` (extra `arviz`).
+        """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
-        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's
-        particles are resampled to equal weights.
+        Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
+        ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+
+        Raises:
+            ModuleNotFoundError: arviz-base is not installed.
         """
-        from jaxmf.posterior import saving
+        from jaxmf.posterior.arviz_export import to_arviz
 
-        return saving.to_arviz(self)
+        return to_arviz(self)
 
     @property
     def plot(self) -> Plots:
