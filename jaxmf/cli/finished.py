@@ -103,7 +103,7 @@ def report(
     shape, known = read_notes(folder)
     shape = read_shape(image_shape) or shape
     if truth is not None:
-        known = np.asarray(read_matrix(truth).values, dtype=float)
+        known = read_matrix(truth)
     start_compilation_cache()
     path = write_report(
         posterior, out or folder / "report.html", image_shape=shape, truth=known, title=title

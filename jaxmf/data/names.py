@@ -25,6 +25,8 @@ def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | N
     """
     if names is None:
         return None
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{argument}: is the text {names!r}. Give a list of ids, one for each.")
     array = object_array(names)
     if size is not None and len(array) != size:
         raise ValueError(

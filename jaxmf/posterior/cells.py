@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.data.alignment import UNKNOWN, check_unknown
+from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.posterior import (
     categories,
@@ -195,10 +196,11 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
     check_cells(posterior)
     model, data = posterior.model, posterior.data
     where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
-    known = np.asarray(values, dtype=float)
     whole = data.num_rows, data.num_columns
-    if known.shape == whole:
-        known = known[where]
+    if tuple(getattr(values, "shape", np.shape(values))) == whole:
+        known = complete_matrix(values, data, argument="values")[where]
+    else:
+        known = np.asarray(values, dtype=float)
     if known.shape != where[0].shape:
         raise ValueError(
             f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "
