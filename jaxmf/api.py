@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from jaxmf import engine, registry, settings
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag, check_word
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
@@ -56,7 +56,7 @@ def fit(
         (4, 5)
     """
     entry = registry.entry_of(model)
-    chosen = entry.default if method is None else method
+    chosen = entry.default if method is None else check_word("method", method, VERBS)
     registry.check_method(entry, chosen)
     return VERBS[chosen](model, data, seed=seed, **options)
 
@@ -110,7 +110,7 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "sample", options, sample)
+    model, container, build, options = _prepare(model, data, "sample", options, sample)
     algorithm = build(**options)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
@@ -185,7 +185,9 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    model, container, build, options = _prepare(
+        model, data, "particle_filter", options, particle_filter
+    )
     check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
@@ -258,9 +260,9 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "variational", options, variational)
+    model, container, build, options = _prepare(model, data, "variational", options, variational)
     check_count("num_validation", num_validation, 0)
-    if analytic:
+    if check_flag("analytic", analytic):
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
         given |= {"checkpoint": checkpoint, "resume": resume}
         return _analytic(model, container, seed, {**options, **given})
@@ -317,16 +319,18 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 
 def _prepare(
     model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> tuple[Any, Any, Callable[..., Any]]:
-    """The model in the order of the data, the data as its container, and what makes the method."""
+) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
+    """The model in the order of the data, the data as its container, what makes the method, and
+    its options.
+    """
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
-    registry.check_options(entry, method, options, verb)
+    read = registry.read_options(entry, method, options, verb)
     container = as_container(data, entry.container)
     if hasattr(model, "matched"):
         model = model.matched(container)
     registry.check_data(model, container, "data")
-    return model, container, entry.builder(model, method)
+    return model, container, entry.builder(model, method), read
 
 
 def _in_words(value: Any) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 
+from jaxmf.arguments import check_flag, check_function
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 
@@ -67,8 +68,8 @@ class Block:
             rho, by = by, _arguments(by)
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "by", _names(by))
-        object.__setattr__(self, "observed", bool(observed))
-        object.__setattr__(self, "rho", rho)
+        object.__setattr__(self, "observed", check_flag("observed", observed))
+        object.__setattr__(self, "rho", check_function("rho", rho))
         object.__setattr__(self, "per", _names(per, "per"))
         if type(law) is not object:  # jax puts one there when it looks at the structure
             self._check()
@@ -104,7 +105,7 @@ class Block:
 
 def _is_rebuilt(law: Any) -> bool:
     """Whether jax put something else in the law's place."""
-    if isinstance(law, str) or callable(law):
+    if isinstance(law, str | int | float | list | tuple | dict) or callable(law):
         return False
     return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 

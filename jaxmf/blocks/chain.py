@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
@@ -80,7 +80,7 @@ def plan(
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
     if capacity is not None:
-        capacity = check_count("capacity", capacity)
+        capacity = check_count("capacity", capacity, most=MOST_SLOTS)
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
     if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import jax
@@ -18,7 +17,7 @@ import numpy as np
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 
-from jaxmf.arguments import check_number
+from jaxmf.arguments import check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.intervals import log_mass
 from jaxmf.special import as_normals, uniforms
@@ -138,7 +137,7 @@ class Ordinal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, tuple):
-            object.__setattr__(self, "levels", tuple(self.levels))
+            object.__setattr__(self, "levels", tuple(check_numbers("levels", self.levels).tolist()))
         numbers = all(isinstance(level, (int, float)) for level in self.levels)
         ascend = numbers and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
         if len(self.levels) < 2 or not ascend:
@@ -147,7 +146,8 @@ class Ordinal:
                 "of stars (1, 2, 3, 4, 5)."
             )
         # inside jax the scale may be an array, of which nothing can be said
-        if isinstance(self.threshold_scale, Real | str):
+        is_traced = hyper.is_placeholder(self.threshold_scale)
+        if not is_traced and not isinstance(self.threshold_scale, jax.Array):
             check_number("threshold_scale", self.threshold_scale, above=0)
 
     def check(self, values: Any) -> None:

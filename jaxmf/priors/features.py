@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,8 @@ from jax import Array
 from jax.scipy.special import betaln, digamma
 
 from jaxmf import slots
+from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.priors import hyper
 from jaxmf.special import poisson
 
 
@@ -125,6 +127,14 @@ def sample_by_rows(
     return z, overflow
 
 
+def _check_hyperparameters(prior: Any) -> None:
+    """Refuses a mass or concentration that is none; arrays of a state are not looked at."""
+    for name in ("alpha", "concentration"):
+        value = getattr(prior, name)
+        if not isinstance(value, jax.Array):
+            hyper.validate(name, value)
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["alpha", "concentration"],
@@ -144,6 +154,9 @@ class IndianBuffet:
 
     alpha: Array | float
     concentration: Array | float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_hyperparameters(self)
 
     def exists(self, counts: Array) -> Array:
         """(K,) bool: the slots that are features, those some row has."""
@@ -258,6 +271,10 @@ class BetaBernoulli:
     alpha: Array | float
     concentration: Array | float = 1.0
     num_features: int = 1
+
+    def __post_init__(self) -> None:
+        _check_hyperparameters(self)
+        check_count("num_features", self.num_features, most=MOST_SLOTS)
 
     @property
     def _pseudo_count(self) -> Array:

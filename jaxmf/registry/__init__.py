@@ -15,6 +15,6 @@ from jaxmf.registry.entry import Entry as Entry
 from jaxmf.registry.entry import Setting as Setting
 from jaxmf.registry.entry import check_data as check_data
 from jaxmf.registry.entry import check_method as check_method
-from jaxmf.registry.entry import check_options as check_options
 from jaxmf.registry.entry import method_settings as method_settings
 from jaxmf.registry.entry import model_settings as model_settings
+from jaxmf.registry.entry import read_options as read_options

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import check_count, check_flag
 from jaxmf.types import Array, Key
 from jaxmf.variational.pieces import Table, num_lines, num_others
 
@@ -75,15 +76,13 @@ class RowSample:
 
 def _check(zeros: Any) -> None:
     name, number = type(zeros).__name__, zeros.num_samples
-    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"{name}: num_samples must be a whole number, got {number!r}")
-    if not 1 <= number <= MAX_SAMPLES:
+    number = check_count(f"{name}: num_samples", number)
+    if number > MAX_SAMPLES:
         raise ValueError(
             f"{name}: num_samples must lie between 1 and {MAX_SAMPLES}, got {number}; "
             "mf.Exact() takes all zeros"
         )
-    if not isinstance(zeros.resample, bool):
-        raise TypeError(f"{name}: resample must be True or False, got {zeros.resample!r}")
+    check_flag(f"{name}: resample", zeros.resample)
 
 
 ZerosSpec: TypeAlias = Exact | SharedSample | RowSample

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
@@ -333,7 +333,7 @@ class BinaryMF:
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         is_rows = side == "rows"
         prior = self.row_prior if is_rows else self.column_prior
         num_fixed = self.num_fixed_rows() if is_rows else self.num_fixed_columns()

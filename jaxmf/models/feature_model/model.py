@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model import checks, queries
@@ -92,7 +92,7 @@ class FeatureModel:
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, at least as many as a finite prior has features."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         fixed = getattr(self.prior, "num_features", None)
         return int(fixed) if fixed is not None else (8 if capacity is None else capacity)
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
@@ -95,15 +95,9 @@ class LinearGaussianIBP:
                 object.__setattr__(self, name, default())
         for name in (*defaults, "concentration"):
             hyper.validate(name, getattr(self, name))
-        count = self.num_features
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise TypeError(f"num_features must be an integer or None, got {count!r}")
-        if count is not None and count < 1:
-            raise ValueError(
-                f"num_features must be at least 1, got {count}; None leaves the number open"
-            )
-        if not isinstance(self.bias, bool):
-            raise TypeError(f"bias must be True or False, got {self.bias!r}")
+        if self.num_features is not None:
+            check_count("num_features", self.num_features, most=MOST_SLOTS)
+        check_flag("bias", self.bias)
 
     def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
@@ -243,7 +237,10 @@ class LinearGaussianIBP:
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
             )
         plan = chain.SamplerPlan(
-            num_slots=num_slots, sweep=sweep, anneal=bool(anneal), split_merge=split_merge
+            num_slots=num_slots,
+            sweep=sweep,
+            anneal=check_flag("anneal", anneal),
+            split_merge=split_merge,
         )
         return algorithm(
             init=Partial(chain.init, plan, self),
@@ -256,7 +253,7 @@ class LinearGaussianIBP:
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()

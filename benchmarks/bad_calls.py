@@ -1,0 +1,280 @@
+"""Bad calls over the whole public API: is each refused in words that name the user's argument?
+
+The calls are made from the signatures of the verbs, models, containers, options and questions: for
+every parameter a set of wrong values of its kind, all others as they should be. A refusal is clear
+where the error is one of `CLEAR`, was raised in jaxmf itself, and names the argument. Whatever is
+accepted, or ends in the error of another library, is not.
+
+Sizes are tiny and posteriors are made without a run, so that a call that is refused compiles
+nothing.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import jaxmf
+
+CLEAR = (TypeError, ValueError, KeyError, FileNotFoundError)
+_PACKAGE = str(Path(jaxmf.__file__).parent)
+
+
+class Target(NamedTuple):
+    """A function of the public API, how it is called well, and what kind its parameters are.
+
+    Args:
+        name: for the table.
+        function: called with keywords alone.
+        good: argument -> () -> a right value, for those without default.
+        kinds: parameter -> key of `WRONG`, where `KINDS` does not say it; None for what takes
+            anything, or is for another library to judge.
+        aliases: parameter -> other names by which the message may call it.
+        also: further parameters that the signature hides behind ``**options``.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    good: Mapping[str, Callable[[], Any]] = {}
+    kinds: Mapping[str, str | None] = {}
+    aliases: Mapping[str, tuple[str, ...]] = {}
+    also: tuple[str, ...] = ()
+
+
+class Case(NamedTuple):
+    """One bad call."""
+
+    target: Target
+    argument: str
+    label: str
+    value: Callable[[], Any]
+
+    @property
+    def name(self) -> str:
+        """``Dense(column_names='abcd')``."""
+        return f"{self.target.name}({self.argument}={self.label})"
+
+
+class Outcome(NamedTuple):
+    """What came of a bad call: "clear", or why it is not."""
+
+    verdict: str
+    words: str
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    return None
+
+
+def _wrong(**values: Any) -> dict[str, Callable[[], Any]]:
+    return {label: (lambda value=value: value) for label, value in values.items()}
+
+
+_NO_NUMBER = _wrong(text="a", digits="3", list=[1], empty=[], function=_nothing, mapping={})
+_NO_WORD = _wrong(unknown="loudly", number=3, empty="", list=["a"], function=_nothing, true=True)
+_NO_FLAG = _wrong(yes="yes", two=2, none=None, list=[True], number=0.5, function=_nothing)
+_NO_COUNT = _NO_NUMBER | _wrong(fraction=1.5, nan=float("nan"), true=True, negative=-1, none=None)
+_NO_AMOUNT = _NO_NUMBER | _wrong(nan=float("nan"), inf=float("inf"), negative=-1.0, true=True)
+_NO_NAMES = _wrong(
+    text="abcd",
+    short=["a"],
+    twice=["a", "a", "b", "c", "d"],
+    missing=["a", None, "b", "c", "d"],
+    nan=[1.0, float("nan"), 2.0, 3.0, 4.0],
+    unhashable=[["a"], ["b"], ["c"], ["d"], ["e"]],
+    number=3,
+    function=_nothing,
+)
+_NO_MATRIX = _wrong(
+    none=None,
+    text="matrix.csv",
+    mapping={},
+    number=3.0,
+    function=_nothing,
+    empty=[],
+    letters=[["a", "b"], ["c", "d"]],
+    complex=[[1j, 2.0]],
+    infinite=[[1.0, float("inf")]],
+    ragged=[[1.0], [1.0, 2.0]],
+    deep=np.zeros((2, 2, 2)),
+    objects=np.array([[object(), 1.0]]),
+)
+_NO_INDEX = _wrong(
+    fraction=[0.5, 1.0],
+    negative=[-1, 0],
+    huge=[10**9, 0],
+    text="ab",
+    letters=["a", "b"],
+    none=None,
+    function=_nothing,
+    number=0.5,
+    empty=[],
+)
+_NO_SHAPE = _wrong(
+    text="2x2", number=3, zero=(0, 3), negative=(-1, 3), long=(2, 2, 2, 2), fractions=(1.5, 2)
+)
+
+WRONG: dict[str, dict[str, Callable[[], Any]]] = {
+    "count": _NO_COUNT | _wrong(zero=0),
+    "count or none": {k: v for k, v in _NO_COUNT.items() if k != "none"} | _wrong(zero=0),
+    "count from 0": dict(_NO_COUNT),
+    "count from 0 or none": {k: v for k, v in _NO_COUNT.items() if k != "none"},
+    "huge count or none": {k: v for k, v in _NO_COUNT.items() if k != "none"}
+    | _wrong(zero=0, huge=10**12),
+    "positive": _NO_AMOUNT | _wrong(zero=0.0),
+    "amount": dict(_NO_AMOUNT),
+    "probability": _NO_AMOUNT | _wrong(two=2.0),
+    "number": _NO_NUMBER | _wrong(nan=float("nan"), inf=float("inf"), true=True),
+    "flag": _NO_FLAG,
+    "word": _NO_WORD,
+    "word or none": _NO_WORD,
+    "seed": _wrong(
+        text="a", none=None, fraction=1.5, true=True, list=[1], nan=float("nan"), function=_nothing
+    ),
+    "names": _NO_NAMES,
+    "matrix": _NO_MATRIX,
+    "data": _NO_MATRIX,
+    "index": _NO_INDEX,
+    "shape": _NO_SHAPE,
+    "object": _wrong(text="a", number=3, list=[1], function=_nothing),
+    "function": _wrong(text="no name", number=3, list=[1], mapping={}),
+    "model": _wrong(none=None, text="LDA", number=3, kind=jaxmf.LDA, data=[[1.0]], function=_nothing),
+    "ids": _wrong(
+        unknown=["nobody"], fraction=[0.5], negative=[-1], huge=[10**9], empty=[], mapping={},
+        function=_nothing,
+    ),
+    "cells": _wrong(
+        fractions=[[0.5, 0.5]], negative=[[-1, 0]], huge=[[0, 10**9]], three=[[1, 2, 3]],
+        letters=[["a", "b"]], number=3, text="a", function=_nothing, empty=[],
+        unequal=([0, 1], [0]), mask=np.ones((2, 2), bool),
+    ),
+    "levels": _wrong(
+        text="a", number=0.5, zero=(0.0, 0.5), one=(0.5, 1.0), nan=(float("nan"),), none=None,
+        letters=("a",), function=_nothing, empty=(),
+    ),
+    "values": _wrong(
+        text="ab", none=None, number=3, one=(1.0,), twice=(1.0, 1.0), nan=(1.0, float("nan")),
+        letters=("a", "b"), function=_nothing, empty=(),
+    ),
+    "path": _wrong(number=3, none=None, list=["a"], function=_nothing),
+    "mapping": _wrong(text="ab", number=3, list=[1], none=None, function=_nothing),
+    "optional mapping": _wrong(text="ab", number=3, list=[1], function=_nothing),
+    "numbers": _wrong(
+        text="ab", none=None, number=3.0, letters=["a", "b"], nan=[1.0, float("nan")],
+        infinite=[1.0, float("inf")], deep=[[1.0, 2.0]], function=_nothing, empty=[],
+    ),
+    "times": _wrong(
+        text="ab", number=3.0, letters=["a", "b"], nan=[1.0, float("nan")],
+        infinite=[1.0, float("inf")], deep=[[1.0, 2.0]], function=_nothing, empty=[],
+        twice=[1.0, 1.0],
+    ),
+    "baskets": _wrong(text="ab", none=None, number=3, numbers=[1, 2], function=_nothing, empty=[]),
+    "heading": _wrong(number=3, none=None, list=["a"], function=_nothing),
+    "headings": _wrong(unknown=["nothing"], number=3, function=_nothing),
+}  # fmt: skip
+
+KINDS: dict[str, str | None] = {
+    "model": "model", "data": "data", "seed": "seed", "mesh": "object", "progress": None,
+    "num_warmup": "count from 0", "num_samples": "count", "num_chains": "count", "thin": "count",
+    "chain_method": "word", "num_particles": "count", "num_runs": "count",
+    "num_epochs": "count or none", "num_validation": "count from 0", "analytic": "flag",
+    # those of the run loop are judged by the tests of the engine
+    "checkpoint": None, "checkpoint_seconds": None, "memory_limit": None, "resume": None,
+    "predict_at": "cells", "method": "word",
+    "sweep": "word", "anneal": "flag", "split_merge": "count from 0", "capacity": "huge count or none",
+    "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0",
+    "keep": "word", "joint": "object", "keep_factors": "flag",
+    "proposal": "word", "resample_fn": "function", "ess_threshold": "probability",
+    "rejuvenate_every": "count from 0", "anneal_from": "probability",
+    "anneal_steps": "count from 0", "batch_size": "count or none",
+    "start": "word", "update": "word", "relaxation": "positive", "power": "positive",
+    "step_size": "positive", "optimizer": "object", "decay": "probability",
+    "hold_priors": "count from 0", "tolerance": "amount", "patience": "count",
+    "evaluate_every": "count", "num_evaluation": "count",
+    "alpha": "positive", "noise_scale": "positive", "feature_scale": "positive",
+    "concentration": "positive", "base_concentration": "positive",
+    "topic_concentration": "positive", "word_concentration": "positive",
+    "user_concentration": "positive", "item_concentration": "positive",
+    "level_concentration": "positive", "discount": "probability",
+    "cause_probability": "probability", "efficacy": "probability", "leak": "probability",
+    "num_features": "huge count or none", "bias": "flag", "num_topics": "count",
+    "num_components": "count", "num_user_groups": "count", "num_item_groups": "count",
+    "num_factors": "count", "num_groups": "count", "size": "count or none",
+    "row_prior": "object", "column_prior": "object", "prior": "object", "family": "object",
+    "likelihood": "object", "zeros": "object", "offsets": "word", "kernel": "word",
+    "weight_scale": "positive", "weight_mean": "number", "weight_shape": "positive",
+    "weight_rate": "positive", "base_rate": "positive", "diagonal": "flag", "row_bias": "flag",
+    "column_bias": "flag", "fixed_row_features": "matrix", "fixed_column_features": "matrix",
+    "row_features": "object", "column_features": "object", "cell_features": "object",
+    "row_classes": "object", "column_classes": "object", "values": "values",
+    "users": "object", "items": "object", "table_prior": "object", "topic_prior": "object",
+    "row_names": "names", "column_names": "names", "vocabulary": "names", "ids": "names",
+    "observed": "matrix", "shape": "shape", "x": "matrix", "matrix": "matrix",
+    "rows": "index", "columns": "index", "cells": "cells", "quantiles": "levels",
+    "num_draws": "count or none", "num_pairs": "count from 0", "n": "count", "by": "word",
+    "side": "word", "include_known": "flag", "column": "word", "titles": "object",
+    "new_rows": "matrix", "new_columns": "matrix", "new_documents": "matrix",
+    "image_shape": "shape", "title": "object", "path": "path", "folder": "path",
+    "num_sweeps": "count", "num_steps": "count", "shrinkage": "amount",
+    "learning_rate": "positive", "lengthscale": "positive", "row_mean": "number",
+    "row_variance": "positive", "column_mean": "number", "column_variance": "positive",
+    "offset_variance": "positive", "bias_variance": "positive", "noise_variance": "positive",
+    "resample": "flag", "threshold_scale": "positive", "a": "positive", "b": "positive",
+    "rate": "positive", "weight": "positive", "location": "number",
+    "num_items": "count", "time": "number",
+}  # fmt: skip
+"""Kinds by the parameter's name, where a target does not say otherwise."""
+
+
+def parameters(target: Target) -> tuple[str, ...]:
+    """The names of a target's parameters."""
+    found = inspect.signature(target.function).parameters.values()
+    hidden = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return (*(p.name for p in found if p.kind not in hidden), *target.also)
+
+
+def cases_of(target: Target) -> Iterator[Case]:
+    """The bad calls of a target.
+
+    Raises:
+        KeyError: a parameter whose kind nobody has said: say it in `KINDS` or in the target.
+    """
+    for name in parameters(target):
+        kind = target.kinds[name] if name in target.kinds else KINDS[name]
+        if kind is not None:
+            for label, value in WRONG[kind].items():
+                yield Case(target, name, label, value)
+    if target.also:
+        yield Case(target, "loudly", "unknown", lambda: True)
+
+
+def judge(case: Case) -> Outcome:
+    """Make a bad call, and say what came of it."""
+    good = {name: make() for name, make in case.target.good.items()}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            case.target.function(**good | {case.argument: case.value()})
+        except Exception as error:
+            return _judged(case, error)
+    return Outcome("accepted", "")
+
+
+def _judged(case: Case, error: Exception) -> Outcome:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    words = f"{type(error).__name__}: {error}"
+    names = (case.argument, *case.target.aliases.get(case.argument, ()))
+    if not isinstance(error, CLEAR):
+        return Outcome("foreign kind", words)
+    if not frame.filename.startswith(_PACKAGE):
+        return Outcome("foreign origin", words)
+    if not any(re.search(rf"(?<![a-z_]){re.escape(name)}(?![a-z_])", str(error)) for name in names):
+        return Outcome("names no argument", words)
+    return Outcome("clear", words)
