@@ -22,7 +22,7 @@ from jaxmf.models.sparse_binary_series import SparseBinarySeries
 from jaxmf.models.topics import HFP, DirichletCompoundMultinomial
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.priors.hdp import HDP
-from jaxmf.variational import SharedSample
+from jaxmf.variational_bayes import SharedSample
 
 
 def linear_gaussian() -> tuple[Any, Any]:

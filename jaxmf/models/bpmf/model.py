@@ -40,7 +40,7 @@ from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known, num_entries
 from jaxmf.types import Array, Key
-from jaxmf.variational.likelihood import Gaussian
+from jaxmf.variational_bayes.likelihood import Gaussian
 
 Draw = dict[str, Array]
 

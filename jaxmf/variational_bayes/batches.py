@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
-from jaxmf.variational.pieces import CHUNK_PIECES, Layout, Pieces, lay_out
+from jaxmf.variational_bayes.pieces import CHUNK_PIECES, Layout, Pieces, lay_out
 
 
 class Batches(NamedTuple):

@@ -26,17 +26,17 @@ import jax.numpy as jnp
 import optax
 
 from jaxmf.types import Array, Key
-from jaxmf.variational import updates as closed
-from jaxmf.variational.batches import Batches
-from jaxmf.variational.free_energy import (
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.free_energy import (
     divergence_of_others,
     divergence_of_rows,
     expected_cost,
 )
-from jaxmf.variational.gradients import bound_bias, bounded, unbounded
-from jaxmf.variational.parameters import Half, Normal, Parameters, half, with_half
-from jaxmf.variational.sums import Sums, side_sums
-from jaxmf.variational.zeros import draw_zeros
+from jaxmf.variational_bayes.gradients import bound_bias, bounded, unbounded
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
+from jaxmf.variational_bayes.sums import Sums, side_sums
+from jaxmf.variational_bayes.zeros import draw_zeros
 
 
 class Optimizers(NamedTuple):

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.types import Array, Key
-from jaxmf.variational import updates as closed
-from jaxmf.variational.parameters import Parameters, half
-from jaxmf.variational.pieces import Layout
-from jaxmf.variational.state import Best, Prepared, State, Validation
-from jaxmf.variational.sums import map_lines
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.parameters import Parameters, half
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.state import Best, Prepared, State, Validation
+from jaxmf.variational_bayes.sums import map_lines
 
 
 class Value(NamedTuple):

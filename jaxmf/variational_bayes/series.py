@@ -18,14 +18,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
-from jaxmf.variational import paths as gp
-from jaxmf.variational.free_energy import divergence_of_others, expected_cost
-from jaxmf.variational.likelihood import Likelihood
-from jaxmf.variational.parameters import Half, Normal, Parameters, Priors
-from jaxmf.variational.paths import Paths, Quadratic
-from jaxmf.variational.pieces import Layout
-from jaxmf.variational.sums import Sums
-from jaxmf.variational.zeros import Zeros
+from jaxmf.variational_bayes import paths as gp
+from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
+from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
+from jaxmf.variational_bayes.paths import Paths, Quadratic
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.sums import Sums
+from jaxmf.variational_bayes.zeros import Zeros
 
 _MOST_SPANS, _LEAST_GAPS = 10.0, 0.1
 _SMALLEST_STEP, _LARGEST_STEP = 1e-3, 1.0

@@ -23,9 +23,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
-from jaxmf.variational.likelihood import Gaussian, Likelihood
-from jaxmf.variational.parameters import Half, Normal
-from jaxmf.variational.pieces import (
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal
+from jaxmf.variational_bayes.pieces import (
     PIECE_LENGTH,
     Pieces,
     Table,
@@ -36,7 +36,7 @@ from jaxmf.variational.pieces import (
     num_others,
     sum_over_ones,
 )
-from jaxmf.variational.zeros import All, Own, Zeros, weights_of_others
+from jaxmf.variational_bayes.zeros import All, Own, Zeros, weights_of_others
 
 # blocks of lines: a few arrays of so many numbers stay in the cache, ...
 _CACHED_CELLS = 2**18

@@ -25,8 +25,8 @@ import jax.numpy as jnp
 
 from jaxmf.linalg import after
 from jaxmf.types import Array
-from jaxmf.variational.parameters import Normal
-from jaxmf.variational.sums import map_lines
+from jaxmf.variational_bayes.parameters import Normal
+from jaxmf.variational_bayes.sums import map_lines
 
 KERNELS = ("squared_exponential", "matern_5_2", "matern_3_2", "matern_1_2")
 # further apart than so many length scales, values have nothing to do with each other

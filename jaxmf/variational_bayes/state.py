@@ -9,10 +9,10 @@ import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.types import Array
-from jaxmf.variational import batches
-from jaxmf.variational.batches import Batches
-from jaxmf.variational.parameters import Normal, Parameters, Priors
-from jaxmf.variational.pieces import Layout, lay_out
+from jaxmf.variational_bayes import batches
+from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
+from jaxmf.variational_bayes.pieces import Layout, lay_out
 
 
 class Validation(NamedTuple):
@@ -49,7 +49,7 @@ class Best(NamedTuple):
     """What an ascent gives back where it was validated: the parameters of the best score.
 
     Attributes:
-      parameters: see `jaxmf.variational.Parameters`.
+      parameters: see `jaxmf.variational_bayes.Parameters`.
       free_energy: () float, theirs.
       score: () float, their validation score.
     """
@@ -63,7 +63,7 @@ class State(NamedTuple):
     """The state of an ascent.
 
     Attributes:
-      parameters: see `jaxmf.variational.Parameters`, or those of a series.
+      parameters: see `jaxmf.variational_bayes.Parameters`, or those of a series.
       best: see `Best`; None without validation.
       optimizer: states of optax transformations, or None.
       sample_key: (W,) uint32, words of the key of samples that stay the same.

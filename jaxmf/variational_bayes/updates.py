@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
-from jaxmf.variational.parameters import Half, Normal, Parameters, Priors
-from jaxmf.variational.sums import Sums, map_lines
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
+from jaxmf.variational_bayes.sums import Sums, map_lines
 
 
 class Slopes(NamedTuple):

@@ -24,7 +24,7 @@ import numpy as np
 
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.types import Array, Key
-from jaxmf.variational.pieces import Table, num_lines, num_others
+from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
 
 # beyond it places of samples would not be whole numbers in 32 bits
 MAX_SAMPLES = 2**24

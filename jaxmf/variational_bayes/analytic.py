@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.variational.parameters import Normal, Parameters, Priors
-from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
+from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
+from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
 
 _GRID = 200
 _ALONE = 2.512862417252339  # where log(1 + z)/z is a half

@@ -2,9 +2,10 @@
 
 -log sigma(m) has a second derivative of at most 1/4, hence a Gaussian bound of variance 4 around
 any point z: f(m) <= f(z) + f'(z) (m - z) + (m - z)^2/8. The best Gaussian factors for given points
-are the analytic solution for the pseudo-data z - 4 f'(z) (`jaxmf.variational.analytic`), the best
-points for given factors are the posterior means of m; so the bound never rises. Seeger and Bouchard
-(2012), "Fast variational Bayesian inference for non-conjugate matrix factorization models".
+are the analytic solution for the pseudo-data z - 4 f'(z) (`jaxmf.variational_bayes.analytic`),
+the best points for given factors are the posterior means of m; so the bound never rises. Seeger and
+Bouchard (2012), "Fast variational Bayesian inference for non-conjugate matrix factorization
+models".
 """
 
 from __future__ import annotations
@@ -13,8 +14,8 @@ from typing import Any, Literal, NamedTuple, cast
 
 import numpy as np
 
-from jaxmf.variational.analytic import AnalyticSolution, analytic_solution
-from jaxmf.variational.singular import SparsePlusConstant
+from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution
+from jaxmf.variational_bayes.singular import SparsePlusConstant
 
 CURVATURE = 0.25
 _MOST_CELLS = 400_000_000

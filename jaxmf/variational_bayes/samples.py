@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.types import Array, Key
-from jaxmf.variational.likelihood import Gaussian
-from jaxmf.variational.pieces import Layout, num_others
-from jaxmf.variational.state import State
-from jaxmf.variational.zeros import All, Exact, Zeros, draw_shared, draw_zeros
+from jaxmf.variational_bayes.likelihood import Gaussian
+from jaxmf.variational_bayes.pieces import Layout, num_others
+from jaxmf.variational_bayes.state import State
+from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_zeros
 
 LAST_STEP = 0.2
 

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf.variational.parameters import Normal
+from jaxmf.variational_bayes.parameters import Normal
 
 
 def unbounded(parts: tuple[Normal | None, ...]) -> Any:

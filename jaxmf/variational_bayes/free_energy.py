@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.types import Array
-from jaxmf.variational.likelihood import Gaussian, Likelihood
-from jaxmf.variational.parameters import Half, Normal, Parameters, half
-from jaxmf.variational.pieces import (
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half
+from jaxmf.variational_bayes.pieces import (
     Layout,
     Pieces,
     Table,
@@ -21,7 +21,7 @@ from jaxmf.variational.pieces import (
     num_others,
     sum_over_ones,
 )
-from jaxmf.variational.sums import (
+from jaxmf.variational_bayes.sums import (
     gathered_moments,
     gatherer,
     map_lines,
@@ -29,7 +29,7 @@ from jaxmf.variational.sums import (
     shared_moments,
     take_lines,
 )
-from jaxmf.variational.zeros import All, Own, Shared, Zeros, weights_of_others
+from jaxmf.variational_bayes.zeros import All, Own, Shared, Zeros, weights_of_others
 
 
 def free_energy(

@@ -8,9 +8,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.types import Array, Key
-from jaxmf.variational.likelihood import Gaussian
-from jaxmf.variational.parameters import Normal, Parameters, Priors
-from jaxmf.variational.pieces import Layout, num_lines, sum_over_ones
+from jaxmf.variational_bayes.likelihood import Gaussian
+from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
+from jaxmf.variational_bayes.pieces import Layout, num_lines, sum_over_ones
 
 _OVERSAMPLING = 10
 _NUM_POWERS = 4

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
-from jaxmf.variational.likelihood import Gaussian, Likelihood
-from jaxmf.variational.parameters import Normal, half
-from jaxmf.variational.pieces import Table, cut
-from jaxmf.variational.state import from_draw
-from jaxmf.variational.sums import gathered_moments, gatherer, shared_moments
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Normal, half
+from jaxmf.variational_bayes.pieces import Table, cut
+from jaxmf.variational_bayes.state import from_draw
+from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_moments
 
 Draw = dict[str, Array]
 _NUM_NODES = 32

@@ -6,8 +6,8 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from jaxmf.types import Array
-from jaxmf.variational import answers
-from jaxmf.variational.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes import answers
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
 
 
 class ScoredCells(ABC):

@@ -10,8 +10,8 @@ import numpy as np
 
 from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
-from jaxmf.variational.likelihood import Gaussian, Sigmoid
-from jaxmf.variational.zeros import Exact, RowSample, SharedSample
+from jaxmf.variational_bayes.likelihood import Gaussian, Sigmoid
+from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
 
 LIKELIHOODS = (Gaussian, Sigmoid)
 ZEROS = (Exact, SharedSample, RowSample)

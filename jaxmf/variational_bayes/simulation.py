@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from jaxmf.types import Key
-from jaxmf.variational.likelihood import Gaussian, Likelihood
-from jaxmf.variational.parameters import Parameters
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Parameters
 
 _BLOCK_CELLS = 2**22
 
