@@ -66,6 +66,7 @@ def models() -> Iterator[Target]:
         mf.PAM: {"num_topics": (2, 3)},
         mf.MixtureOfGaussians: {"num_components": 2},
         mf.FlexibleMixture: {"prior": prior},
+        mf.FlexiblePrior: {"log_weights": [0.0, 1.0, 2.0]},
         mf.HFP: {"table_prior": prior},
         mf.MultiLDA: {"num_groups": {"author": 2, "year": 2}},
         mf.MultiHDP: {"modalities": ("author", "year")},
@@ -77,26 +78,35 @@ def models() -> Iterator[Target]:
         mf.FeatureModel: {"log_likelihood": lambda *a: 0.0, "feature_prior": _normal()},
     }
     kinds: dict[Any, dict[str, str | None]] = {
-        mf.BinaryMF: {"likelihood": "word"},
-        mf.PAM: {"num_topics": "object"},
-        mf.MultiLDA: {"num_groups": "object", "observed": "object"},
-        mf.MultiHDP: {"modalities": "object", "observed": "object"},
+        mf.BinaryMF: {
+            "likelihood": "word", "row_prior": "feature prior", "column_prior": "feature prior"
+        },
+        mf.PAM: {"num_topics": "sizes", "word_concentration": "concentrations"},
+        mf.LDA: {"word_concentration": "concentrations"},
+        mf.HDPLDA: {"word_concentration": "concentrations"},
+        mf.HFP: {"word_concentration": "concentrations"},
+        mf.DirichletCompoundMultinomial: {"word_concentration": "concentrations"},
+        mf.DirichletMultinomial: {"concentration": "concentrations"},
+        mf.MultiLDA: {"num_groups": "object", "observed": "heading"},
+        mf.MultiHDP: {"modalities": "object", "observed": "heading"},
         mf.FeatureModel: {
             "log_likelihood": "function", "feature_prior": "function", "moments": "function",
             "cell_law": "word", "sample_row": "function",
         },
         mf.GammaPoisson: {"shape": "positive"},
         mf.NormalInverseGamma: {"shape": "positive"},
-        mf.NormalInverseWishart: {"degrees": "positive", "scale": "positive"},
+        mf.NormalInverseWishart: {
+            "degrees": "positive", "scale": "no scale", "location": "no location"
+        },
+        mf.BPMF: {"num_factors": "count from 0", "link": "flag or none"},
         mf.Ordinal: {"levels": "values"},
         mf.BetaBernoulli: {"num_features": "count"},
         mf.FlexiblePrior: {
-            "log_weights": "object", "features": "function", "feature_weights": "object",
-            "num_unobserved": "count from 0 or none", "log_steps": None,
+            "log_weights": "numbers", "features": "function", "feature_weights": None,
+            "num_unobserved": "number of items", "log_steps": None,
         },
-        mf.BPMF: {name: None for name in ()},
-        mf.Block: {"law": "object", "by": "object", "observed": "flag", "rho": "function",
-                   "per": "object"},
+        mf.Block: {"law": "object", "by": "word or names", "observed": "flag", "rho": "function",
+                   "per": "word or names"},
     }  # fmt: skip
     good[mf.Block] = {"law": mf.Dirichlet(2), "by": "document"}
     for kind in (
@@ -210,7 +220,7 @@ def _features() -> Iterator[Target]:
     }  # fmt: skip
     yield Target(
         "Features", mf.Features, {"matrix": lambda: np.ones((5, 2))},
-        {"columns": None, "missing": "word"}, _DATA,
+        {"columns": None, "missing": "word"}, {"matrix": ("features",)},
     )  # fmt: skip
     yield Target(
         "Features.from_columns", mf.Features.from_columns, {"table": lambda: table}, of_table
@@ -282,12 +292,12 @@ _KINDS_OF: dict[str, dict[str, str | None]] = {
     "cooccurrence": {"rows": "ids"},
     "reconstruction": {"rows": "ids"},
     "recommend": {"rows": "ids"},
-    "transform": {"row_features": "object"},
+    "transform": {"row_features": "object", "new_rows": "matrix"},
     "held_out_log_likelihood": {"values": "matrix"},
     "extend": {"new_rows": "object", "num_samples": "count", "num_chains": "count", "thin": "count",
                "num_warmup": "count", "data": "object"},
     "save": {"data": "flag"},
-    "report": {"truth": "matrix"},
+    "report": {"truth": "matrix or none"},
     "quantities": {"num_pairs": "count from 0"},
     "document_completion": {"num_draws": "count"},
 }  # fmt: skip
@@ -324,8 +334,11 @@ def functions() -> Iterator[Target]:
         ("pitman_yor", {"concentration": lambda: 1.0, "discount": lambda: 0.5}),
     ):
         yield Target(
-            f"FlexiblePrior.{name}", getattr(mf.FlexiblePrior, name), flexible | more
-        )  # fmt: skip
+            f"FlexiblePrior.{name}",
+            getattr(mf.FlexiblePrior, name),
+            flexible | more,
+            {"concentration": "number"},
+        )
 
 
 GROUPS: dict[str, Callable[[], Iterator[Target]]] = {

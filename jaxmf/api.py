@@ -266,6 +266,7 @@ def variational(
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
         given |= {"checkpoint": checkpoint, "resume": resume}
         return _analytic(model, container, seed, {**options, **given})
+    as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -84,6 +86,28 @@ def check_object(name: str, value: Any, kinds: type | tuple[type, ...], example:
         what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
         raise TypeError(f"{name} must be an object such as {example}, got {what}")
     return value
+
+
+def check_text(name: str, value: Any) -> str:
+    """A text.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {value!r}")
+    return value
+
+
+def check_path(name: str, value: Any) -> Path:
+    """The path of a file or folder.
+
+    Raises:
+        TypeError: neither a text nor a path.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} must be a text or a pathlib.Path, got {value!r}")
+    return Path(value)
 
 
 def check_seed(name: str, value: Any) -> int:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics, plot
+from jaxmf.arguments import check_path, check_text
+from jaxmf.data.checks import as_numeric
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -78,7 +80,9 @@ def report(
     Returns:
         The path.
     """
-    target = Path(path)
+    target = check_path("path", path)
+    if title is not None:
+        check_text("title", title)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; name the HTML file to write")
     page = render(posterior, image_shape=image_shape, truth=truth, title=title)
@@ -99,6 +103,10 @@ def render(
     """The page of `report` as a string."""
     if image_shape is not None:
         plot.check_image_shape(image_shape, posterior.data.num_columns)
+    if truth is not None:
+        truth = as_numeric("truth", truth)
+        if truth.shape != (posterior.data.num_rows, posterior.data.num_columns):
+            raise ValueError(f"truth has shape {truth.shape}, the data is {posterior.data.size()}")
     error = None
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)

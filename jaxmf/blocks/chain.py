@@ -87,6 +87,11 @@ def plan(
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
         )
+    is_sets = isinstance(joint, tuple | list)
+    if not is_sets or not all(isinstance(chosen, tuple | list) for chosen in joint):
+        raise TypeError(
+            f'joint must be sets of indicators, such as (("super", "sub"),), got {joint!r}'
+        )
     over_sets = [name for name in network.indicators if network.blocks[name].per]
     if sweep == "parallel":
         _check_parallel(network)

@@ -202,15 +202,7 @@ def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
     if observed is None:
         mask = ~np.isnan(array)
     else:
-        mask = np.asarray(observed)
-        if mask.dtype != bool:
-            raise TypeError(
-                f"observed: must be bool, has dtype {mask.dtype}. Use observed != 0 or similar."
-            )
-        if mask.shape != array.shape:
-            raise ValueError(
-                f"observed: has shape {mask.shape}, data has {array.shape}. They must be equal."
-            )
+        mask = checks.as_mask("observed", observed, array.shape)
     infinite = ~np.isfinite(array) & mask
     if infinite.any():
         raise checks.offence(

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
 from jaxmf.posterior import kept_cells
@@ -19,6 +20,17 @@ from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
+
+RUN_SETTINGS = (
+    "chain_method",
+    "mesh",
+    "progress",
+    "checkpoint",
+    "checkpoint_seconds",
+    "resume",
+    "memory_limit",
+)
+"""What may be said of a run anew when it is extended."""
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -168,24 +180,37 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
+    unknown = [name for name in settings if name not in RUN_SETTINGS]
+    if unknown:
+        raise TypeError(
+            f"extend takes no {', '.join(map(repr, unknown))}; a run that is extended keeps its "
+            f"other settings, and takes {', '.join(RUN_SETTINGS)}"
+        )
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
     if posterior.is_variational:
         raise ValueError(
             "a variational fit does not go on from a posterior; fit it again with more num_epochs"
         )
-    if posterior.run is None or posterior.run.state is None:
-        raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method
     if method == "particle_filter":
         if num_samples is not None or new_rows is None:
-            raise ValueError("a filter goes on with more rows: extend(new_rows)")
-        return _extend_filter(posterior, new_rows, settings)
-    if new_rows is not None:
+            raise ValueError(
+                "new_rows: a filter continues with more rows, extend(new_rows), and takes no "
+                "num_samples"
+            )
+    elif new_rows is not None:
         raise ValueError(
-            f"{method} cannot take more rows, jaxmf.particle_filter can; "
+            f"new_rows: {method} cannot take more rows, jaxmf.particle_filter can; "
             "extend(num_samples=...) draws more samples"
         )
-    if num_samples is None:
-        raise ValueError("say how many more draws: extend(num_samples=500)")
+    elif num_samples is None:
+        raise ValueError("num_samples: say how many more draws, extend(num_samples=500)")
+    if posterior.run is None or posterior.run.state is None:
+        raise ValueError("this posterior was kept without its last state and cannot continue")
+    if method == "particle_filter":
+        return _extend_filter(posterior, new_rows, settings)
+    assert num_samples is not None
     return _extend_chains(posterior, num_samples, settings)
 
 

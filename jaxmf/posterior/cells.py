@@ -9,6 +9,8 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.arguments import check_numbers
+from jaxmf.data.checks import as_numeric
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.posterior import categories, kept_cells, prediction, transposed
 from jaxmf.posterior.cell_laws import cell_law
@@ -32,6 +34,21 @@ def check_cells(posterior: Posterior) -> None:
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
             "and document_completion"
         )
+
+
+def check_levels(quantiles: Any) -> tuple[float, ...]:
+    """Levels of quantiles as floats.
+
+    Raises:
+        TypeError, ValueError: no numbers between 0 and 1.
+    """
+    levels = tuple(check_numbers("quantiles", quantiles).tolist())
+    for position, level in enumerate(levels):
+        if not 0 < level < 1:
+            raise ValueError(
+                f"quantiles must lie between 0 and 1, got {level} at position {position}"
+            )
+    return levels
 
 
 def check_draws(posterior: Posterior) -> None:
@@ -176,7 +193,7 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
     check_cells(posterior)
     model, data = posterior.model, posterior.data
     where = data.missing_cells() if cells is None else prediction.read_cells(cells, data)
-    known = np.asarray(values, dtype=float)
+    known = as_numeric("values", values).astype(float)
     whole = data.num_rows, data.num_columns
     if known.shape == whole:
         known = known[where]

@@ -152,5 +152,5 @@ def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) ->
 
 def named_cells(cells: Any, data: Any) -> Cells:
     """Cells as a user names them, see `prediction.read_cells`."""
-    rows, columns = prediction.read_cells(cells, data)
+    rows, columns = prediction.read_cells(cells, data, "predict_at")
     return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}

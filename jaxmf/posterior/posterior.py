@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import tables, transposed
@@ -149,7 +149,7 @@ class Posterior:
         The scalars of the draws but for the model's fixed numbers, and for latent features
         `num_pairs` entries of ZZ', the number of features that two rows share.
         """
-        return tables.quantities(self, num_pairs)
+        return tables.quantities(self, check_count("num_pairs", num_pairs, 0))
 
     def summary(self) -> Summary:
         """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
@@ -230,12 +230,10 @@ class Posterior:
             ValueError: nothing is missing and no cells are named, or cells lie outside the data.
         """
         cell_questions.check_cells(self)
-        if not all(0 < level < 1 for level in quantiles):
-            raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
         settings: dict[str, Any] = {
-            "quantiles": quantiles,
-            "num_draws": num_draws,
-            "seed": seed,
+            "quantiles": cell_questions.check_levels(quantiles),
+            "num_draws": None if num_draws is None else check_count("num_draws", num_draws),
+            "seed": check_seed("seed", seed),
         }
         if new_columns is None and column_features is None:
             return cell_questions.predict(
@@ -342,6 +340,7 @@ class Posterior:
         from jaxmf.posterior import topics
 
         check_count("num_draws", num_draws)
+        check_seed("seed", seed)
         new = self.container(new_documents, "new_documents")
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
 
@@ -403,6 +402,7 @@ class Posterior:
         """
         if not hasattr(self.model, "at"):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
+        check_number("time", time)
         draw, data = self.model.at(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
         return dataclasses.replace(self, draws=draws, data=data)
@@ -430,8 +430,13 @@ class Posterior:
         Returns:
             (N_new, K) float between 0 and 1.
         """
+        check_seed("seed", seed)
         target = self.container(new_rows, "new_rows")
         if hasattr(self.model, "transform_tokens"):
+            if row_features is not None:
+                raise ValueError(
+                    f"row_features: {type(self.model).__name__} takes none; leave them out"
+                )
             from jaxmf.posterior import topics
 
             return topics.transform(self, target, seed)
@@ -461,7 +466,7 @@ class Posterior:
         """Rows like those of the data, as a container; `name` is what the errors call them."""
         from jaxmf.data import Tokens, as_container
 
-        target = as_container(new_rows, registry.entry_of(self.model).container)
+        target = as_container(new_rows, registry.entry_of(self.model).container, name)
         if isinstance(target, Tokens):
             _check_levels(self.data, target, name)
             return target
@@ -506,7 +511,7 @@ class Posterior:
         """
         from jaxmf.posterior import saving
 
-        return saving.save(self, folder, include_data=data)
+        return saving.save(self, folder, include_data=check_flag("data", data))
 
     def to_arviz(self) -> Any:
         """The draws as an `arviz.InferenceData` (extra `arviz`).

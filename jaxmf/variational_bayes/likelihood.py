@@ -21,7 +21,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf.arguments import check_number
 from jaxmf.priors import hyper
 from jaxmf.types import Array
 
@@ -35,7 +34,7 @@ class Gaussian:
       noise_variance: of a cell, v_x; None learns it.
 
     Raises:
-      TypeError, ValueError: no positive number.
+      TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
     noise_variance: float | None = None
@@ -43,8 +42,8 @@ class Gaussian:
     def __post_init__(self) -> None:
         value = self.noise_variance
         # inside jax it may be an array, of which nothing can be said
-        if value is not None and not hyper.is_placeholder(value) and not hasattr(value, "dtype"):
-            check_number("noise_variance", value, above=0)
+        if value is not None and not isinstance(value, jax.Array):
+            hyper.validate("noise_variance", value)
 
     def curvature(self, second_moment: Array, noise: Array) -> Array:
         """Lambda = 1 / v_x."""

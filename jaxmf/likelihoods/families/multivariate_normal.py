@@ -116,8 +116,12 @@ class NormalInverseWishart(Family):
         for name in ("location", "scale"):
             value = getattr(self, name)
             leaves = jax.tree.leaves(value)
-            if any(hyper.is_placeholder(leaf) for leaf in leaves) or np.ndim(value) > 0:
+            if any(hyper.is_placeholder(leaf) for leaf in leaves):
                 continue
+            if np.ndim(value) > 0 and np.size(value) > 0:
+                continue
+            if np.ndim(value) > 0:
+                raise ValueError(f"{name} must be a number or several, got {value!r}")
             least = {"above": 0.0} if name == "scale" else {}
             check_number(name, value.item() if hasattr(value, "item") else value, **least)
 
