@@ -21,6 +21,7 @@ from jaxmf.engine.chunk import (
     start_chain,
 )
 from jaxmf.engine.executables import CACHE, Executable, num_bytes, shapes_of
+from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
 from jaxmf.types import Key, PyTree
 
@@ -29,6 +30,9 @@ from jaxmf.types import Key, PyTree
 BUFFER_BYTES = 32 * 2**20
 MAX_BUFFER_ROWS = 2**14
 
+
+# the fields of a group that the programs take over
+DONATED = ("state", "averages")
 
 Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
 
@@ -61,7 +65,8 @@ class Progress:
         draws: pieces of kept draws in order, each name -> (chains, rows, ...).
         scalars: name -> (chains,), of the last record.
         seconds: time spent running, compilation left out.
-        failure: what stopped it, if anything.
+        failure: what was not finite, if anything.
+        exceeded: what it needed and may not have, if anything.
     """
 
     draws: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -69,6 +74,12 @@ class Progress:
     scalars: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
     failure: Failure | None = None
+    exceeded: Exceeded | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the group cannot take another step."""
+        return self.failure is not None or self.exceeded is not None
 
 
 @dataclass(frozen=True)
@@ -79,7 +90,9 @@ class Program:
         algorithm, data: on their devices.
         placement: one chain or many a program, and where they lie.
         num_warmup, thin: which steps are kept.
-        approve: called with every chunk program before it runs; raises if it is too large.
+        approve: called with every chunk program before it runs; raises a MemoryError if it is too
+            large.
+        limits: axis -> how far it may grow.
     """
 
     algorithm: Algorithm
@@ -88,6 +101,7 @@ class Program:
     num_warmup: int
     thin: int
     approve: Callable[[Executable], None] = lambda executable: None
+    limits: dict[str, Limit] = field(default_factory=dict)
     _chunk_programs: dict[tuple, Executable] = field(default_factory=dict)
 
     def start_program(self, keys: Key) -> Executable:
@@ -101,6 +115,12 @@ class Program:
         if not capacity or self.capacity(shapes[0]) == capacity:
             return shapes
         grown = self._grow_program(keys, shapes, capacity).shapes
+        return shapes_of(grown, self.placement.chains)
+
+    def shapes_at(self, group: Group, sizes: dict[str, int]) -> tuple[PyTree, dict]:
+        """Shapes of state and averages of a group if these axes had these sizes."""
+        shapes = shapes_of((group.state, group.averages), self.placement.chains)
+        grown = self._grow_program(group.keys, shapes, group.capacity | sizes).shapes
         return shapes_of(grown, self.placement.chains)
 
     def capacity(self, state: PyTree) -> dict[str, int]:
@@ -162,7 +182,8 @@ class Program:
         """Takes groups up to step `end`, growing those whose steps overflow on the way.
 
         A step that overflows is repeated with the same key at larger capacity: drawing it anew
-        would favour paths that need less room.
+        would favour paths that need less room. Where one group must stop before `end`, all of them
+        are left at the step that it reached.
 
         Args:
             groups: changed in place.
@@ -173,17 +194,66 @@ class Program:
         Returns:
             What each of them did.
         """
+        before = self._remember(groups)
         done = [Progress() for _ in groups]
+        self._advance(groups, done, end, at_once)
+        reached = min(group.step for group in groups)
+        ahead = [index for index, group in enumerate(groups) if group.step > reached]
+        if ahead and not any(progress.failure for progress in done):
+            for index in ahead:
+                groups[index].__dict__.update(self._restored(before[index]))
+                done[index] = Progress(seconds=done[index].seconds)
+            again = [groups[index] for index in ahead]
+            self._advance(again, [done[index] for index in ahead], reached, at_once)
+        return done
+
+    def _advance(self, groups: list[Group], done: list[Progress], end: int, at_once: Map) -> None:
         while todo := [
             (group, progress)
             for group, progress in zip(groups, done, strict=True)
-            if group.step < end and progress.failure is None
+            if group.step < end and not progress.is_stopped
         ]:
+            if any(progress.exceeded for progress in done):
+                return
             calls = [(self._prepare(group), group, progress) for group, progress in todo]
             overflows = list(at_once(partial(self._execute, end=end), calls))
-            for (group, _), full in zip(todo, overflows, strict=True):
-                self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
-        return done
+            for (group, progress), full in zip(todo, overflows, strict=True):
+                progress.exceeded = self._make_room(group, full)
+
+    def _make_room(self, group: Group, axes: list[str]) -> Exceeded | None:
+        """Doubles the capacity of these axes, or says why it cannot."""
+        sizes = {}
+        for axis in axes:
+            size, limit = group.capacity[axis], self.limits.get(axis, Limit())
+            larger = next_size(size, limit.size)
+            if larger is None:
+                reason = f"that is the most for these data. {limit.advice}"
+                return Exceeded(axis, size, group.chains, group.step, reason)
+            sizes[axis] = larger
+        if not sizes:
+            return None
+        try:
+            shapes = self.shapes_at(group, sizes)
+            self.approve(self.chunk_program(group.keys, *shapes))
+        except MemoryError as error:
+            size = group.capacity[axes[0]]
+            return Exceeded(axes[0], size, group.chains, group.step, str(error), is_memory=True)
+        self.grow(group, sizes)
+        return None
+
+    def _remember(self, groups: list[Group]) -> list[dict[str, Any]]:
+        """The groups as they are, where some could get ahead of others that must stop."""
+        if len(groups) == 1 or not groups[0].capacity:
+            return [{} for _ in groups]
+        # programs destroy the state they are called with: a copy on the host
+        return [
+            vars(group) | {name: jax.tree.map(_on_host, getattr(group, name)) for name in DONATED}
+            for group in groups
+        ]
+
+    def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
+        trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
+        return remembered | self.placement.put_chains(trees)
 
     def _prepare(self, group: Group) -> Executable:
         program = self.chunk_program(group.keys, group.state, group.averages)
@@ -245,6 +315,26 @@ class Program:
             options["compiler_options"] = self.algorithm.compiler_options()
         with self.placement.context():
             return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
+
+
+@dataclass(frozen=True)
+class _Words:
+    """A typed key on the host; no tree, so a leaf."""
+
+    words: np.ndarray
+    impl: Any
+
+
+def _on_host(leaf: Any) -> Any:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
+    return np.array(leaf)
+
+
+def _from_host(leaf: Any) -> Any:
+    if isinstance(leaf, _Words):
+        return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
+    return leaf
 
 
 def _failure(group: Group, bad: dict[str, np.ndarray]) -> Failure | None:

@@ -84,6 +84,10 @@ def run(
     Raises:
         NonFiniteError: if a state or a kept log joint is not finite.
         MemoryError: if the run cannot fit.
+        GrowthError: if a step needs more slots than a growing axis may have (`Algorithm.limit`)
+            before any draw was kept. Once there are draws, that is a `GrowthWarning`: the run ends
+            incomplete, with the draws so far, as after an interrupt. The same holds where growth
+            would exceed the memory.
         ValueError: for wrong settings or a wrong checkpoint.
 
     Example:
@@ -189,7 +193,13 @@ def _make_program(
         limit=memory_limit,
     )
     return Program(
-        algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
+        algorithm,
+        data,
+        placement,
+        schedule.num_warmup,
+        schedule.thin,
+        approve=guard.approve,
+        limits={} if algorithm.limit is None else algorithm.limit(data),
     )
 
 
