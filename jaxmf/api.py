@@ -20,6 +20,7 @@ from jaxmf.arguments import check_count, check_flag, check_word
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.run import as_key
 from jaxmf.posterior import Meta, Posterior, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -321,9 +322,7 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 def _prepare(
     model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
-    """The model in the order of the data, the data as its container, what makes the method, and
-    its options.
-    """
+    """The model in the order of the data, its container, what makes the method, its options."""
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)

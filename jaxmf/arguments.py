@@ -125,19 +125,22 @@ def check_numbers(name: str, values: Any) -> np.ndarray:
 
     Raises:
         TypeError: no sequence, or something in it that is no number.
-        ValueError: more than one axis, or none at all.
+        ValueError: not one axis, or no number at all.
     """
     is_array = hasattr(values, "dtype") and hasattr(values, "shape")
     if not is_array and not isinstance(values, list | tuple | range):
         raise TypeError(f"{name} must be several numbers, got {values!r}")
-    for position, value in enumerate([] if is_array else values):
-        if isinstance(value, bool | np.bool_ | str) or np.ndim(value) or not _is_real(value):
-            raise TypeError(f"{name} must be numbers, got {value!r} at position {position}")
-    array = np.asarray(values)
-    if array.dtype.kind not in "iuf" and array.size:
-        raise TypeError(f"{name} must be numbers, got an array of {array.dtype}")
+    try:
+        array = np.asarray(values)
+    except ValueError:  # numpy: inhomogeneous shape
+        raise ValueError(f"{name} must be numbers on one axis, got {values!r}") from None
     if array.ndim != 1 or not array.size:
-        raise ValueError(f"{name} must be one or more numbers on one axis, got {values!r}")
+        raise ValueError(
+            f"{name} must be one or more numbers on one axis, got shape {array.shape}: {values!r}"
+        )
+    for position, value in enumerate(() if array.dtype.kind in "iuf" else values):
+        if isinstance(value, bool | np.bool_) or not _is_real(value):
+            raise TypeError(f"{name} must be numbers, got {value!r} at position {position}")
     return array.astype(float)
 
 

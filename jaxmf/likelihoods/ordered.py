@@ -18,9 +18,9 @@ from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 
 from jaxmf.arguments import check_number, check_numbers
-from jaxmf.priors import hyper
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.intervals import log_mass
+from jaxmf.priors import hyper
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 

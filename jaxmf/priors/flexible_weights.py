@@ -87,7 +87,12 @@ def checked_number(number: Any) -> Any:
         return None if number is None else int(number)
     is_list = hasattr(number, "shape") or isinstance(number, list | tuple)
     array = np.asarray(number) if is_list else np.zeros(())
-    if array.ndim != 1 or not array.size or not np.issubdtype(array.dtype, np.integer) or np.any(array < 0):
+    if (
+        array.ndim != 1
+        or not array.size
+        or not np.issubdtype(array.dtype, np.integer)
+        or np.any(array < 0)
+    ):
         raise ValueError(
             f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
         )

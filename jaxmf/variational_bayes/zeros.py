@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.types import Array, Key

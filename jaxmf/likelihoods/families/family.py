@@ -146,7 +146,9 @@ def check_family(family: Any) -> None:
         TypeError: anything else.
     """
     if not hyper.is_placeholder(family):
-        check_object("family", family, SweptFamily, "NormalInverseWishart() or DirichletMultinomial()")
+        check_object(
+            "family", family, SweptFamily, "NormalInverseWishart() or DirichletMultinomial()"
+        )
 
 
 def validate_numbers(family: Any, names: tuple[str, ...]) -> None:

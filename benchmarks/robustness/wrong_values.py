@@ -1,78 +1,17 @@
-"""Bad calls over the whole public API: is each refused in words that name the user's argument?
+"""Wrong values by the kind of an argument, and the kinds of the arguments by their names.
 
-The calls are made from the signatures of the verbs, models, containers, options and questions: for
-every parameter a set of wrong values of its kind, all others as they should be. A refusal is clear
-where the error is one of `CLEAR`, is raised by a line of jaxmf itself, and names the argument. Whatever is
-accepted, or ends in the error of another library, is not.
-
-Sizes are tiny and posteriors are made without a run, so that a call that is refused compiles
-nothing.
+A value is wrong for every argument of its kind: another type, NaN, negative, zero, huge, empty, of
+the wrong length, a text, None, a list, a function.
 """
 
 from __future__ import annotations
 
-import inspect
-import re
-import traceback
-import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from typing import Any, NamedTuple
-from unittest import mock
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import jaxmf
-
-CLEAR = (TypeError, ValueError, KeyError, FileNotFoundError)
-_PACKAGE = str(Path(jaxmf.__file__).parent)
-
-
-class Target(NamedTuple):
-    """A function of the public API, how it is called well, and what kind its parameters are.
-
-    Args:
-        name: for the table.
-        function: called with keywords alone.
-        good: argument -> () -> a right value, for those without default.
-        kinds: parameter -> key of `WRONG`, where `KINDS` does not say it; None for what takes
-            anything, or is for another library to judge.
-        aliases: parameter -> other names by which the message may call it.
-        also: further parameters that the signature hides behind ``**options``.
-    """
-
-    name: str
-    function: Callable[..., Any]
-    good: Mapping[str, Callable[[], Any]] = {}
-    kinds: Mapping[str, str | None] = {}
-    aliases: Mapping[str, tuple[str, ...]] = {}
-    also: tuple[str, ...] = ()
-
-
-class Case(NamedTuple):
-    """One bad call."""
-
-    target: Target
-    argument: str
-    label: str
-    value: Callable[[], Any]
-
-    @property
-    def name(self) -> str:
-        """``Dense(column_names='abcd')``."""
-        return f"{self.target.name}({self.argument}={self.label})"
-
-
-class Reached(Exception):
-    """A call came as far as what it would have to run: it was accepted."""
-
-
-class Outcome(NamedTuple):
-    """What came of a bad call: "clear", or why it is not."""
-
-    verdict: str
-    words: str
 
 
 def _nothing(*_: Any, **__: Any) -> None:
@@ -164,7 +103,9 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
     "matrix or none": {k: v for k, v in _NO_MATRIX.items() if k != "none"},
     "headings or none": _wrong(unknown="nothing", number=3, list=["a"], function=_nothing),
     "function": _wrong(text="no name", number=3, list=[1], mapping={}),
-    "model": _wrong(none=None, text="LDA", number=3, kind=jaxmf.LDA, data=[[1.0]], function=_nothing),
+    "model": _wrong(
+        none=None, text="LDA", number=3, kind=jaxmf.LDA, data=[[1.0]], function=_nothing
+    ),
     "ids": _wrong(
         unknown=["nobody"], fraction=[0.5], negative=[-1], huge=[10**9], empty=[], mapping={},
         function=_nothing,
@@ -207,7 +148,8 @@ KINDS: dict[str, str | None] = {
     # those of the run loop are judged by the tests of the engine
     "checkpoint": None, "checkpoint_seconds": None, "memory_limit": None, "resume": None,
     "predict_at": "cells", "method": "word",
-    "sweep": "word", "anneal": "flag", "split_merge": "count from 0", "capacity": "huge count or none",
+    "sweep": "word", "anneal": "flag", "split_merge": "count from 0",
+    "capacity": "huge count or none",
     "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0",
     "keep": "word", "joint": "object", "keep_factors": "flag",
     "proposal": "word", "resample_fn": "function", "ess_threshold": "share or function",
@@ -230,7 +172,8 @@ KINDS: dict[str, str | None] = {
     "likelihood": "object", "zeros": "object", "offsets": "word", "kernel": "word",
     "weight_scale": "positive", "weight_mean": "number", "weight_shape": "positive",
     "weight_rate": "positive", "base_rate": "positive", "diagonal": "flag", "row_bias": "flag",
-    "column_bias": "flag", "fixed_row_features": "matrix or none", "fixed_column_features": "matrix or none",
+    "column_bias": "flag", "fixed_row_features": "matrix or none",
+    "fixed_column_features": "matrix or none",
     "mixture": "object", "coefficients": "flag", "biases": "flag", "link": "flag",
     "link_precision": "positive", "level": "number", "row_column_prior": "object",
     "row_features": "object", "column_features": "object", "cell_features": "object",
@@ -252,68 +195,3 @@ KINDS: dict[str, str | None] = {
     "num_items": "count", "time": "number",
 }  # fmt: skip
 """Kinds by the parameter's name, where a target does not say otherwise."""
-
-
-def parameters(target: Target) -> tuple[str, ...]:
-    """The names of a target's parameters."""
-    found = inspect.signature(target.function).parameters.values()
-    hidden = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return (*(p.name for p in found if p.kind not in hidden), *target.also)
-
-
-def cases_of(target: Target) -> Iterator[Case]:
-    """The bad calls of a target.
-
-    Raises:
-        KeyError: a parameter whose kind nobody has said: say it in `KINDS` or in the target.
-    """
-    for name in parameters(target):
-        kind = target.kinds[name] if name in target.kinds else KINDS[name]
-        if kind is not None:
-            for label, value in WRONG[kind].items():
-                yield Case(target, name, label, value)
-    if target.also:
-        yield Case(target, "loudly", "unknown", lambda: True)
-
-
-def judge(case: Case) -> Outcome:
-    """Make a bad call, and say what came of it."""
-    good = {name: make() for name, make in case.target.good.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        try:
-            with _nothing_runs():
-                case.target.function(**good | {case.argument: case.value()})
-        except Reached:
-            pass
-        except Exception as error:
-            return _judged(case, error)
-    return Outcome("accepted", "")
-
-
-def _reached(*_: Any, **__: Any) -> None:
-    raise Reached
-
-
-@contextmanager
-def _nothing_runs() -> Iterator[None]:
-    """Runs and predictions end where they would be compiled: so far a call was not refused."""
-    names = ("engine.program.Program.chunk_program", "posterior.prediction.over_draws")
-    with ExitStack() as stack:
-        for name in names:
-            stack.enter_context(mock.patch(f"jaxmf.{name}", _reached))
-        yield
-
-
-def _judged(case: Case, error: Exception) -> Outcome:
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    words = f"{type(error).__name__}: {error}"
-    names = (case.argument, *case.target.aliases.get(case.argument, ()))
-    if not isinstance(error, CLEAR):
-        return Outcome("foreign kind", words)
-    # an error that a line of jaxmf runs into, rather than raises, is Python's
-    if not frame.filename.startswith(_PACKAGE) or not (frame.line or "").startswith("raise"):
-        return Outcome("foreign origin", words)
-    if not any(re.search(rf"(?<![a-z_]){re.escape(name)}(?![a-z_])", str(error)) for name in names):
-        return Outcome("names no argument", words)
-    return Outcome("clear", words)

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 
 import jaxmf as mf
-from benchmarks.bad_calls import Target
+from benchmarks.robustness.bad_calls import Target
 from jaxmf import registry
 from jaxmf.posterior import Meta
 
-_DATA = {name: ("data",) for name in ("values", "x", "matrix", "counts", "frame")}
+_DATA = dict.fromkeys(("values", "x", "matrix", "counts", "frame"), ("data",))
 
 
 def verbs() -> Iterator[Target]:
@@ -42,7 +42,7 @@ def verbs() -> Iterator[Target]:
             first = not any(verb == name for _, name in seen - {own})
             kinds: dict[str, str | None] = {}
             if not first:  # the verb's arguments are the same for all models
-                kinds = {n: None for n in _arguments_of(function)}
+                kinds = dict.fromkeys(_arguments_of(function))
             also = tuple(name for name in options if name not in _arguments_of(function))
             yield Target(f"{verb}[{entry.name}]", function, good, kinds, also=also)
     model, data = registry.get("linear-gaussian-ibp").example()
