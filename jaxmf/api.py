@@ -16,7 +16,7 @@ from typing import Any
 import jax
 
 from jaxmf import engine, registry, settings
-from jaxmf.arguments import check_count, check_flag, check_word
+from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
@@ -57,7 +57,7 @@ def fit(
         (4, 5)
     """
     entry = registry.entry_of(model)
-    chosen = entry.default if method is None else check_word("method", method, VERBS)
+    chosen = entry.default if method is None else check_text("method", method)
     registry.check_method(entry, chosen)
     return VERBS[chosen](model, data, seed=seed, **options)
 
@@ -121,7 +121,7 @@ def sample(
     }
     cells, identified = {}, dict(options)
     if predict_at is not None:
-        cells = kept_cells.named_cells(predict_at, container)
+        cells = kept_cells.cells_by_name(predict_at, container)
         keep = kept_cells.are_kept(
             algorithm, model, container, cells, num_draws=num_samples * num_chains
         )

@@ -10,7 +10,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf import registry
 from jaxmf.data import Dense
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, named_cells, prediction
 
 ENTRY = registry.ENTRIES[0]
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -480,10 +480,10 @@ def test_cells_by_ids_that_are_tuples(sampled):
     ids = [("ward", place) for place in range(12)]
     named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
     for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
-        rows, columns = prediction.read_cells(given, named.data)
+        rows, columns = named_cells.read_cells(given, named.data)
         np.testing.assert_array_equal((rows, columns), [[3, 1], [0, 2]])
-    np.testing.assert_array_equal(prediction.read_rows([ids[5]], named.data), [5])
+    np.testing.assert_array_equal(named_cells.read_rows([ids[5]], named.data), [5])
     # pairs of positions are cells as before
     np.testing.assert_array_equal(
-        prediction.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
+        named_cells.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
     )

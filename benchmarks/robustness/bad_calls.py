@@ -92,9 +92,14 @@ def cases_of(target: Target) -> Iterator[Case]:
     """The bad calls of a target.
 
     Raises:
-        KeyError: a parameter whose kind nobody has said: say it in `KINDS` or in the target.
+        LookupError: a parameter whose kind nobody has said.
     """
     for name in parameters(target):
+        if name not in target.kinds and name not in KINDS:
+            raise LookupError(
+                f"{target.name}: say in wrong_values.KINDS what kind of argument {name!r} is, or "
+                "in the target, None for what is not to be tried"
+            )
         kind = target.kinds[name] if name in target.kinds else KINDS[name]
         if kind is not None:
             for label, value in WRONG[kind].items():

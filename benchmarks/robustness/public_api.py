@@ -324,6 +324,7 @@ def _good(question: str, posterior: mf.Posterior) -> dict[str, Callable[[], Any]
 
 def functions() -> Iterator[Target]:
     """Further functions."""
+    yield Target("load", mf.load, {"folder": lambda: "/nonexistent/folder"}, {"data": None})
     counts = {"expected_counts": lambda: [1.0, 0.5]}
     kinds: dict[str, str | None] = {"expected_counts": "numbers"}
     yield Target("match_moments", mf.match_moments, counts, kinds)

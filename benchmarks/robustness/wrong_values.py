@@ -123,6 +123,7 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
         text="ab", none=None, number=3, one=(1.0,), twice=(1.0, 1.0), nan=(1.0, float("nan")),
         letters=("a", "b"), function=_nothing, empty=(),
     ),
+    "no text": _wrong(number=3, list=["a"], function=_nothing, mapping={}),
     "path": _wrong(number=3, none=None, list=["a"], function=_nothing),
     "mapping": _wrong(text="ab", number=3, list=[1], none=None, function=_nothing),
     "optional mapping": _wrong(text="ab", number=3, list=[1], function=_nothing),
@@ -185,13 +186,13 @@ KINDS: dict[str, str | None] = {
     "num_draws": "count or none", "num_pairs": "count from 0", "n": "count", "by": "word",
     "side": "word", "include_known": "flag", "column": "word", "titles": "object",
     "new_rows": "matrix or none", "new_columns": "matrix or none", "new_documents": "matrix",
-    "image_shape": "shape", "title": "object", "path": "path", "folder": "path",
+    "image_shape": "shape", "title": "no text", "path": "path", "folder": "path",
     "num_sweeps": "count", "num_steps": "count", "shrinkage": "amount",
     "learning_rate": "positive", "lengthscale": "positive", "row_mean": "number",
     "row_variance": "positive", "column_mean": "number", "column_variance": "positive",
     "offset_variance": "positive", "bias_variance": "positive", "noise_variance": "positive",
     "resample": "flag", "threshold_scale": "positive", "a": "positive", "b": "positive",
     "rate": "positive", "weight": "positive", "location": "number",
-    "num_items": "count", "time": "number",
+    "num_items": "count", "time": "number", "unknown": "word",
 }  # fmt: skip
 """Kinds by the parameter's name, where a target does not say otherwise."""

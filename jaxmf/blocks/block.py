@@ -13,6 +13,7 @@ import jax
 from jaxmf.arguments import check_flag, check_function
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.readable import Readable
 
 Law = Any  # a Family or a PartitionPrior
 
@@ -23,7 +24,7 @@ Law = Any  # a Family or a PartitionPrior
     meta_fields=["by", "observed", "rho", "per"],
 )
 @dataclass(frozen=True, init=False)
-class Block:
+class Block(Readable):
     """One variable of a network: a value for every token.
 
     The tokens are partitioned by the values of the parents; the tokens of a part share the

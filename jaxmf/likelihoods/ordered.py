@@ -21,6 +21,7 @@ from jaxmf.arguments import check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.intervals import log_mass
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
@@ -30,7 +31,7 @@ Targets = tuple[Array, Array]
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Probit:
+class Probit(Readable):
     """Cells 0 and 1: p(x = 1 | eta) = Phi(eta).
 
     x = 1 where a latent z ~ N(eta, 1) is positive. There is nothing to learn about the noise; its
@@ -112,7 +113,7 @@ class Probit:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["threshold_scale"], meta_fields=["levels"])
 @dataclass(frozen=True)
-class Ordinal:
+class Ordinal(Readable):
     """Cells of ordered levels, such as ratings of one to five stars: the ordered probit model.
 
     p(level c | eta) = Phi(t_c - eta) - Phi(t_{c-1} - eta), with as many thresholds t as there are

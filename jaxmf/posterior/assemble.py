@@ -239,8 +239,8 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
-    new = posterior.container(new_rows, "new_rows")
-    data = append_rows(posterior.data, new)
+    new = posterior.container(new_rows, "new_rows", can_drop=False)
+    data = posterior.data.append_rows(new, argument="new_rows")
     algorithm = algorithm_of(posterior)
     run = run_engine(
         algorithm,
@@ -284,15 +284,6 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 
     return jax.tree.map(pad, before.state, wanted)
-
-
-def append_rows(data: Any, new: Any) -> Any:
-    """One container with the rows of both; ids are kept where both have them."""
-    names = None
-    if data.row_names is not None and new.row_names is not None:
-        names = np.concatenate([data.row_names, new.row_names])
-    values = np.concatenate([data.to_array(), new.to_array()])
-    return type(data)(values, row_names=names, column_names=data.column_names)
 
 
 def first_rows(data: Any, num_rows: int) -> Any:

@@ -103,8 +103,6 @@ def document_completion(
     posterior: Posterior, new: Tokens, *, num_draws: int, seed: int
 ) -> HeldOutScore:
     """See `Posterior.document_completion`."""
-    if not hasattr(posterior.model, "word_probabilities"):
-        raise ValueError(f"{type(posterior.model).__name__} is no model of words of documents")
     known, rest = halves(new, seed)
     draws, weights = posterior.flat_draws()
     number = min(num_draws, weights.size)

@@ -20,6 +20,7 @@ from jax.scipy.special import betaln, digamma
 from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.special import poisson
 
 
@@ -141,7 +142,7 @@ def _check_hyperparameters(prior: Any) -> None:
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class IndianBuffet:
+class IndianBuffet(Readable):
     """The Indian buffet process with numbers of features without bound.
 
     The first row has Poisson(alpha) features; row i has feature k of the rows before it with
@@ -256,7 +257,7 @@ class IndianBuffet:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True)
-class BetaBernoulli:
+class BetaBernoulli(Readable):
     """The finite model whose limit for many features is the Indian buffet process.
 
     pi_k ~ Beta(alpha beta / K, beta); z_nk ~ Bernoulli(pi_k), with pi integrated out. The first

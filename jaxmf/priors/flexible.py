@@ -38,6 +38,7 @@ from jaxmf.priors.flexible_weights import (
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.priors.partition_prior import Numbers, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
+from jaxmf.readable import show
 
 
 @partial(
@@ -127,6 +128,14 @@ class FlexiblePrior(PartitionPrior):
                 f"{self.num_items} items, and feature_weights has shape "
                 f"{np.shape(self.feature_weights)}; both must be (F,)"
             )
+
+    def __repr__(self) -> str:
+        settings = {"log_weights": self.log_weights, "features": self.features}
+        if self.features is not None:
+            settings["feature_weights"] = self.feature_weights
+        settings["num_unobserved"] = self.num_unobserved
+        shown = [f"{name}={show(value)}" for name, value in settings.items() if value is not None]
+        return f"FlexiblePrior({', '.join(shown)})"
 
     # --- special cases ----------------------------------------------------------------------------
 

@@ -22,12 +22,13 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.types import Array
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Readable):
     """Cells -1 and 1 with Gaussian noise: exact sums in the time of the ones.
 
     Args:
@@ -60,7 +61,7 @@ class Gaussian:
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(Readable):
     """Cells -1 and 1 with p(x | m) = sigma(x m), bounded by a quadratic with its own zeta a cell.
 
     zeta takes its optimum, zeta^2 = E[m^2], on the way, so it is never stored.

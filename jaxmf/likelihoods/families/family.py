@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
@@ -25,7 +26,7 @@ Numbers = dict[str, Array]
 """The hyperparameters of a family in a state, by name."""
 
 
-class SweptFamily(ABC):
+class SweptFamily(Readable, ABC):
     """What a sweep over indicators needs of a family.
 
     Attributes:

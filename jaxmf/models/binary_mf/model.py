@@ -32,6 +32,7 @@ from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
@@ -55,7 +56,7 @@ _CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson
     meta_fields=["likelihood", "diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF:
+class BinaryMF(Readable):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.

@@ -27,6 +27,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model import checks, queries
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
+from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn, TriggerFn
 from jaxmf.types import Array, Key
@@ -38,7 +39,7 @@ from jaxmf.types import Array, Key
     meta_fields=["cell_law"],
 )
 @dataclass(frozen=True)
-class FeatureModel:
+class FeatureModel(Readable):
     """Binary latent features with a likelihood and a law of features of one's own.
 
     Args:

@@ -27,6 +27,7 @@ from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
@@ -51,7 +52,7 @@ def _default_scale() -> Any:
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP:
+class LinearGaussianIBP(Readable):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
     X = Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli model.

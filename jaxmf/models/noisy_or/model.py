@@ -34,6 +34,7 @@ from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, p
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key
@@ -56,7 +57,7 @@ def _default_priors() -> dict[str, Any]:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True, kw_only=True)
-class NoisyOrIBP:
+class NoisyOrIBP(Readable):
     """Hidden causes of unknown number that turn binary variables on (noisy-OR).
 
     P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(active causes of row n in column d), with the rows
