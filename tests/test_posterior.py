@@ -373,11 +373,12 @@ def test_pickled_objects_are_never_read(sampled, tmp_path):
 
 
 def test_arviz_takes_it(posterior):
-    pytest.importorskip("arviz")
+    pytest.importorskip("arviz_base")
     data = posterior.to_arviz()
     assert data.posterior["z"].dims == ("chain", "draw", "row", "feature")
     assert data.posterior["num_features"].shape[0] == (1 if posterior.is_weighted else 2)
     np.testing.assert_array_equal(data.observed_data["x"], posterior.data.to_array())
+    assert data.posterior.attrs["method"] == posterior.meta.method
     mean = float(data.posterior["num_features"].mean())
     assert abs(mean - posterior.num_features().mean) < 0.1
 
@@ -416,6 +417,26 @@ def test_complete_data_has_nothing_to_predict(sampled):
     complete = dataclasses.replace(sampled, data=Dense(np.ones((12, 5))))
     with pytest.raises(ValueError, match="no missing cells to predict; name some"):
         complete.predict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"data": np.eye(5)}, "no option 'data'; it continues the run as it was started"),
+        ({"num_chains": 3}, "no option 'num_chains'; it continues"),
+        ({"loudly": True}, "no option 'loudly'. It takes new_rows, num_samples, chain_method"),
+    ],
+)
+def test_what_a_continued_run_does_not_take_is_named(sampled, settings, says):
+    with pytest.raises(TypeError, match=says):
+        sampled.extend(num_samples=2, **settings)
+
+
+def test_models_without_times_have_no_time_to_ask_for():
+    model, data = registry.get("network").example()
+    posterior = mf.sample(model, data, **SHORT)
+    with pytest.raises(ValueError, match=r"Network knows no times; leave at\(\) out"):
+        posterior.at(2.0)
 
 
 def test_a_filter_goes_on_with_rows_only(filtered):

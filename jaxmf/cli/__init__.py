@@ -26,6 +26,10 @@ for _command in (models, fit, show, predict, recommend, report, demo):
     app.command()(_command)
 
 
+_AS_OPTIONS = {'missing="zero"': "--missing-features zero", 'unknown="drop"': "--unknown drop"}
+"""Arguments that messages advise, as the command line has them."""
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point: run a command and leave with its exit status."""
     sys.exit(run(sys.argv[1:] if arguments is None else arguments))
@@ -53,6 +57,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _complain(words: str, status: int = 2) -> int:
+    for argument, option in _AS_OPTIONS.items():
+        words = words.replace(argument, option)
     print("jaxmf: " + " ".join(words.split()), file=sys.stderr)
     return status
 

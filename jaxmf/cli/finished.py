@@ -43,6 +43,9 @@ def predict(
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
     quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
+    unknown: Annotated[
+        str, typer.Option(help="Of cells with ids that the run lacks: error, drop, or prior.")
+    ] = "error",
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
@@ -54,9 +57,13 @@ def predict(
     chosen = None
     if cells is not None:
         columns = read_columns(cells, ["row", "column"])
-        chosen = (columns["row"], columns["column"])
+        names = posterior.data.row_names, posterior.data.column_names
+        chosen = tuple(
+            read_ids([str(each) for each in columns[word]], known, word)
+            for word, known in zip(("row", "column"), names, strict=True)
+        )
     start_compilation_cache()
-    table = posterior.predict(chosen, quantiles=levels).table()
+    table = posterior.predict(chosen, quantiles=levels, unknown=unknown).table()
     _hand_over(table, out, "predictions")
 
 

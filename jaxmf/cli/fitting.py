@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from jaxmf.cli.given import build, read_settings, refuse_foreign
-from jaxmf.cli.inputs import check_shape, hide, read_data, read_features
+from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
 
 _CHECKPOINT = "checkpoint"
@@ -140,6 +140,7 @@ def fit(
         )
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
+    check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
     files = {"row_features": row_features, "column_features": column_features}
     model_values |= read_features(entry, files, missing_features)

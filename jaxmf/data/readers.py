@@ -151,7 +151,8 @@ def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
     try:
         return np.array([np.nan if text.lower() in MISSING else float(text) for text in texts])
     except ValueError:
-        return object_array([None if text.lower() in MISSING else text for text in texts])
+        gaps = MISSING - {"none"}  # which is a level that tables have
+        return object_array([None if text.lower() in gaps else text for text in texts])
 
 
 def existing(path: str | Path) -> Path:

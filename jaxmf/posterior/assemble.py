@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,16 +22,18 @@ from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
 
-RUN_SETTINGS = (
-    "chain_method",
-    "mesh",
-    "progress",
-    "checkpoint",
-    "checkpoint_seconds",
-    "resume",
-    "memory_limit",
+_FIXED = (
+    "algorithm",
+    "data",
+    "seed",
+    "num_warmup",
+    "num_samples",
+    "thin",
+    "num_chains",
+    "identity",
+    "initial",
 )
-"""What may be said of a run anew when it is extended."""
+"""Arguments of a run that its continuation has from it."""
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -180,12 +183,7 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
-    unknown = [name for name in settings if name not in RUN_SETTINGS]
-    if unknown:
-        raise TypeError(
-            f"extend takes no {', '.join(map(repr, unknown))}; a run that is extended keeps its "
-            f"other settings, and takes {', '.join(RUN_SETTINGS)}"
-        )
+    _check_settings(settings)
     if num_samples is not None:
         check_count("num_samples", num_samples)
     if posterior.is_variational:
@@ -212,6 +210,25 @@ def extend(
         return _extend_filter(posterior, new_rows, settings)
     assert num_samples is not None
     return _extend_chains(posterior, num_samples, settings)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuses what extend() does not take.
+
+    Raises:
+        TypeError: names the first such setting and those there are.
+    """
+    known = [name for name in inspect.signature(run_engine).parameters if name not in _FIXED]
+    unknown = [name for name in settings if name not in known]
+    if not unknown:
+        return
+    why = ""
+    if unknown[0] in _FIXED:
+        why = "; it continues the run as it was started, with its data, seed, chains and thinning"
+    raise TypeError(
+        f"extend takes no option {unknown[0]!r}{why}. It takes new_rows, num_samples, "
+        f"{', '.join(known)}"
+    )
 
 
 def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from jaxmf.data.names import object_array, positions
-
-
-class Positions(NamedTuple):
-    """Cells by the positions of their rows and columns, (M,) int each, whatever the ids are."""
-
-    rows: np.ndarray
-    columns: np.ndarray
+from jaxmf.data.names import Positions, object_array, positions
 
 
 def read_cells(cells: Any, data: Any, *, drop: bool = False, name: str = "cells") -> Positions:

@@ -271,7 +271,7 @@ class Posterior:
                 every topic; or a column that indicators are partitioned by, such as "item": the
                 levels with the most tokens in every group. Of a matrix with groups of rows and of
                 columns "row" or "column": the members of every group with the most cells.
-            n: entries a group.
+            n: entries a group, at most: those that it has a token of.
             titles: of rows or columns, shown in the place of their ids: id -> title, or one for
                 each in the order of the data.
         Returns:
@@ -548,14 +548,17 @@ class Posterior:
         return saving.save(self, folder, include_data=check_flag("data", data))
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData` (extra `arviz`).
+        """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
-        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's
-        particles are resampled to equal weights.
+        Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
+        ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+
+        Raises:
+            ModuleNotFoundError: arviz-base is not installed.
         """
-        from jaxmf.posterior import saving
+        from jaxmf.posterior.arviz_export import to_arviz
 
-        return saving.to_arviz(self)
+        return to_arviz(self)
 
     @property
     def plot(self) -> Plots:

@@ -10,7 +10,8 @@ import numpy as np
 from jaxmf.arguments import check_object
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
-from jaxmf.posterior.named_cells import Positions, read_cells
+from jaxmf.data.names import Positions
+from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import Prediction
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import numpy as np
 
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
-from jaxmf.data.names import object_array
-from jaxmf.posterior.named_cells import Positions, pair_of, positions_or_unknown
+from jaxmf.data.names import Positions, object_array
+from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
