@@ -108,7 +108,7 @@ def test_questions_that_are_refused(fitted):
         fitted.cooccurrence()
     with pytest.raises(ValueError, match="no binary features"):
         fitted.features()
-    with pytest.raises(ValueError, match="no binary features"):
+    with pytest.raises(ValueError, match="needs binary features"):
         fitted.plot.cooccurrence()
     binary = mf.BinaryMF(row_prior=mf.IndianBuffet(1.0), column_prior=mf.IndianBuffet(1.0))
     with pytest.raises(ValueError, match="BinaryMF has no scores"):

@@ -17,6 +17,7 @@ from benchmarks.harness import Row
 PARTS = {
     "flips": "benchmarks.robustness.flips",
     "bad_calls": "benchmarks.robustness.bad_calls",
+    "bad_files": "benchmarks.robustness.bad_files",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 
