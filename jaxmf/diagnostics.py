@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxmf.data import Entries
+from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
 
 CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
@@ -304,7 +305,7 @@ def held_out_error(posterior: Any, truth: Any) -> HeldOutError:
     Args:
         posterior: a `jaxmf.Posterior`.
         truth: (N, D) the complete matrix, NaN where nothing is known; or `Entries`, the known
-            cells alone.
+            cells alone. Rows and columns are matched by id where both sides have ids.
     Returns:
         Error, baseline, coverage and log likelihood.
     Raises:
@@ -346,9 +347,7 @@ def hidden_cells(data: Any, truth: Any) -> tuple[Positions, np.ndarray]:
         kept = ~np.isin(rows.astype(np.int64) * shape[1] + columns, observed)
         cells, values = Positions(rows[kept], columns[kept]), np.asarray(known.values, float)[kept]
     else:
-        matrix = np.asarray(truth, dtype=float)
-        if matrix.shape != shape:
-            raise ValueError(f"truth has shape {matrix.shape}, the data {shape}")
+        matrix = complete_matrix(truth, data, argument="truth")
         rows, columns = data.missing_cells()
         kept = np.isfinite(matrix[rows, columns])
         cells = Positions(rows[kept], columns[kept])

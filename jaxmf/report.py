@@ -16,7 +16,7 @@ import numpy as np
 from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
-from jaxmf.data.checks import as_numeric
+from jaxmf.data.convert import complete_matrix
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -107,9 +107,7 @@ def render(
     if image_shape is not None:
         plot.check_image_shape(image_shape, posterior.data.num_columns)
     if truth is not None and not isinstance(truth, Entries):
-        truth = as_numeric("truth", truth)
-        if truth.shape != (posterior.data.num_rows, posterior.data.num_columns):
-            raise ValueError(f"truth has shape {truth.shape}, the data is {posterior.data.size()}")
+        truth = complete_matrix(truth, posterior.data, argument="truth")
     error = None
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)

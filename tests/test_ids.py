@@ -180,3 +180,30 @@ def test_models_without_a_prior_of_rows_say_so():
     post = mf.sample(model, data, **SHORT)
     with pytest.raises(ValueError, match='unknown="prior": BiLDA answers for rows and columns of'):
         post.predict(([0], [0]), unknown="prior")
+
+
+def test_one_text_is_no_list_of_ids():
+    with pytest.raises(TypeError, match=r"column_names: is the text 'abcd'\. Give a list of ids"):
+        mf.Dense(np.ones((1, 4)), column_names="abcd")
+
+
+def test_a_complete_matrix_is_matched_by_its_ids():
+    """Scores of held-out cells by a table whose rows and columns stand in another order."""
+    model, data = mf.registry.get("linear-gaussian-ibp").example()
+    values = np.where(np.isnan(data.to_array()), 0.5, data.to_array())
+    names = {"row_names": [f"r{i}" for i in range(12)], "column_names": list("abcde")}
+    named = mf.Dense(data.values, data.observed, **names)
+    post = mf.sample(model, named, **SHORT)
+    complete = mf.Dense(values, **names)
+    turned = mf.Dense(
+        values[::-1, ::-1], row_names=names["row_names"][::-1], column_names=list("edcba")
+    )
+    for ask in (
+        lambda truth: post.held_out_log_likelihood(truth).log_likelihood,
+        lambda truth: mf.diagnostics.held_out_error(post, truth),
+    ):
+        np.testing.assert_array_equal(ask(turned), ask(complete))
+        np.testing.assert_array_equal(ask(values), ask(complete))
+    other = mf.Dense(values, row_names=names["row_names"], column_names=list("abcdz"))
+    with pytest.raises(ValueError, match="values: the column 'z' at position 4 is none of the 5"):
+        post.held_out_log_likelihood(other)

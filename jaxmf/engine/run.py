@@ -40,7 +40,7 @@ def run(
     num_chains: int = 1,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    chunk_seconds: float = 1.0,
+    chunk_seconds: float = 0.5,
     progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
@@ -67,7 +67,8 @@ def run(
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
         mesh: devices to spread the chains over, along its axis "chain".
-        chunk_seconds: aim for the time between two looks of the host.
+        chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
+            then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.data.convert import complete_matrix
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -222,7 +223,7 @@ class Plots:
         observed = posterior.data.to_array()[places]
         lines = {"observed": observed, "reconstructed": posterior.reconstruction(places)}
         if truth is not None:
-            lines["complete"] = np.asarray(truth, dtype=float)[places]
+            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
         if image_shape is None:
             return side_by_side(lines)
         return image_lines(lines, [f"row {row}" for row in places], image_shape)

@@ -12,6 +12,7 @@ from jaxmf import diagnostics
 from jaxmf.arguments import check_numbers
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
+from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.posterior import (
     categories,
@@ -212,10 +213,12 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
     check_cells(posterior)
     model, data = posterior.model, posterior.data
     where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
-    known = as_numeric("values", values).astype(float)
     whole = data.num_rows, data.num_columns
-    if known.shape == whole:
-        known = known[where]
+    if tuple(getattr(values, "shape", ())) == whole:
+        known = complete_matrix(values, data, argument="values")[where]
+    else:
+        known = as_numeric("values", values).astype(float)
+        known = known[where] if known.shape == whole else known
     if known.shape != where[0].shape:
         raise ValueError(
             f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "

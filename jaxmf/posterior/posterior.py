@@ -478,8 +478,9 @@ class Posterior:
         Each cell's density is averaged over the posterior draws before the log is taken.
 
         Args:
-            values: the whole matrix (N, D), of which the cells missing in training are scored, or
-                with `cells` one value a cell, (M,).
+            values: the whole matrix (N, D), of which the cells missing in training are scored, its
+                rows and columns matched by id where both sides have ids; or with `cells` one value
+                a cell, (M,).
             cells: which cells, as in `predict`.
         Returns:
             The log density of each cell (M,), their mean, and its standard error over cells.
