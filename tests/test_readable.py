@@ -30,10 +30,10 @@ def test_a_model_shows_no_address_and_can_be_pasted(entry):
 
 
 def test_default_priors_are_shown_as_they_are_written():
-    text = repr(mf.LinearGaussianIBP(noise_scale=0.5))
+    text = repr(mf.LinearGaussianIBP(noise_scale=dist.LogNormal(0.0, 2.0), feature_scale=0.5))
     assert text == (
-        "LinearGaussianIBP(alpha=Gamma(concentration=1.0, rate=1.0), noise_scale=0.5, "
-        "feature_scale=LogNormal(loc=0.0, scale=2.0))"
+        "LinearGaussianIBP(alpha=Gamma(concentration=1.0, rate=1.0), "
+        "noise_scale=LogNormal(loc=0.0, scale=2.0), feature_scale=0.5)"
     )
 
 

@@ -193,6 +193,6 @@ KINDS: dict[str, str | None] = {
     "offset_variance": "positive", "bias_variance": "positive", "noise_variance": "positive",
     "resample": "flag", "threshold_scale": "positive", "a": "positive", "b": "positive",
     "rate": "positive", "weight": "positive", "location": "number",
-    "num_items": "count", "time": "number", "unknown": "word",
+    "num_items": "count", "offset": "no location", "time": "number", "unknown": "word",
 }  # fmt: skip
 """Kinds by the parameter's name, where a target does not say otherwise."""

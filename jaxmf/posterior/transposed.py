@@ -58,34 +58,20 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
 
 
 def _same_columns(features: Any, of_training: Any, name: str) -> Any:
-    """Features with the columns of those in training, by what these are.
+    """Features with the columns of those in training; both are None where there are none.
 
     Raises:
-        ValueError: other columns, or numbers that were standardised otherwise.
+        ValueError: other columns.
     """
-    advice = "make them with encode(table) of the features in training"
-    new, known = ([] if one is None else one.described for one in (features, of_training))
-    if len(new) != len(known):
+    if features is not None and of_training is not None:
+        return features.in_columns_of(of_training, what=name)
+    widths = [0 if one is None else one.width for one in (features, of_training)]
+    if widths[0] != widths[1]:
         raise ValueError(
-            f"{name}: have {len(new)} columns, those in training {len(known)}; {advice}"
+            f"{name}: have {widths[0]} columns, those in training {widths[1]}; make them with "
+            "encode(table) of the features in training"
         )
-    table = {column: position for position, column in enumerate(new)}
-    by_label = {column.label: column for column in new}
-    missing = next((column.label for column in known if column.label not in by_label), None)
-    if missing is not None:
-        raise ValueError(
-            f"{name}: have no column {missing!r}, which those in training have; {advice}"
-        )
-    for column in known:
-        if column not in table:
-            other = by_label[column.label]
-            raise ValueError(
-                f"{name}: their column {column.label!r} was standardised with mean "
-                f"{other.centre:g} and deviation {other.scale:g}, in training with "
-                f"{column.centre:g} and {column.scale:g}; {advice}"
-            )
-    order = [table[column] for column in known]
-    return features if order == sorted(order) else features.select(np.array(order))
+    return features
 
 
 def _own(model: Any, features: Any, name: str = "row_features") -> None:
