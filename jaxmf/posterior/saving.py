@@ -31,7 +31,14 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
     path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
-    described = _describe(posterior)
+    try:
+        described = _describe(posterior)
+        ids = _ids(posterior.data) if include_data else {}
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
+            "with to_arviz() or numpy.savez(path, **posterior.draws)"
+        ) from None
     path.mkdir(parents=True, exist_ok=True)
     before = _files_of(path)
     token = secrets.token_hex(4)
@@ -41,7 +48,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
         described.setdefault("arrays", {})[name] = _write_arrays(path / files[name], arrays)
     described["files"] = files
     if include_data:
-        described["data"]["ids"] = _ids(posterior.data)
+        described["data"]["ids"] = ids
     _replace(path / _MANIFEST, json.dumps(described, indent=1))
     for stale in before - set(files.values()):
         (path / stale).unlink(missing_ok=True)
