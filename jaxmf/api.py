@@ -20,7 +20,7 @@ from jaxmf.arguments import check_count
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
 from jaxmf.engine.environment import describe_environment
-from jaxmf.posterior import Meta, Posterior, kept_cells
+from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -144,7 +144,7 @@ def sample(
     meta = _meta(
         "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
     )
-    return from_chains(model, container, run, meta, cells)
+    return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
 def particle_filter(
@@ -210,7 +210,7 @@ def particle_filter(
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
     meta = _meta("particle_filter", seed, run_settings, everything, outcome(run, began))
-    return from_filter(model, container, run, meta)
+    return alarms.warn(from_filter(model, container, run, meta))
 
 
 def variational(
@@ -286,7 +286,7 @@ def variational(
         else None,
     )
     meta = _meta("variational", seed, run_settings, kept, outcome(run, began))
-    return from_ascent(model, container, run, meta)
+    return alarms.warn(from_ascent(model, container, run, meta))
 
 
 def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> Posterior:
@@ -305,7 +305,7 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
     meta = _meta("variational", seed, {"analytic": True}, {}, fields)
-    return from_solution(model, data, draw, meta)
+    return alarms.warn(from_solution(model, data, draw, meta))
 
 
 VERBS: Mapping[str, Callable[..., Posterior]] = {

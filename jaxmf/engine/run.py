@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -90,6 +91,9 @@ def run(
             incomplete, with the draws so far, as after an interrupt. The same holds where growth
             would exceed the memory.
         ValueError: for wrong settings or a wrong checkpoint.
+        LockedError: if another run writes to the checkpoint folder.
+        OSError: if the checkpoint folder cannot be written to at the start. Later that is a
+            `CheckpointWarning`, and the run continues.
 
     Example:
         >>> import jax
@@ -111,23 +115,24 @@ def run(
     placement = Placement(mesh, batched=batched)
     program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
     keys = _group_keys(seed, num_chains, placement)
-    storage, progression = None, None
-    if checkpoint is not None:
-        header = _header(seed, schedule, num_chains, placement, identity)
-        storage = Storage(checkpoint, header, seconds=checkpoint_seconds)
-        progression = storage.open(program, keys, schedule, resume=resume)
-    if progression is None:
-        program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
-        if initial is None:
-            progression = start_anew(program, keys, schedule)
-        else:
-            progression = start_from(program, keys, schedule, initial)
-    if progression.step < schedule.num_steps:
-        with Display(progress) as display, Interrupts() as interrupts:
-            Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
-    elif storage is not None:
-        storage.save(progression, at_once=True)
-    return finish(program, progression)
+    with contextlib.ExitStack() as stack:
+        storage, progression = None, None
+        if checkpoint is not None:
+            header = _header(seed, schedule, num_chains, placement, identity)
+            storage = stack.enter_context(Storage(checkpoint, header, seconds=checkpoint_seconds))
+            progression = storage.open(program, keys, schedule, resume=resume)
+        if progression is None:
+            program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+            if initial is None:
+                progression = start_anew(program, keys, schedule)
+            else:
+                progression = start_from(program, keys, schedule, initial)
+        if progression.step < schedule.num_steps:
+            with Display(progress) as display, Interrupts() as interrupts:
+                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+        elif storage is not None:
+            storage.save(progression, at_once=True)
+        return finish(program, progression)
 
 
 def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:

@@ -34,6 +34,9 @@ _FIXED = (
 )
 """Arguments of a run that its continuation has from it."""
 
+_LARGEST_VARIANCE = 0.5
+"""Of the evidence, relative, beyond which the error of its log is not stated."""
+
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
 
@@ -109,10 +112,17 @@ def from_filter(
 
 
 def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
-    value, relative_variance = combine_log_evidence(log_evidences)
+    """The evidence; its error only where what it is estimated from allows that.
+
+    A run of which few first particles have descendants knows little of its own error. Runs of
+    which one outweighs all others have the relative variance 1 whatever the truth is.
+    """
+    value, variance = combine_log_evidence(log_evidences)
+    of_runs = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
     if log_evidences.size == 1:
-        relative_variance = float(jax.vmap(log_evidence_variance)(cloud)[0])
-    return Evidence(value=value, standard_error=float(np.sqrt(relative_variance)))
+        variance = float(of_runs[0])
+    is_trusted = variance < _LARGEST_VARIANCE and np.median(of_runs) < 1.0
+    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:

@@ -13,8 +13,9 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.arguments import check_count
 from jaxmf.diagnostics import HeldOutScore, Summary
+from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import tables, transposed
+from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
 
@@ -161,6 +162,18 @@ class Posterior:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
         return tables.summary(self)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Why this run should not be trusted as it stands, and what to do.
+
+        Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
+        above the sd of the data, a free energy that still changes, an evidence without a credible
+        error, intervals that leave the scale of the data.
+
+        Returns:
+            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+        """
+        return alarms.alarms(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
