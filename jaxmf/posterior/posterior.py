@@ -519,7 +519,9 @@ class Posterior:
 
         target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
-        if not isinstance(target, Tokens):
+        # of rows of which no cell is known there is nothing to check
+        has_cells = getattr(target, "num_entries", 1) > 0
+        if has_cells and not isinstance(target, Tokens):
             registry.check_data(self.model, target, name)
         return target
 
