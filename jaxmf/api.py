@@ -19,7 +19,9 @@ from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.posterior import Meta, Posterior, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -110,7 +112,7 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "sample", options, sample)
+    model, container, build = _prepare(model, data, "sample", options, sample, memory_limit)
     algorithm = build(**options)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
@@ -185,7 +187,9 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    model, container, build = _prepare(
+        model, data, "particle_filter", options, particle_filter, memory_limit
+    )
     check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
@@ -258,7 +262,9 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "variational", options, variational)
+    model, container, build = _prepare(
+        model, data, "variational", options, variational, memory_limit
+    )
     check_count("num_validation", num_validation, 0)
     if analytic:
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
@@ -316,12 +322,18 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 
 
 def _prepare(
-    model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
+    model: Any,
+    data: Any,
+    method: str,
+    options: Mapping[str, Any],
+    verb: Callable[..., Any],
+    memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any]]:
     """The model in the order of the data, the data as its container, and what makes the method."""
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     registry.check_options(entry, method, options, verb)
+    refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = as_container(data, entry.container)
     if hasattr(model, "matched"):
         model = model.matched(container)
