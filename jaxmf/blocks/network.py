@@ -66,6 +66,10 @@ class Network(NetworkModel):
         object.__setattr__(self, "blocks", together)
         object.__setattr__(self, "order", order or check_wiring(together))
 
+    def __repr__(self) -> str:
+        blocks = [f"{name}={self.blocks[name]!r}" for name in self.order]
+        return f"Network({', '.join(blocks)})"
+
     # --- structure --------------------------------------------------------------------------------
 
     @property

@@ -269,15 +269,7 @@ def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
     if observed is None:
         mask = None
     else:
-        mask = np.asarray(observed)
-        if mask.dtype != bool:
-            raise TypeError(
-                f"observed: must be bool, has dtype {mask.dtype}. Use observed != 0 or similar."
-            )
-        if mask.shape != array.shape:
-            raise ValueError(
-                f"observed: has shape {mask.shape}, data has {array.shape}. They must be equal."
-            )
+        mask = checks.as_mask("observed", observed, array.shape)
     stored, seen, num_observed = _in_blocks(array, mask)
     if not num_observed:
         raise ValueError(

@@ -152,5 +152,5 @@ def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) ->
 
 def cells_by_name(cells: Any, data: Any) -> Cells:
     """Cells as a user names them, see `named_cells.read_cells`."""
-    rows, columns = named_cells.read_cells(cells, data)
+    rows, columns = named_cells.read_cells(cells, data, name="predict_at")
     return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
+from jaxmf.arguments import check_path
 from jaxmf.engine import Run
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -27,7 +28,7 @@ _MANIFEST = "posterior.json"
 
 def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
     """Write a posterior to a folder; see `Posterior.save`."""
-    path = Path(folder)
+    path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
     described = _describe(posterior)
@@ -59,7 +60,7 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
         FileNotFoundError: there is no posterior in the folder.
         ValueError: a file is damaged, or the data is another.
     """
-    path = Path(folder)
+    path = check_path("folder", folder)
     written = _manifest(path)
     meta = _read_meta(written["meta"])
     arrays = {
