@@ -19,7 +19,9 @@ from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
@@ -112,7 +114,9 @@ def sample(
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("sample", seed=seed, predict_at=predict_at)
-    model, container, build, options = _prepare(model, data, "sample", options, sample)
+    model, container, build, options = _prepare(
+        model, data, "sample", options, sample, memory_limit
+    )
     algorithm = build(**options)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
@@ -190,7 +194,7 @@ def particle_filter(
     """
     _refuse_traced("particle_filter", seed=seed)
     model, container, build, options = _prepare(
-        model, data, "particle_filter", options, particle_filter
+        model, data, "particle_filter", options, particle_filter, memory_limit
     )
     check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
@@ -265,7 +269,9 @@ def variational(
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("variational", seed=seed)
-    model, container, build, options = _prepare(model, data, "variational", options, variational)
+    model, container, build, options = _prepare(
+        model, data, "variational", options, variational, memory_limit
+    )
     check_count("num_validation", num_validation, 0)
     if check_flag("analytic", analytic):
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
@@ -339,13 +345,19 @@ def _refuse_traced(method: str, **arguments: Any) -> None:
 
 
 def _prepare(
-    model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
+    model: Any,
+    data: Any,
+    method: str,
+    options: Mapping[str, Any],
+    verb: Callable[..., Any],
+    memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
     _refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)
+    refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = as_container(data, entry.container)
     if hasattr(model, "matched"):
         model = model.matched(container)

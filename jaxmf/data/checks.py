@@ -33,13 +33,24 @@ def show_position(position: Sequence[int]) -> str:
 
 
 def offence(
-    name: str, array: np.ndarray, mask: np.ndarray, problem: str, remedy: str
+    name: str,
+    array: np.ndarray,
+    mask: np.ndarray,
+    problem: str,
+    remedy: str,
+    *,
+    offset: tuple[int, ...] | None = None,
 ) -> ValueError:
-    """The error for the elements where ``mask`` is true: the first one shown, all counted."""
+    """The error for the elements where ``mask`` is true: the first one shown, all counted.
+
+    ``offset`` is where the array begins in that of the user, whose first offence it then shows.
+    """
     position = first_position(mask)
     num_bad = int(np.count_nonzero(mask))
     more = f" ({num_bad} such values)" if num_bad > 1 else ""
     value = np.asarray(array)[position].item()
+    if offset is not None:
+        position = tuple(first + index for first, index in zip(offset, position, strict=True))
     return ValueError(f"{name}: {problem}: {value!r} at {show_position(position)}{more}. {remedy}")
 
 
@@ -155,7 +166,7 @@ def check_not_empty(name: str, shape: Sequence[int]) -> None:
         )
 
 
-def as_float(name: str, array: np.ndarray) -> np.ndarray:
+def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = None) -> np.ndarray:
     """The array in the default floating dtype; rounding of fractions is fine, losing more is not.
 
     Raises:
@@ -175,6 +186,7 @@ def as_float(name: str, array: np.ndarray) -> np.ndarray:
                     f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are "
                     f"exact up to {limit} only",
                     "Rescale them, or pass them as floats if rounding is meant.",
+                    offset=offset,
                 )
         return array.astype(dtype)
     with np.errstate(over="ignore"):
@@ -189,6 +201,7 @@ def as_float(name: str, array: np.ndarray) -> np.ndarray:
                 lost,
                 f"too large for {dtype}, whose largest number is {np.finfo(dtype).max:.3g}",
                 "Rescale the data.",
+                offset=offset,
             )
     return result
 

@@ -1,7 +1,9 @@
 """Users' own objects made into the container that a model needs."""
 
+import math
 from typing import Any, TypeVar
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment
@@ -78,6 +80,17 @@ def as_container(data: Any, container_type: type[C], name: str = "data") -> C:
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{name}: {str(error).removeprefix('data: ')}") from None
     return result
+
+
+def num_bytes_of(data: Any, container_type: type) -> int:
+    """Bytes that `as_container` has to make, from the shape alone; 0 where that says nothing."""
+    shape = getattr(getattr(data, "X", data), "shape", ())
+    if container_type is not Dense or isinstance(data, Dense) or len(shape) != 2:
+        return 0
+    num_cells = math.prod(int(size) for size in shape)
+    # unstored cells of a sparse matrix are written out in its dtype first
+    first = num_cells * data.dtype.itemsize if is_sparse(data) else 0
+    return num_cells * np.dtype(jnp.result_type(float)).itemsize + first
 
 
 def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:
