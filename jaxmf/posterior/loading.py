@@ -18,6 +18,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
+from jaxmf.arguments import check_path
 from jaxmf.data import feature_parts
 from jaxmf.engine import Run, files
 from jaxmf.engine import manifest as json_file
@@ -25,7 +26,7 @@ from jaxmf.engine.files import DamagedFileError
 from jaxmf.engine.result import Schedule
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
-from jaxmf.posterior.saving import FORMAT, MANIFEST, as_folder
+from jaxmf.posterior.saving import FORMAT, MANIFEST
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
 _MAX_SIZE = 2**31 - 1
@@ -115,7 +116,7 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
         ValueError: a file is damaged, a link, of another format or not what it should be (the
             message names file and key), or the data is another.
     """
-    path = as_folder(folder)
+    path = check_path("folder", folder)
     manifest = path / MANIFEST
     written = _read_manifest(path)
     arrays = {name: _read_arrays(path, record) for name, record in written["files"].items()}

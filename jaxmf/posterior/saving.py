@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
+from jaxmf.arguments import check_path
 from jaxmf.engine import Run, files, manifest
 from jaxmf.posterior.posterior import Posterior
 
@@ -26,12 +26,18 @@ MANIFEST = "posterior.json"
 
 def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
     """Write a posterior to a folder; see `Posterior.save`."""
-    path = as_folder(folder)
+    path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
-    described = _describe(posterior)  # what cannot be written is refused before anything is
-    if include_data:
-        described["data"]["ids"] = _ids(posterior.data)
+    try:
+        described = _describe(posterior)
+        if include_data:
+            described["data"]["ids"] = _ids(posterior.data)
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
+            "with to_arviz() or numpy.savez(path, **posterior.draws)"
+        ) from None
     groups = _arrays(posterior, include_data)
     path.mkdir(parents=True, exist_ok=True)
     before, token = _files_of(path), secrets.token_hex(8)
@@ -48,19 +54,6 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
     for stale in before - set(written.values()):
         (path / stale).unlink(missing_ok=True)
     return path
-
-
-def as_folder(folder: Any) -> Path:
-    """The path of a run's folder.
-
-    Raises:
-        TypeError: it is neither text nor a path.
-    """
-    if not isinstance(folder, (str, os.PathLike)) or isinstance(os.fspath(folder), bytes):
-        raise TypeError(
-            f"folder must be a path such as 'run/', not the {type(folder).__name__} {folder!r}"
-        )
-    return Path(folder)
 
 
 def _describe(posterior: Posterior) -> dict[str, Any]:
