@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
 from jaxmf.posterior import kept_cells
@@ -193,24 +194,31 @@ def extend(
 ) -> Posterior:
     """See `Posterior.extend`."""
     _check_settings(settings)
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
     if posterior.is_variational:
         raise ValueError(
             "a variational fit does not go on from a posterior; fit it again with more num_epochs"
         )
-    if posterior.run is None or posterior.run.state is None:
-        raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method
     if method == "particle_filter":
         if num_samples is not None or new_rows is None:
-            raise ValueError("a filter goes on with more rows: extend(new_rows)")
-        return _extend_filter(posterior, new_rows, settings)
-    if new_rows is not None:
+            raise ValueError(
+                "new_rows: a filter continues with more rows, extend(new_rows), and takes no "
+                "num_samples"
+            )
+    elif new_rows is not None:
         raise ValueError(
-            f"{method} cannot take more rows, jaxmf.particle_filter can; "
+            f"new_rows: {method} cannot take more rows, jaxmf.particle_filter can; "
             "extend(num_samples=...) draws more samples"
         )
-    if num_samples is None:
-        raise ValueError("say how many more draws: extend(num_samples=500)")
+    elif num_samples is None:
+        raise ValueError("num_samples: say how many more draws, extend(num_samples=500)")
+    if posterior.run is None or posterior.run.state is None:
+        raise ValueError("this posterior was kept without its last state and cannot continue")
+    if method == "particle_filter":
+        return _extend_filter(posterior, new_rows, settings)
+    assert num_samples is not None
     return _extend_chains(posterior, num_samples, settings)
 
 
