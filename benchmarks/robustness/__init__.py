@@ -18,6 +18,7 @@ PARTS = {
     "flips": "benchmarks.robustness.flips",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
+    "fuzz": "benchmarks.robustness.fuzz",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 
