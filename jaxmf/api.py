@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import platform
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -286,7 +287,16 @@ def variational(
         else None,
     )
     meta = _meta("variational", seed, run_settings, kept, outcome(run, began))
-    return from_ascent(model, container, run, meta)
+    posterior = from_ascent(model, container, run, meta)
+    _say_alarms(posterior)
+    return posterior
+
+
+def _say_alarms(posterior: Posterior) -> None:
+    """Warns of what a model finds to be wrong with the answers of a fit."""
+    if hasattr(posterior.model, "alarms"):
+        for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            warnings.warn(sentence, stacklevel=3)
 
 
 def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> Posterior:
