@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from jaxmf.arguments import check_file
 from jaxmf.cli.given import build, read_settings, refuse_foreign
-from jaxmf.cli.inputs import check_shape, hide, read_data, read_features
+from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
 
 _CHECKPOINT = "checkpoint"
@@ -52,13 +53,25 @@ def fit(
     ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
     method: Annotated[str | None, typer.Option(help="The model's default unless given.")] = None,
-    chains: Annotated[int | None, typer.Option(help="Chains of a sampler.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Draws kept of each chain.")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Steps thrown away first.")] = None,
-    thin: Annotated[int | None, typer.Option(help="Steps between kept draws.")] = None,
-    particles: Annotated[int | None, typer.Option(help="Particles of a filter.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Independent runs of a filter.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of a variational fit.")] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains of a sampler; 4 unless given.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Draws kept of each chain; 500 unless given.")
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="Steps discarded first; 500 unless given.")
+    ] = None,
+    thin: Annotated[
+        int | None, typer.Option(help="Steps between kept draws; 1 unless given.")
+    ] = None,
+    particles: Annotated[
+        int | None, typer.Option(help="Particles of a filter; 1000 unless given.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Independent runs of a filter; 1 unless given.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of a variational fit; 50 unless given.")
+    ] = None,
     validation: Annotated[
         int | None, typer.Option(help="Rows of a variational fit that lose a one to stop by.")
     ] = None,
@@ -127,8 +140,6 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
-    from jaxmf.posterior.ranking import can_recommend
-    from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
@@ -136,10 +147,14 @@ def fit(
     if entry.has_functions:
         raise ValueError(
             f"{entry.name} is made of functions, which the command line cannot read; use "
-            f"jaxmf.{entry.model.__name__} from Python"
+            f"jaxmf.{entry.class_name} from Python"
         )
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
+    for path in (data, mask, vocab, row_features, column_features):
+        if path is not None:
+            check_file(path)
+    check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
     files = {"row_features": row_features, "column_features": column_features}
     model_values |= read_features(entry, files, missing_features)
@@ -179,6 +194,9 @@ def fit(
         **settings,
         **options,
     )
+    from jaxmf.posterior.ranking import can_recommend
+    from jaxmf.report import write_notes
+
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)

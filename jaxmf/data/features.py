@@ -243,15 +243,16 @@ class Features:
             )
         if len({column.block for column in own}) > 1:
             raise ValueError(f"{what}: {heading!r} is the heading of columns of several blocks.")
-        rest = None if all(here) else self._columns(np.flatnonzero(~np.array(here)))
-        return rest, self._columns(np.flatnonzero(here))
+        rest = None if all(here) else self.select(np.flatnonzero(~np.array(here)))
+        return rest, self.select(np.flatnonzero(here))
 
-    def _columns(self, places: np.ndarray) -> Self:
-        matrix = scipy.sparse.csc_array(self.to_scipy())[:, places]
+    def select(self, positions: np.ndarray) -> Self:
+        """The features of some columns, by their positions (P,), in that order."""
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, positions]
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             self.ids,
-            columns=[self.described[place] for place in places],
+            columns=[self.described[position] for position in positions],
             missing=self.missing,
         )
 

@@ -40,7 +40,7 @@ def run(
     num_chains: int = 1,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    chunk_seconds: float = 1.0,
+    chunk_seconds: float = 0.5,
     progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
@@ -67,7 +67,8 @@ def run(
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
         mesh: devices to spread the chains over, along its axis "chain".
-        chunk_seconds: aim for the time between two looks of the host.
+        chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
+            then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.
@@ -84,6 +85,10 @@ def run(
     Raises:
         NonFiniteError: if a state or a kept log joint is not finite.
         MemoryError: if the run cannot fit.
+        GrowthError: if a step needs more slots than a growing axis may have (`Algorithm.limit`)
+            before any draw was kept. Once there are draws, that is a `GrowthWarning`: the run ends
+            incomplete, with the draws so far, as after an interrupt. The same holds where growth
+            would exceed the memory.
         ValueError: for wrong settings or a wrong checkpoint.
 
     Example:
@@ -189,7 +194,13 @@ def _make_program(
         limit=memory_limit,
     )
     return Program(
-        algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
+        algorithm,
+        data,
+        placement,
+        schedule.num_warmup,
+        schedule.thin,
+        approve=guard.approve,
+        limits={} if algorithm.limit is None else algorithm.limit(data),
     )
 
 

@@ -153,7 +153,7 @@ def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
     for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
         store.put(slice(None), row, draws)
         row += entry["num_draws"]
-    capacities = manifest.get("capacity", [{}])
+    capacities = manifest["capacity"] or [{}]
     run = Run(
         draws=store.get(0, num_stored),
         averages=_averages(saved.arrays, batched=settings["chain_method"] == "vectorized"),
@@ -161,12 +161,12 @@ def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
         num_steps=manifest["step"],
         num_warmup=settings["num_warmup"],
         complete=manifest["complete"],
-        seconds=manifest.get("seconds", 0.0),
+        seconds=manifest["seconds"],
         capacity={axis: max(c[axis] for c in capacities) for axis in capacities[0]},
         num_draws=manifest["num_draws"],
         thin=settings["thin"],
     )
-    return run, manifest.get("identity") or {}
+    return run, manifest["identity"]
 
 
 def _averages(arrays: dict[str, np.ndarray], *, batched: bool) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Info, merge_overflow
+from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.models.linear_gaussian.updates import (
     update_by_split_merge,
@@ -23,7 +23,7 @@ from jaxmf.models.linear_gaussian.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
-from jaxmf.samplers.feature_rows import check_whole_rows
+from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
@@ -126,11 +126,17 @@ def num_features(model: Any, state: State) -> Array:
 
 def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for features."""
-    if plan.sweep == "whole_rows":
-        check_whole_rows(sizes["features"], remedy=WHOLE_ROWS_REMEDY)
+    del plan
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 
 def capacity(state: PyTree) -> dict[str, int]:
     """Slots for features, the bias feature among them."""
     return {"features": state.z.shape[-1]}
+
+
+def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
+    """How many slots for features there may be."""
+    if plan.sweep == "whole_rows":
+        return {"features": whole_rows_limit(remedy=WHOLE_ROWS_REMEDY)}
+    return {"features": features_limit(data.num_rows)}

@@ -251,6 +251,7 @@ class LinearGaussianIBP:
             record=Partial(chain.record, self),
             grow=Partial(chain.grow, plan),
             capacity=chain.capacity,
+            limit=Partial(chain.limit, plan),
         )
 
     def num_slots(self, capacity: int | None = None) -> int:
