@@ -79,12 +79,13 @@ class Sigmoid:
 
     Args:
       bound: "tilted": E[log(1 + e^m)] <= t^2 variance / 2 + log(1 + exp(mean + (1 - 2 t) variance
-        / 2)) with the best t of each cell, near the exact value for any score. "quadratic": the
-        bound of Jaakkola and Jordan with the best zeta of each cell, which every step descends.
-        It charges a zero of a sparse matrix variance / (4 |mean|), a hundred times the exact
-        value, so that rows of few ones lose all of their factors. None chooses by the data: tilted
-        where rows have fewer than 20 ones on average, quadratic where they have more and in a
-        series.
+        / 2)) with the best t of each cell, near the exact value for any score. It is a bound of
+        Gaussian scores; those here are sums of products of Gaussians, so that it may lie below the
+        exact value by some thousandths a cell. "quadratic": the bound of Jaakkola and Jordan with
+        the best zeta of each cell, for scores of any distribution, which every step descends. It
+        charges a zero of a sparse matrix variance / (4 |mean|), a hundred times the exact value, so
+        that rows of few ones lose all of their factors. None chooses by the data: tilted where rows
+        have fewer than 20 ones on average, quadratic where they have more and in a series.
 
     Raises:
       ValueError: another bound.

@@ -93,8 +93,8 @@ def lift_start(
     first = int(skip_first)
     rows, columns = singular_start(key, data, num_factors + first, scales=(row_scale, column_scale))
     rows, columns = unit_rows(rows[:, first:], columns[:, first:])
-    share = data.num_ones / num_lines(data.rows)
-    return rows, jnp.sqrt(share) * columns * column_scale[:, None]
+    size = jnp.sqrt(data.num_ones * num_lines(data.rows))
+    return rows, size * columns * column_scale[:, None]
 
 
 def unit_rows(rows: Array, columns: Array) -> tuple[Array, Array]:

@@ -6,9 +6,9 @@
     x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
 
 Everything but x has a Gaussian of its own in Q, fitted by minimising the free energy, an upper
-bound of -log p(X). How tight that bound is decides what is found in rows of few ones; see
-`Sigmoid`. Zeros of the data are x = -1. Every sum over the zeros is exact in the time of
-the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
+bound of -log p(X). How tight it is decides what is found in rows of few ones; see `Sigmoid`, whose
+tilted bound takes scores for Gaussian. Zeros of the data are x = -1. Every sum over the zeros is
+exact in the time of the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
 
 Source: Fast and flexible variational Bayes for sparse binary matrices (2012), with its printed
 formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997); for rows of few ones
