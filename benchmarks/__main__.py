@@ -28,6 +28,7 @@ BENCHMARKS = {
     "noisy_or": "benchmarks.noisy_or",
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
+    "sparse_defaults": "benchmarks.sparse_defaults",
     "blocks": "benchmarks.blocks",
     "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",

@@ -172,9 +172,11 @@ def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
 
 
 def recommend(
-    posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
+    posterior: Posterior, rows: Any, *, n: int, by: str | None, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
+    if by is None:
+        by = "probability" if hasattr(posterior.model, "score_rows") else "score"
     _check_question(posterior.model, n, by)
     data = posterior.data
     places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
