@@ -3,8 +3,8 @@
 One item is left out of every row of two or more; precision@1 and recall@10 are the shares of these
 rows whose item is the first, or among the first ten, of those not known. Nothing is tuned: twenty
 factors where a method has to be told a number (`ours` has that by default), else what a package
-does on its own. The sets of `REPORT_ONLY` were never looked at while the defaults were chosen; "clicks-wide" was, for
-the order of recommendations alone.
+does on its own. The sets of `REPORT_ONLY` were never looked at while the defaults were chosen;
+"clicks-wide" was, for the order of recommendations alone.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def test_the_quadratic_bound_switches_them_all_off_and_says_so(made):
     """The broken twin: what was the default loses every factor, and popularity is what is left."""
     kept, hidden = made
     model = mf.SparseBinaryMF(num_factors=8, likelihood=mf.Sigmoid("quadratic"))
-    with pytest.warns(UserWarning, match="no factor is in use: .* popularity of columns alone"):
+    with pytest.warns(mf.RunWarning, match="No factor is in use: .* popularity of columns alone"):
         post = fit(model, kept)
     assert post.summary()["factors_in_use"]["mean"] == 0
     popularity = np.broadcast_to(np.asarray(kept.sum(axis=0)).ravel(), kept.shape)

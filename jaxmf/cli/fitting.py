@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -180,20 +181,28 @@ def fit(
     }
     refuse_foreign(chosen, given)
     settings = {name: value for name, value in given[chosen].items() if value is not None}
+    from jaxmf.engine.interrupt import Interrupts
+    from jaxmf.engine.lock import refuse_if_locked
+
     if overwrite:
+        refuse_if_locked(out / _CHECKPOINT)
         shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
-    posterior = mf.fit(
-        description,
-        container,
-        method=chosen,
-        seed=seed,
-        checkpoint=out / _CHECKPOINT,
-        checkpoint_seconds=checkpoint_every,
-        resume=resume,
-        progress=progress,
-        **settings,
-        **options,
-    )
+    with Interrupts() as stop:
+        posterior = mf.fit(
+            description,
+            container,
+            method=chosen,
+            seed=seed,
+            checkpoint=out / _CHECKPOINT,
+            checkpoint_seconds=checkpoint_every,
+            resume=resume,
+            progress=progress,
+            **settings,
+            **options,
+        )
+    if stop.signal is not None and not _num_draws(posterior):
+        _say_stopped(stop.signal.name, out, "no draw was kept yet")
+        raise typer.Exit(128 + stop.signal)
     from jaxmf.posterior.ranking import can_recommend
     from jaxmf.report import write_notes
 
@@ -203,6 +212,20 @@ def fit(
     following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
+    if stop.signal is not None:
+        _say_stopped(stop.signal.name, out, "the draws so far are written")
+        # what a shell or a scheduler sees of a program that died of the signal
+        raise typer.Exit(128 + stop.signal)
+
+
+def _num_draws(posterior: Any) -> int:
+    """Draws of each chain."""
+    return min((values.shape[1] for values in posterior.draws.values()), default=0)
+
+
+def _say_stopped(signal: str, out: Path, what: str) -> None:
+    words = f"jaxmf: stopped by {signal}; {what}. The same command with --resume continues"
+    print(f"{words} the run in {out}", file=sys.stderr)
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:

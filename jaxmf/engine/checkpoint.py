@@ -7,6 +7,7 @@ not name are left-overs and are removed at the next start. Nothing is ever pickl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.engine import checkpoint_fields, files, manifest
+from jaxmf.engine.lock import LOCK
 from jaxmf.types import PyTree
 
 FORMAT = 2
@@ -40,11 +42,24 @@ class Saved(NamedTuple):
     draws: list[dict[str, np.ndarray]]
 
 
+class SaveError(OSError):
+    """A checkpoint could not be written.
+
+    Attributes:
+        file: what could not be written.
+        num_bytes: that the new files need together.
+    """
+
+    def __init__(self, folder: Path, name: str, num_bytes: int, error: OSError):
+        self.file, self.num_bytes = folder / name, num_bytes
+        super().__init__(error.errno, error.strerror or str(error), str(self.file))
+
+
 class Folder:
     """One checkpoint folder, being written.
 
     Args:
-        path: the folder, made if there is none.
+        path: the folder; it must exist before anything is written.
         header: what every manifest of this run holds: settings, identity, environment.
     """
 
@@ -53,23 +68,30 @@ class Folder:
         self._header = header
         self._draw_files: list[dict[str, Any]] = []
         self._state_file: dict[str, Any] | None = None
+        self._progress: dict[str, Any] = {
+            "step": 0,
+            "num_draws": 0,
+            "num_dropped": 0,
+            "complete": False,
+            "seconds": 0.0,
+            "capacity": [],
+        }
+
+    @property
+    def step(self) -> int:
+        """The step of the last save."""
+        return self._progress["step"]
 
     def begin(self) -> None:
-        """Makes the folder and a manifest that says nothing is done yet."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        nothing = {"step": 0, "num_draws": 0, "num_dropped": 0, "complete": False, "seconds": 0.0}
-        self._write_manifest({**nothing, "capacity": []})
+        """Writes a manifest that says nothing is done yet."""
+        self._write_manifest()
 
     def continue_from(self, saved: Saved) -> None:
-        """Goes on after a checkpoint that was read, and removes left-overs."""
+        """Continues after a checkpoint that was read, and removes left-overs."""
         self._draw_files = list(saved.manifest["draws"])
         self._state_file = saved.manifest["state"]
-        entries = [*self._draw_files, *([] if self._state_file is None else [self._state_file])]
-        counted = {entry["file"] for entry in entries}
-        for file in self.path.iterdir():
-            is_folder = file.is_dir() and not file.is_symlink()
-            if _OURS.fullmatch(file.name) and file.name not in counted and not is_folder:
-                file.unlink()
+        self._progress = {name: saved.manifest[name] for name in self._progress}
+        self._remove_leftovers()
 
     def save(
         self,
@@ -80,25 +102,64 @@ class Folder:
     ) -> None:
         """One save: new draws, state, manifest, in this order.
 
+        What was saved at this very step already is not written again, but for the manifest.
+
         Args:
             progress: what the manifest says of this moment: step, num_draws, complete, capacity.
             arrays: the state, by name.
             draws: the draws since the last save, name -> (chains, num_draws, ...).
             num_draws: how many they are.
-        """
-        if num_draws:
-            record = files.write_arrays(self.path, f"draws-{len(self._draw_files)}.npz", draws)
-            self._draw_files.append({**record, "num_draws": num_draws})
-        before = self._state_file
-        self._state_file = files.write_arrays(self.path, f"state-{progress['step']}.npz", arrays)
-        self._write_manifest(progress)
-        if before is not None and before["file"] != self._state_file["file"]:
-            (self.path / before["file"]).unlink(missing_ok=True)
 
-    def _write_manifest(self, progress: dict[str, Any]) -> None:
+        Raises:
+            SaveError: something could not be written; the folder holds the save before it, and
+                nothing of this one.
+        """
+        before = self._draw_files, self._state_file, self._progress
+        name = "the draws"
+        try:
+            if self._state_file is not None and progress["step"] == self.step:
+                self._progress = {**progress, "capacity": self._progress["capacity"]}
+            else:
+                if num_draws:
+                    name = f"draws-{len(self._draw_files)}.npz"
+                    record = files.write_arrays(self.path, name, draws)
+                    self._draw_files = [*self._draw_files, {**record, "num_draws": num_draws}]
+                name = f"state-{progress['step']}.npz"
+                self._state_file = files.write_arrays(self.path, name, arrays)
+                self._progress = progress
+            name = MANIFEST
+            self._write_manifest()
+        except OSError as error:
+            self._undo(before)
+            num_bytes = sum(x.nbytes for x in (*arrays.values(), *draws.values()))
+            raise SaveError(self.path, name, num_bytes, error) from error
+        with contextlib.suppress(OSError):
+            if before[1] is not None and before[1] != self._state_file:
+                (self.path / before[1]["file"]).unlink(missing_ok=True)
+
+    def _undo(self, before: tuple[Any, Any, Any]) -> None:
+        """Takes back a save that failed, unless its manifest is there already."""
+        with contextlib.suppress(ValueError, OSError):
+            there = _read_manifest(self.path)
+            is_new = self._progress is not before[2]
+            if is_new and {name: there[name] for name in self._progress} == self._progress:
+                return
+        self._draw_files, self._state_file, self._progress = before
+        with contextlib.suppress(OSError):
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        entries = [*self._draw_files, *([] if self._state_file is None else [self._state_file])]
+        counted = {entry["file"] for entry in entries}
+        for file in self.path.iterdir():
+            is_folder = file.is_dir() and not file.is_symlink()
+            if _OURS.fullmatch(file.name) and file.name not in counted and not is_folder:
+                file.unlink()
+
+    def _write_manifest(self) -> None:
         content = {
             "format": FORMAT,
-            **progress,
+            **self._progress,
             "state": self._state_file,
             "draws": self._draw_files,
             **self._header,
@@ -117,7 +178,7 @@ def is_fresh(path: str | os.PathLike) -> bool:
         return True
     if not path.is_dir():
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
-    names = [entry.name for entry in path.iterdir() if not entry.name.endswith(".partial")]
+    names = [entry.name for entry in _content(path) if not entry.name.endswith(".partial")]
     if MANIFEST in names:
         return False
     if names:
@@ -138,11 +199,16 @@ def require_empty(path: str | os.PathLike) -> None:
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and _content(path):
         raise ValueError(
             f"checkpoint: the folder {path} is not empty; pass resume=True to go on with the run "
             "in it, or give another folder"
         )
+
+
+def _content(path: Path) -> list[Path]:
+    """What lies in the folder, the lock of a run left out."""
+    return [entry for entry in path.iterdir() if entry.name != LOCK]
 
 
 def read(path: str | os.PathLike) -> Saved:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag
 from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
@@ -175,6 +175,7 @@ def recommend(
     posterior: Posterior, rows: Any, *, n: int, by: str | None, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
+    check_flag("include_known", include_known)
     if by is None:
         by = "probability" if hasattr(posterior.model, "score_rows") else "score"
     _check_question(posterior.model, n, by)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.arguments import check_object
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
@@ -57,44 +58,30 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
 
 
 def _same_columns(features: Any, of_training: Any, name: str) -> Any:
-    """Features with the columns of those in training, by what these are.
+    """Features with the columns of those in training; both are None where there are none.
 
     Raises:
-        ValueError: other columns, or numbers that were standardised otherwise.
+        ValueError: other columns.
     """
-    advice = "make them with encode(table) of the features in training"
-    new, known = ([] if one is None else one.described for one in (features, of_training))
-    if len(new) != len(known):
+    if features is not None and of_training is not None:
+        return features.in_columns_of(of_training, what=name)
+    widths = [0 if one is None else one.width for one in (features, of_training)]
+    if widths[0] != widths[1]:
         raise ValueError(
-            f"{name}: have {len(new)} columns, those in training {len(known)}; {advice}"
+            f"{name}: have {widths[0]} columns, those in training {widths[1]}; make them with "
+            "encode(table) of the features in training"
         )
-    table = {column: position for position, column in enumerate(new)}
-    by_label = {column.label: column for column in new}
-    missing = next((column.label for column in known if column.label not in by_label), None)
-    if missing is not None:
-        raise ValueError(
-            f"{name}: have no column {missing!r}, which those in training have; {advice}"
-        )
-    for column in known:
-        if column not in table:
-            other = by_label[column.label]
-            raise ValueError(
-                f"{name}: their column {column.label!r} was standardised with mean "
-                f"{other.centre:g} and deviation {other.scale:g}, in training with "
-                f"{column.centre:g} and {column.scale:g}; {advice}"
-            )
-    order = [table[column] for column in known]
-    return features if order == sorted(order) else features.select(np.array(order))
+    return features
 
 
-def _own(model: Any, features: Any) -> None:
-    """Refuses features where the rows in training had none."""
+def _own(model: Any, features: Any, name: str = "row_features") -> None:
+    """Refuses what is no features, and features where the rows in training had none."""
+    check_object(name, features, Features, "Features.from_pandas(table)")
     if all(getattr(model, name, None) is None for name in ("row_features", "row_classes")):
         raise ValueError(
-            f"features: this {type(model).__name__} was fitted without features of that side"
+            f"{name}: this {type(model).__name__} was fitted without features of that side; leave "
+            "them out"
         )
-    if not isinstance(features, Features):
-        raise TypeError(f"features: must be Features, got {type(features).__name__}")
 
 
 def posterior(posterior: Posterior) -> Posterior:
@@ -105,7 +92,9 @@ def posterior(posterior: Posterior) -> Posterior:
     """
     model = posterior.model
     if not hasattr(model, "transpose_draws"):
-        raise ValueError(f"{type(model).__name__} takes no new columns; see new_rows")
+        raise ValueError(
+            f"new_columns: {type(model).__name__} takes none, nor column_features; see new_rows"
+        )
     return dataclasses.replace(
         posterior,
         model=model.transpose(),
@@ -128,9 +117,11 @@ def prediction_of_columns(
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(given)
+    if features is not None:
+        _own(turned.model, features, "column_features")
     new = None
     if new_columns is not None:
-        new = transpose(as_container(new_columns, Entries))
+        new = transpose(as_container(new_columns, Entries, "new_columns"))
         unknown = options["unknown"]
         if unknown == "prior":
             raise ValueError(

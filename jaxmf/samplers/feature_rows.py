@@ -29,6 +29,10 @@ from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
 
 MAX_WHOLE_ROW_SLOTS = 12
+_FEATURES_ADVICE = (
+    "A row takes about (x / s)^2 features, s the scale of their entries or weights: leave the "
+    "scales out, so that they start from the data, or set them in its unit, and centre the data"
+)
 
 
 class RowFit(NamedTuple):
@@ -314,7 +318,7 @@ def features_limit(num_rows: int) -> Limit:
 
     A posterior has far fewer; chains on their way to it may pass through more than they keep.
     """
-    return Limit(min(max(256, 4 * num_rows), 4_096))
+    return Limit(min(max(256, 4 * num_rows), 4_096), _FEATURES_ADVICE)
 
 
 def whole_rows_limit(*, remedy: str) -> Limit:

@@ -139,5 +139,5 @@ def alarms(settings: Any, draw: Draw) -> list[str]:
             "all columns of a row have one score and recommendations have no meaning; "
             "offsets='rows_columns' ranks by popularity"
         )
-    cure = "fewer factors, a larger column_variance or more data may bring factors into use"
-    return [f"no factor is in use: {then}. {cure[0].upper()}{cure[1:]}."]
+    cure = "Use fewer factors, a larger column_variance, or more data"
+    return [f"No factor is in use: {then}. {cure}"]

@@ -22,6 +22,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.types import Array
 
 BOUNDS = ("tilted", "quadratic")
@@ -43,14 +45,23 @@ class Slopes(NamedTuple):
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Readable):
     """Cells -1 and 1 with Gaussian noise: exact sums in the time of the ones.
 
     Args:
       noise_variance: of a cell, v_x; None learns it.
+
+    Raises:
+      TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
     noise_variance: float | None = None
+
+    def __post_init__(self) -> None:
+        value = self.noise_variance
+        # inside jax it may be an array, of which nothing can be said
+        if value is not None and not isinstance(value, jax.Array):
+            hyper.validate("noise_variance", value)
 
     @property
     def is_quadratic(self) -> bool:
@@ -74,7 +85,7 @@ class Gaussian:
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["bound"])
 @dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(Readable):
     """Cells -1 and 1 with p(x | m) = sigma(x m), whose expected cost is bounded from above.
 
     Args:
