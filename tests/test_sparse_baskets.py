@@ -147,10 +147,10 @@ def test_the_start_is_the_singular_vectors_of_the_lifts(made):
         wanted = (left[:, chosen] * values[chosen]) @ right[chosen] * scales[1] * size
         return np.linalg.norm(rows @ columns.T - wanted) / np.linalg.norm(wanted)
 
-    assert difference(1) < 0.1
+    assert difference(1) < 0.25
     np.testing.assert_allclose(np.mean(np.square(rows), axis=0), 1, rtol=1e-4)
     # Broken twin: with the first, which is the margins.
-    assert difference(0) > 0.3
+    assert difference(0) > 0.5
 
 
 def test_the_probability_of_a_gaussian_cell_stays_between_0_and_1():
@@ -165,7 +165,7 @@ def test_the_probability_of_a_gaussian_cell_stays_between_0_and_1():
 @pytest.mark.parametrize(
     ("option", "words"),
     [
-        ({"step_size": -1.0}, "step_size must be finite and positive"),
+        ({"step_size": -1.0}, "step_size must"),
         ({"step_size": 0.3}, "step_size is given, but only update='partial_newton'"),
         ({"power": 0.5, "update": "gradient"}, "power is given, but only"),
     ],

@@ -48,22 +48,6 @@ def cell_settings(model: Any) -> dict[str, Any]:
     return {"likelihood": likelihood, "zeros": zeros, "offsets": offsets}
 
 
-def check_relaxation(relaxation: Any) -> None:
-    """Steps of a parabola descend as long as they are less than twice as long.
-
-    Raises:
-      TypeError, ValueError: in words.
-    """
-    if relaxation is None:
-        return
-    if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
-        raise TypeError(f"relaxation must be a number, got {relaxation!r}")
-    if not 0 < relaxation < 2:
-        raise ValueError(
-            f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
-        )
-
-
 def check_stopping(given: dict[str, Any]) -> None:
     """Options of when an ascent looks at its free energy, and when it stops.
 
@@ -75,7 +59,13 @@ def check_stopping(given: dict[str, Any]) -> None:
     check_count("hold_priors", given["hold_priors"], 0)
     if given["start"] not in STARTS:
         raise ValueError(f"start must be one of {', '.join(STARTS)}, got {given['start']!r}")
-    check_relaxation(given["relaxation"])
+    relaxation = given["relaxation"]
+    if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
+        raise TypeError(f"relaxation must be a number, got {relaxation!r}")
+    if not 0 < relaxation < 2:
+        raise ValueError(
+            f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
+        )
     tolerance = given["tolerance"]
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
         raise TypeError(f"tolerance must be a number, got {tolerance!r}")

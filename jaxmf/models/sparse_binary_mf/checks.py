@@ -53,8 +53,6 @@ def options(model: Any, given: dict[str, Any]) -> None:
         _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
         check_count("batch_size", given["batch_size"])
-    for name in ("power", "step_size"):
-        check_number(name, given[name], above=0)
     if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
@@ -68,7 +66,7 @@ def _check_partial_newton(given: dict[str, Any]) -> None:
         value = given[name]
         if value is None:
             continue
-        checks.check_number(name, value, positive=name == "step_size")
+        check_number(name, value, above=0)
         if given["update"] != "partial_newton" or given["optimizer"] is not None:
             raise ValueError(
                 f"{name} is given, but only update='partial_newton' without an optimizer goes by "

@@ -206,6 +206,8 @@ class SparseBinaryMF(Readable, ScoredCells):
         if update is None:
             in_blocks = batch_size is not None or self.num_factors <= _MAX_BLOCK_FACTORS
             update = "block" if in_blocks else "partial_newton"
+        if relaxation is None:
+            relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
         checks.options(self, dict(locals()))
         if optimizer is None and update == "partial_newton":
             optimizer = partial_newton(
@@ -213,8 +215,6 @@ class SparseBinaryMF(Readable, ScoredCells):
             )
         if optimizer is None and update == "gradient":
             optimizer = _adam()
-        if relaxation is None:
-            relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
         plan = ascent.Plan(
             num_epochs=num_epochs,
             start=start,
