@@ -16,7 +16,7 @@ from jaxmf.diagnostics import HeldOutScore, Summary
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior import tables, transposed
 from jaxmf.posterior.prediction import Prediction
-from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
+from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -169,6 +169,20 @@ class Posterior:
             values and probabilities, with `.mean` and `.mode`.
         """
         return tables.num_features(self)
+
+    def num_groups(self, block: str | None = None) -> NumGroups:
+        """Posterior distribution of the number of groups, such as topics, that have tokens.
+
+        Args:
+            block: the indicator that they are the values of; needed where several grow.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+
+        Raises:
+            ValueError: the model has no groups whose number is learned, or several and no name.
+        """
+        return tables.num_groups(self, block)
 
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
