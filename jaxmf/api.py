@@ -120,7 +120,7 @@ def sample(
     }
     cells, identified = {}, dict(options)
     if predict_at is not None:
-        cells = kept_cells.named_cells(predict_at, container)
+        cells = kept_cells.cells_by_name(predict_at, container)
         keep = kept_cells.are_kept(
             algorithm, model, container, cells, num_draws=num_samples * num_chains
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -58,3 +59,33 @@ def check_number(
         words = [f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound)]
         raise ValueError(f"{name} must be finite{''.join(', ' + w for w in words)}, got {value}")
     return number
+
+
+def check_file(path: str | Path) -> Path:
+    """The path of a file that exists and is not empty.
+
+    Raises:
+        FileNotFoundError: there is none; the message says in which folder it was looked for.
+        ValueError: it is a folder, or empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, a file is needed.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: there is no such file (looked in {path.absolute().parent})."
+        )
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: the file is empty.")
+    return path
+
+
+def check_folder(path: Path) -> Path:
+    """A folder that exists.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {path}")
+    return path

@@ -8,7 +8,7 @@ import optax
 import pytest
 
 import jaxmf as mf
-from jaxmf.variational import partial_newton
+from jaxmf.variational_bayes import partial_newton
 from tests.sparse_binary_setup import MODEL, fit, simulate
 
 

@@ -2,9 +2,13 @@
 
 from typing import Any, TypeVar
 
-from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse
+import numpy as np
+
+from jaxmf.data import alignment
+from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
+from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.tokens import Tokens
@@ -66,6 +70,44 @@ def as_container(data: Any, container_type: type[C]) -> C:
         )
     result: C = make(data)
     return result
+
+
+def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:
+    """A complete matrix in the order of the rows and columns of the data.
+
+    Args:
+        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `Table` are matched by
+            the ids of rows and columns where both sides have ids, others stand in the order of the
+            data.
+        data: a container with cells.
+        argument: how errors call the matrix.
+
+    Raises:
+        ValueError: another shape, or other ids.
+    """
+    table = Table(values)
+    if isinstance(values, Dense):
+        table = Table(values.to_array(), values.row_names, values.column_names)
+    elif isinstance(values, Table) or is_frame(values) or is_anndata(values):
+        table = peel(argument, values)
+    numbers = table.values.toarray() if is_sparse(table.values) else table.values
+    matrix = np.asarray(numbers, dtype=float)
+    shape = data.num_rows, data.num_columns
+    if matrix.shape != shape:
+        raise ValueError(f"{argument} has shape {matrix.shape}, the data {shape}")
+    orders = []
+    for side, word in enumerate(("row", "column")):
+        names, known = getattr(table, f"{word}_names"), getattr(data, f"{word}_names")
+        positions = alignment.matched_positions(
+            as_names(f"{argument}: {word}s", names, size=shape[side]),
+            known,
+            sizes=(shape[side], shape[side]),
+            argument=argument,
+            word=word,
+            can_drop=False,
+        )
+        orders.append(np.argsort(positions))
+    return matrix[np.ix_(*orders)]
 
 
 def _is_plain_list(data: Any) -> bool:

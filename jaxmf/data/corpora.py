@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data.container import Table
 from jaxmf.data.entries import Entries
-from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_columns, read_matrix
+from jaxmf.data.readers import ids, is_number, numbered_lines, read_columns, read_matrix
 from jaxmf.data.tokens import Tokens
 
 _CSR = {"indptr", "indices", "shape"}
@@ -43,7 +44,7 @@ def read_tokens(
         FileNotFoundError: there is no such file.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
     """
-    path = existing(path)
+    path = check_file(path)
     headings = _headings(path)
     if headings is not None and {*columns, *real} <= set(headings):
         if vocabulary is not None:
@@ -55,7 +56,7 @@ def read_tokens(
         wanted = ", ".join((*columns, *real))
         raise ValueError(f"{path}: needs a first line with the columns {wanted}, one token a line")
     table = _counts(path, key)
-    words = None if vocabulary is None else _lines(existing(vocabulary))
+    words = None if vocabulary is None else _lines(check_file(vocabulary))
     if words is not None and len(words) != table.values.shape[1]:
         raise ValueError(
             f"{vocabulary}: has {len(words)} words, the counts have {table.values.shape[1]} columns"
@@ -80,7 +81,7 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
         FileNotFoundError: there is no such file.
         ValueError: a value that is no number, lines that are no triples, no cells.
     """
-    path = existing(path)
+    path = check_file(path)
     if form not in (None, "triples", "matrix"):
         raise ValueError(f"form must be triples or matrix, got {form!r}")
     is_text = path.suffix.lower() in (".csv", ".tsv")

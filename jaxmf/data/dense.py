@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
 from jaxmf.types import Array, Names
 
@@ -146,6 +146,70 @@ class Dense:
     def column_positions(self, ids: Any) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+    ) -> Self:
+        """The same matrix with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. Every column of the data
+        must be there.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+
+        Raises:
+            ValueError: an unknown column, one that is not there; other sizes where one side has no
+                ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        alignment.check_complete(order, known.column_names, known.num_columns, argument=argument)
+        kept = np.flatnonzero(order >= 0)
+        take = np.empty(known.num_columns, np.int64)
+        take[order[kept]] = kept
+        values, observed = self.values, self.observed
+        if not np.array_equal(take, np.arange(self.num_columns)):
+            values = jnp.asarray(np.asarray(values)[:, take])
+            observed = None if observed is None else jnp.asarray(np.asarray(observed)[:, take])
+        arrays = {"values": values, "observed": observed}
+        return bare(type(self), **arrays, row_names=self.row_names, column_names=ids)
+
+    def append_rows(self, new: Self, *, argument: str = "data") -> Self:
+        """The matrix with further rows below, whose columns are those of this one.
+
+        Ids 0, 1, 2, ... of further rows, as a table has them by default, continue the ids above.
+
+        Args:
+            new: (M, D), see `align_columns`.
+            argument: how errors call it.
+
+        Raises:
+            ValueError: a further row has the id of one that there is.
+        """
+        names_of_rows = alignment.continued_names(
+            self.row_names,
+            new.row_names,
+            sizes=(self.num_rows, new.num_rows),
+            argument=argument,
+        )
+        values = np.concatenate([self.to_array(), new.to_array()])
+        return type(self)(values, row_names=names_of_rows, column_names=self.column_names)
 
     def describe(self) -> str:
         """How much of what there is, in words."""

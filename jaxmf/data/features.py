@@ -243,15 +243,16 @@ class Features:
             )
         if len({column.block for column in own}) > 1:
             raise ValueError(f"{what}: {heading!r} is the heading of columns of several blocks.")
-        rest = None if all(here) else self._columns(np.flatnonzero(~np.array(here)))
-        return rest, self._columns(np.flatnonzero(here))
+        rest = None if all(here) else self.select(np.flatnonzero(~np.array(here)))
+        return rest, self.select(np.flatnonzero(here))
 
-    def _columns(self, places: np.ndarray) -> Self:
-        matrix = scipy.sparse.csc_array(self.to_scipy())[:, places]
+    def select(self, positions: np.ndarray) -> Self:
+        """The features of some columns, by their positions (P,), in that order."""
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, positions]
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             self.ids,
-            columns=[self.described[place] for place in places],
+            columns=[self.described[position] for position in positions],
             missing=self.missing,
         )
 
@@ -336,6 +337,57 @@ class Features:
             cells = names.object_array(_cells(table[heading]))
             parts.append(encode_one(cells, columns, missing=self.missing))
         return self._with(scipy.sparse.hstack(parts, format="csc"), ids)
+
+    def in_columns_of(self, known: Self, *, what: str = "features") -> Self:
+        """The same features with the columns of others, in their order and units.
+
+        Columns are matched by their labels, by position where one side has none but x0, x1, ....
+        Numbers that were standardised otherwise are brought to the units of those others.
+
+        Args:
+            known: such as those in training.
+            what: how errors call these features.
+
+        Raises:
+            ValueError: other columns; the message names the first difference.
+        """
+        order = self._order_of(known, what)
+        pairs = [
+            (self.described[position], column)
+            for position, column in zip(order, known.described, strict=True)
+        ]
+        shift = np.array([(old.centre - new.centre) / new.scale for old, new in pairs])
+        factor = np.array([old.scale / new.scale for old, new in pairs])
+        if order == sorted(order) and not shift.any() and (factor == 1).all():
+            return self
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, order]
+        if (factor != 1).any():
+            matrix = matrix @ scipy.sparse.diags_array(factor, format="csc")
+        if shift.any():
+            matrix = matrix.toarray() + shift
+        elif not self.is_sparse:
+            matrix = matrix.toarray()
+        return type(self)(matrix, self.ids, columns=known.described, missing=self.missing)
+
+    def _order_of(self, known: Self, what: str) -> list[int]:
+        """Where each column of others stands here."""
+        labels, asked = self.labels, known.labels
+        numbered = tuple(f"x{position}" for position in range(self.width))
+        if labels == asked or (len(labels) == len(asked) and numbered in (labels, asked)):
+            return list(range(self.width))
+        here, there = ({label: k for k, label in enumerate(each)} for each in (labels, asked))
+        missing = next((label for label in asked if label not in here), None)
+        strange = next((label for label in labels if label not in there), None)
+        if missing is None and strange is None and len(here) == self.width == known.width:
+            return [here[label] for label in asked]
+        difference = f"have {self.width} columns, some of one name, those in training {known.width}"
+        if missing is not None:
+            difference = f"have no column {missing!r}, which those in training have"
+        elif strange is not None:
+            difference = f"have a column {strange!r}, which those in training lack"
+        raise ValueError(
+            f"{what}: {difference}; make them with encode(table) of the features in training"
+        )
 
     def to_scipy(self) -> Any:
         """(N, F) scipy.sparse coordinate array, on the host."""

@@ -1,12 +1,19 @@
 """Ids of rows and columns: of any type, kept on the host and given back with results."""
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from jaxmf.data.checks import as_index
 from jaxmf.types import Names
+
+
+class Positions(NamedTuple):
+    """Cells by the positions of their rows and columns, (M,) int each, whatever the ids are."""
+
+    rows: np.ndarray
+    columns: np.ndarray
 
 
 def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | None:
@@ -18,6 +25,8 @@ def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | N
     """
     if names is None:
         return None
+    if isinstance(names, (str, bytes)):
+        raise TypeError(f"{argument}: is the text {names!r}. Give a list of ids, one for each.")
     array = object_array(names)
     if size is not None and len(array) != size:
         raise ValueError(

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data import checks, names
 from jaxmf.data.container import Table, is_sparse
-from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_matrix
+from jaxmf.data.readers import ids, is_number, numbered_lines, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 
@@ -50,7 +51,7 @@ def read_ones(
             but 0 and 1, which may be a matrix with gaps or baskets; a mask of another shape, or one
             without a cell that is a one.
     """
-    path = existing(path)
+    path = check_file(path)
     if form not in (None, *FORMS):
         raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
     lines = None if form == "matrix" or not _is_text(path) else _cells_of(path)
@@ -85,7 +86,7 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         FileNotFoundError: there is no such file.
         ValueError: a line that is no triple, a time that is no number, no lines.
     """
-    path = existing(path)
+    path = check_file(path)
     if not _is_text(path):
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
@@ -153,7 +154,7 @@ def _has_headings(lines: list[list[str]]) -> bool:
 
 def _is_pairs(path: str | Path) -> bool:
     """Whether a file holds pairs rather than a matrix of zeros and ones."""
-    path = existing(path)
+    path = check_file(path)
     if not _is_text(path):
         return False
     lines = [line for line in _cells_of(path) if any(line)]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
 from jaxmf.data.names import object_array
@@ -37,7 +38,7 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
         ValueError: an extension not listed, lines that differ in length, a column that holds no
             numbers, pickled objects, an array that is not named.
     """
-    path = existing(path)
+    path = check_file(path)
     readers: dict[str, Callable[[], Table]] = {
         ".npy": lambda: Table(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
@@ -65,7 +66,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
-    path = existing(path)
+    path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
     lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
@@ -109,7 +110,7 @@ def read_features(
         FileNotFoundError: there is no such file.
         ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
     """
-    path = existing(path)
+    path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
     lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
@@ -151,21 +152,8 @@ def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
     try:
         return np.array([np.nan if text.lower() in MISSING else float(text) for text in texts])
     except ValueError:
-        return object_array([None if text.lower() in MISSING else text for text in texts])
-
-
-def existing(path: str | Path) -> Path:
-    """The path of a file that is there and not empty."""
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, a file is needed.")
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: there is no such file (looked in {path.absolute().parent})."
-        )
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path}: the file is empty.")
-    return path
+        gaps = MISSING - {"none"}  # which is a level that tables have
+        return object_array([None if text.lower() in gaps else text for text in texts])
 
 
 def _load_numpy(path: Path) -> Any:

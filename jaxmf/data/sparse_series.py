@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
@@ -309,6 +309,51 @@ class SparseSeries:
     def column_positions(self, ids: Any) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+    ) -> Self:
+        """The same series with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. A column of the data that
+        is not there holds zeros.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        cells: dict[str, Any] = {}
+        for prefix in ("", "missing_"):
+            parts = [getattr(self, f"{prefix}{name}") for name in Cells._fields]
+            if parts[0] is not None:
+                parts = [np.asarray(part) for part in parts]
+                parts[2] = order[parts[2]].astype(np.int32)
+                kept = np.flatnonzero(parts[2] >= 0)
+                kept = kept[np.lexsort([part[kept] for part in parts[::-1]])]
+                parts = [jnp.asarray(part[kept]) for part in parts]
+            cells |= {f"{prefix}{name}": p for name, p in zip(Cells._fields, parts, strict=True)}
+        shape = self.num_rows, self.num_times, known.num_columns
+        ids_of = {"row_names": self.row_names, "column_names": ids}
+        return bare(type(self), **cells, times=self.times, shape=shape, **ids_of)
 
     def describe(self) -> str:
         """How much of what there is, in words."""

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -40,7 +41,7 @@ def run(
     num_chains: int = 1,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    chunk_seconds: float = 1.0,
+    chunk_seconds: float = 0.5,
     progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
@@ -67,7 +68,8 @@ def run(
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
         mesh: devices to spread the chains over, along its axis "chain".
-        chunk_seconds: aim for the time between two looks of the host.
+        chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
+            then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.
@@ -84,7 +86,14 @@ def run(
     Raises:
         NonFiniteError: if a state or a kept log joint is not finite.
         MemoryError: if the run cannot fit.
+        GrowthError: if a step needs more slots than a growing axis may have (`Algorithm.limit`)
+            before any draw was kept. Once there are draws, that is a `GrowthWarning`: the run ends
+            incomplete, with the draws so far, as after an interrupt. The same holds where growth
+            would exceed the memory.
         ValueError: for wrong settings or a wrong checkpoint.
+        LockedError: if another run writes to the checkpoint folder.
+        OSError: if the checkpoint folder cannot be written to at the start. Later that is a
+            `CheckpointWarning`, and the run continues.
 
     Example:
         >>> import jax
@@ -106,23 +115,24 @@ def run(
     placement = Placement(mesh, batched=batched)
     program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
     keys = _group_keys(seed, num_chains, placement)
-    storage, progression = None, None
-    if checkpoint is not None:
-        header = _header(seed, schedule, num_chains, placement, identity)
-        storage = Storage(checkpoint, header, seconds=checkpoint_seconds)
-        progression = storage.open(program, keys, schedule, resume=resume)
-    if progression is None:
-        program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
-        if initial is None:
-            progression = start_anew(program, keys, schedule)
-        else:
-            progression = start_from(program, keys, schedule, initial)
-    if progression.step < schedule.num_steps:
-        with Display(progress) as display, Interrupts() as interrupts:
-            Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
-    elif storage is not None:
-        storage.save(progression, at_once=True)
-    return finish(program, progression)
+    with contextlib.ExitStack() as stack:
+        storage, progression = None, None
+        if checkpoint is not None:
+            header = _header(seed, schedule, num_chains, placement, identity)
+            storage = stack.enter_context(Storage(checkpoint, header, seconds=checkpoint_seconds))
+            progression = storage.open(program, keys, schedule, resume=resume)
+        if progression is None:
+            program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+            if initial is None:
+                progression = start_anew(program, keys, schedule)
+            else:
+                progression = start_from(program, keys, schedule, initial)
+        if progression.step < schedule.num_steps:
+            with Display(progress) as display, Interrupts() as interrupts:
+                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+        elif storage is not None:
+            storage.save(progression, at_once=True)
+        return finish(program, progression)
 
 
 def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:
@@ -189,7 +199,13 @@ def _make_program(
         limit=memory_limit,
     )
     return Program(
-        algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
+        algorithm,
+        data,
+        placement,
+        schedule.num_warmup,
+        schedule.thin,
+        approve=guard.approve,
+        limits={} if algorithm.limit is None else algorithm.limit(data),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -19,6 +20,19 @@ from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
+
+_FIXED = (
+    "algorithm",
+    "data",
+    "seed",
+    "num_warmup",
+    "num_samples",
+    "thin",
+    "num_chains",
+    "identity",
+    "initial",
+)
+"""Arguments of a run that its continuation has from it."""
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -168,6 +182,7 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
+    _check_settings(settings)
     if posterior.is_variational:
         raise ValueError(
             "a variational fit does not go on from a posterior; fit it again with more num_epochs"
@@ -187,6 +202,25 @@ def extend(
     if num_samples is None:
         raise ValueError("say how many more draws: extend(num_samples=500)")
     return _extend_chains(posterior, num_samples, settings)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuses what extend() does not take.
+
+    Raises:
+        TypeError: names the first such setting and those there are.
+    """
+    known = [name for name in inspect.signature(run_engine).parameters if name not in _FIXED]
+    unknown = [name for name in settings if name not in known]
+    if not unknown:
+        return
+    why = ""
+    if unknown[0] in _FIXED:
+        why = "; it continues the run as it was started, with its data, seed, chains and thinning"
+    raise TypeError(
+        f"extend takes no option {unknown[0]!r}{why}. It takes new_rows, num_samples, "
+        f"{', '.join(known)}"
+    )
 
 
 def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:
@@ -214,8 +248,8 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
-    new = posterior.container(new_rows, "new_rows")
-    data = append_rows(posterior.data, new)
+    new = posterior.container(new_rows, "new_rows", can_drop=False)
+    data = posterior.data.append_rows(new, argument="new_rows")
     algorithm = algorithm_of(posterior)
     run = run_engine(
         algorithm,
@@ -259,15 +293,6 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 
     return jax.tree.map(pad, before.state, wanted)
-
-
-def append_rows(data: Any, new: Any) -> Any:
-    """One container with the rows of both; ids are kept where both have them."""
-    names = None
-    if data.row_names is not None and new.row_names is not None:
-        names = np.concatenate([data.row_names, new.row_names])
-    values = np.concatenate([data.to_array(), new.to_array()])
-    return type(data)(values, row_names=names, column_names=data.column_names)
 
 
 def first_rows(data: Any, num_rows: int) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.engine import as_partial
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, named_cells
 from jaxmf.posterior.cell_laws import cell_law
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) ->
     return posterior.averages["predicted_probabilities"].mean(axis=0)[found].astype(float)
 
 
-def named_cells(cells: Any, data: Any) -> Cells:
-    """Cells as a user names them, see `prediction.read_cells`."""
-    rows, columns = prediction.read_cells(cells, data)
+def cells_by_name(cells: Any, data: Any) -> Cells:
+    """Cells as a user names them, see `named_cells.read_cells`."""
+    rows, columns = named_cells.read_cells(cells, data)
     return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}

@@ -215,6 +215,7 @@ class Posterior:
         new_columns: Any = None,
         row_features: Any = None,
         column_features: Any = None,
+        unknown: str = "error",
         quantiles: tuple[float, ...] = (0.05, 0.95),
         num_draws: int | None = None,
         seed: int = 0,
@@ -228,12 +229,16 @@ class Posterior:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
                 cells. With `new_rows` they lie in these. Whole numbers are positions, unless the
                 ids of the data are whole numbers themselves.
-            new_rows: data with the same columns. By default its missing cells are predicted, given
-                its observed ones, and all of them when none is missing.
+            new_rows: data with the same columns, which are matched by id where both sides have
+                ids, else by position. By default its missing cells are predicted, given its
+                observed ones, and all of them when none is missing.
             new_columns: data with the same rows, likewise, of models whose two sides are alike.
             row_features: `Features` of the new rows, of models that have such; without `new_rows`
                 they are rows of which no cell is known.
             column_features: those of new columns, likewise.
+            unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have
+                them, or the columns of new rows; "prior" to predict `cells` with them from the
+                prior of rows and columns, of models that have such (BPMF).
             quantiles: levels between 0 and 1.
             num_draws: predictive draws kept for each cell (quantiles are taken from them); by
                 default as many as there are posterior draws, fewer when the cells are many.
@@ -247,6 +252,7 @@ class Posterior:
         if not all(0 < level < 1 for level in quantiles):
             raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
         settings: dict[str, Any] = {
+            "unknown": unknown,
             "quantiles": quantiles,
             "num_draws": num_draws,
             "seed": seed,
@@ -281,7 +287,7 @@ class Posterior:
                 every topic; or a column that indicators are partitioned by, such as "item": the
                 levels with the most tokens in every group. Of a matrix with groups of rows and of
                 columns "row" or "column": the members of every group with the most cells.
-            n: entries a group.
+            n: entries a group, at most: those that it has a token of.
             titles: of rows or columns, shown in the place of their ids: id -> title, or one for
                 each in the order of the data.
         Returns:
@@ -336,7 +342,7 @@ class Posterior:
         return side_groups.weights(self, side)
 
     def document_completion(
-        self, new_documents: Any, *, num_draws: int = 10, seed: int = 0
+        self, new_documents: Any, *, unknown: str = "error", num_draws: int = 10, seed: int = 0
     ) -> HeldOutScore:
         """Log predictive probability of held-out words of new documents, and so the perplexity.
 
@@ -344,7 +350,9 @@ class Posterior:
         about, the others are scored: p(w) is averaged over draws before the log is taken.
 
         Args:
-            new_documents: tokens or counts with the training vocabulary.
+            new_documents: tokens or counts; words are matched by id where both sides have ids,
+                and need not be all that there are.
+            unknown: of words that the data lacks: "error", or "drop" to leave them out.
             num_draws: posterior draws used, evenly spread.
             seed: of the halves, and of the sampling of the documents' topics.
         Returns:
@@ -356,7 +364,9 @@ class Posterior:
         from jaxmf.posterior import topics
 
         check_count("num_draws", num_draws)
-        new = self.container(new_documents, "new_documents")
+        if not hasattr(self.model, "word_probabilities"):
+            raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
+        new = self.container(new_documents, "new_documents", unknown=unknown)
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
 
     def scores(self, cells: Any) -> Scores:
@@ -415,7 +425,7 @@ class Posterior:
             >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
             (2,)
         """
-        if not hasattr(self.model, "at"):
+        if not hasattr(self.data, "times"):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
         draw, data = self.model.at(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
@@ -431,20 +441,34 @@ class Posterior:
         """
         return cell_questions.reconstruction(self, rows)
 
-    def transform(self, new_rows: Any, *, row_features: Any = None, seed: int = 0) -> np.ndarray:
+    def transform(
+        self, new_rows: Any, *, row_features: Any = None, unknown: str = "error", seed: int = 0
+    ) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
         Features are those of the reference draw (highest log joint), in the order of `features`. Of
         a model with real factors their posterior means, which may be any number.
 
         Args:
-            new_rows: data with the same columns; missing cells are summed out.
+            new_rows: data with the same columns; missing cells are summed out. Columns, items and
+                words are matched by id where both sides have ids, else by position. Documents and
+                baskets may use a part of the words or items.
             row_features: `Features` of the new rows, of models that have such.
+            unknown: of columns, items and words that the data lacks: "error", or "drop" to leave
+                them out.
             seed: of the chain over features where they are too many to sum over.
         Returns:
             (N_new, K) float between 0 and 1.
+        Raises:
+            ValueError: the model has no representation of new rows; a column that the data lacks.
         """
-        target = self.container(new_rows, "new_rows")
+        can_transform = ("transform_rows", "transform_tokens")
+        if not any(hasattr(self.model, name) for name in can_transform):
+            raise ValueError(
+                f"{type(self.model).__name__} has no latent representation of new rows; fit it to "
+                "all rows"
+            )
+        target = self.container(new_rows, "new_rows", unknown=unknown)
         if hasattr(self.model, "transform_tokens"):
             from jaxmf.posterior import topics
 
@@ -463,27 +487,36 @@ class Posterior:
         Each cell's density is averaged over the posterior draws before the log is taken.
 
         Args:
-            values: the whole matrix (N, D), of which the cells missing in training are scored, or
-                with `cells` one value a cell, (M,).
+            values: the whole matrix (N, D), of which the cells missing in training are scored, its
+                rows and columns matched by id where both sides have ids; or with `cells` one value
+                a cell, (M,).
             cells: which cells, as in `predict`.
         Returns:
             The log density of each cell (M,), their mean, and its standard error over cells.
         """
         return cell_questions.held_out_log_likelihood(self, values, cells)
 
-    def container(self, new_rows: Any, name: str) -> Any:
-        """Rows like those of the data, as a container; `name` is what the errors call them."""
+    def container(
+        self, new_rows: Any, name: str, *, unknown: str = "error", can_drop: bool = True
+    ) -> Any:
+        """Rows like those of the data, as a container with its columns.
+
+        Args:
+            new_rows: a container, or what one is made of.
+            name: what the errors call them.
+            unknown: of columns, items or words that the data lacks: "error" or "drop".
+            can_drop: whether errors may advise the latter.
+        Returns:
+            The rows; columns, items and words are matched by id where both sides have ids.
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
         from jaxmf.data import Tokens, as_container
 
-        target = as_container(new_rows, registry.entry_of(self.model).container)
-        if isinstance(target, Tokens):
-            _check_levels(self.data, target, name)
-            return target
-        if target.num_columns != self.data.num_columns:
-            raise ValueError(
-                f"{name} has {target.num_columns} columns, the data has {self.data.num_columns}"
-            )
-        registry.check_data(self.model, target, name)
+        target: Any = as_container(new_rows, registry.entry_of(self.model).container)
+        target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
+        if not isinstance(target, Tokens):
+            registry.check_data(self.model, target, name)
         return target
 
     # --- going on, writing, showing --------------------------------------------------------------
@@ -497,7 +530,9 @@ class Posterior:
         they are taken at the full feature scale); a sampler draws `num_samples` more a chain.
 
         Args:
-            new_rows: data with the same columns, for a filter.
+            new_rows: data with the same columns, for a filter; they are matched by id where both
+                sides have ids. Ids 0, 1, 2, ... of rows, as a table has them by default, continue
+                those of the data.
             num_samples: more draws a chain, for a sampler.
             **run: settings of the run loop, such as progress.
         Returns:
@@ -523,14 +558,17 @@ class Posterior:
         return saving.save(self, folder, include_data=data)
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData` (extra `arviz`).
+        """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
-        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's
-        particles are resampled to equal weights.
+        Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
+        ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+
+        Raises:
+            ModuleNotFoundError: arviz-base is not installed.
         """
-        from jaxmf.posterior import saving
+        from jaxmf.posterior.arviz_export import to_arviz
 
-        return saving.to_arviz(self)
+        return to_arviz(self)
 
     @property
     def plot(self) -> Plots:
@@ -578,19 +616,6 @@ class Posterior:
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
             f"in {self.meta.wall_seconds:.1f} s{stopped}"
         )
-
-
-def _check_levels(data: Any, new: Any, name: str) -> None:
-    """New tokens have the columns of the data, with levels that these know; documents are new."""
-    for column in data.columns:
-        if column not in new.columns:
-            raise ValueError(f"{name}: has no column {column!r}, which the data has")
-        if column != "document" and new.sizes[column] != data.sizes[column]:
-            raise ValueError(
-                f"{name}: has {new.sizes[column]} levels of {column!r}, the data has "
-                f"{data.sizes[column]}; a {column} never seen in training cannot be taken. Use the "
-                "training vocabulary"
-            )
 
 
 @jax.jit

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import prediction
+from jaxmf.posterior import named_cells
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:
             f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
             f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
         )
-    places = None if rows is None else prediction.read_rows(rows, data)
+    places = None if rows is None else named_cells.read_rows(rows, data)
     return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
 
 

@@ -9,7 +9,9 @@ import numpy as np
 
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
-from jaxmf.posterior.prediction import Prediction, read_cells
+from jaxmf.data.names import Positions
+from jaxmf.posterior.named_cells import read_cells
+from jaxmf.posterior.prediction import Prediction
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -46,21 +48,29 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
         if of_training is not None:
             heading = of_training.described[0].name
             features, classes = features.apart(heading)
-            _same_columns(classes, of_training, repr(heading))
-        _same_columns(features, model.row_features, "features")
+            classes = _same_columns(classes, of_training, repr(heading))
+        features = _same_columns(features, model.row_features, "features")
     if not hasattr(model, "for_new_rows"):
         return model
     own = {} if classes is None else {"classes": classes}
     return model.for_new_rows(features, target.num_rows, **own)
 
 
-def _same_columns(features: Any, of_training: Any, name: str) -> None:
-    width, wanted = (0 if one is None else one.width for one in (features, of_training))
-    if width != wanted:
+def _same_columns(features: Any, of_training: Any, name: str) -> Any:
+    """Features with the columns of those in training; both are None where there are none.
+
+    Raises:
+        ValueError: other columns.
+    """
+    if features is not None and of_training is not None:
+        return features.in_columns_of(of_training, what=name)
+    widths = [0 if one is None else one.width for one in (features, of_training)]
+    if widths[0] != widths[1]:
         raise ValueError(
-            f"{name}: have {width} columns, those in training {wanted}; make them with "
+            f"{name}: have {widths[0]} columns, those in training {widths[1]}; make them with "
             "encode(table) of the features in training"
         )
+    return features
 
 
 def _own(model: Any, features: Any) -> None:
@@ -107,9 +117,16 @@ def prediction_of_columns(
     new = None
     if new_columns is not None:
         new = transpose(as_container(new_columns, Entries))
+        unknown = options["unknown"]
+        if unknown == "prior":
+            raise ValueError(
+                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
+            )
+        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
     if cells is not None:
         rows = rows_without_cells(turned, features, new)
-        cells = read_cells(cells, transpose(rows))[::-1]
+        drop = options["unknown"] == "drop"
+        cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
     found = turned.predict(cells, new_rows=new, row_features=features, **options)
     return dataclasses.replace(
         found,

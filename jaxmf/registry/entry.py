@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -14,23 +16,43 @@ class Entry:
 
     Args:
         name: its name on the command line, words joined by dashes.
-        model: the class.
-        container: the container its data is read into.
+        model_path: where its class is, ``"module:class"``.
+        container_name: the container of `jaxmf.data` that its data is read into.
         one_line: what it is, for `jaxmf models`.
-        example: () -> (tiny model, tiny data) for tests and docs.
+        example_name: the function of `jaxmf.registry.examples` that makes a tiny problem.
         methods: public verb -> method of the class that builds the algorithm.
         default: the verb that `fit` runs.
         has_functions: whether it is made of functions, which the command line cannot read.
     """
 
     name: str
-    model: type
-    container: type
+    model_path: str
+    container_name: str
     one_line: str
-    example: Callable[[], tuple[Any, Any]]
+    example_name: str
     methods: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"sample": "sampler"})
     default: str = "sample"
     has_functions: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class, without importing it."""
+        return self.model_path.partition(":")[2]
+
+    @functools.cached_property
+    def model(self) -> type:
+        """The class."""
+        module, _, name = self.model_path.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    @functools.cached_property
+    def container(self) -> type:
+        """The class of the container."""
+        return getattr(importlib.import_module("jaxmf.data"), self.container_name)
+
+    def example(self) -> tuple[Any, Any]:
+        """A tiny model and tiny data, for tests and docs."""
+        return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
     def builder(self, model: Any, method: str) -> Callable[..., Any]:
         """The bound function of `model` that makes the algorithm of a method."""
@@ -49,7 +71,7 @@ def check_method(entry: Entry, method: str) -> None:
     """Refuse a method that a model does not have, in words that name those it has."""
     if method not in entry.methods:
         verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
-        raise ValueError(f"{entry.model.__name__} has no method {method!r}; use {verbs}")
+        raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
 def check_data(model: Any, data: Any, name: str) -> None:
@@ -115,6 +137,6 @@ def check_options(
     if unknown:
         words = ", ".join(repr(name) for name in unknown)
         raise TypeError(
-            f"{method} takes no option {words}; for {entry.model.__name__} it takes "
+            f"{method} takes no option {words}; for {entry.class_name} it takes "
             f"{', '.join(known + own)}"
         )

@@ -328,6 +328,7 @@ class BinaryMF:
             record=Partial(chain.record, self),
             grow=Partial(chain.grow, plan),
             capacity=capacity_of,
+            limit=Partial(chain.limit, plan),
         )
 
     def num_slots(self, capacity: int | None, side: str) -> int:

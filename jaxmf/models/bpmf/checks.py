@@ -14,7 +14,7 @@ from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational.likelihood import Gaussian
+from jaxmf.variational_bayes.likelihood import Gaussian
 
 _WIDEST = 512
 _FIRST_SLOTS = 32

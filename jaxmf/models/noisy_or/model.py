@@ -260,6 +260,7 @@ class NoisyOrIBP:
             record=Partial(chain.record, self),
             grow=Partial(chain.grow),
             capacity=chain.capacity,
+            limit=chain.limit,
         )
 
     def num_slots(self, capacity: int | None = None) -> int:

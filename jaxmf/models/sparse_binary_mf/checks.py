@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.arguments import check_count
-from jaxmf.variational import checks
-from jaxmf.variational.newton import PartialNewtonState
+from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes.newton import PartialNewtonState
 
 UPDATES = ("block", "partial_newton", "gradient")
 
@@ -75,7 +75,7 @@ def _check_curvature(optimizer: Any) -> None:
     if steps[0] == steps[1]:
         raise ValueError(
             "optimizer takes no curvature, which update='partial_newton' gives it; write a chain "
-            "with jaxmf.variational.partial_newton() in it, or update='gradient'"
+            "with jaxmf.variational_bayes.partial_newton() in it, or update='gradient'"
         )
 
 

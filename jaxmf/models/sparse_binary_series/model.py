@@ -29,11 +29,11 @@ from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.types import Array, Key
-from jaxmf.variational import Gaussian, Parameters, answers, progress, state
-from jaxmf.variational.cells import ScoredCells
-from jaxmf.variational.likelihood import Likelihood
-from jaxmf.variational.updates import Learned
-from jaxmf.variational.zeros import ZerosSpec
+from jaxmf.variational_bayes import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational_bayes.cells import ScoredCells
+from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.updates import Learned
+from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
 @partial(
