@@ -114,7 +114,7 @@ class NetworkModel(ABC):
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
                 counts (and moments) of every block, which predictions need; "assignments", the
                 value of every indicator of every token too; "scalars", nothing more.
-            capacity: slots of growing indicators to begin with, by default one and a half for each
+            capacity: slots of growing indicators to begin with, by default two for each
                 group that the chain starts with; they double when a sweep needs more.
 
         Returns:
