@@ -60,6 +60,7 @@ from .models.topics import PAM as PAM
 from .models.topics import DirichletCompoundMultinomial as DirichletCompoundMultinomial
 from .posterior import Posterior as Posterior
 from .posterior import Prediction as Prediction
+from .posterior.alarms import RunWarning as RunWarning
 from .priors.features import BetaBernoulli as BetaBernoulli
 from .priors.features import IndianBuffet as IndianBuffet
 from .priors.flexible import FlexiblePrior as FlexiblePrior

@@ -8,6 +8,7 @@ number of features, of entries of ZZ' (how many features two rows share), or of 
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -30,6 +31,8 @@ class Summary:
         columns: one a column.
         values: (rows, columns) float.
         caption: a line below the table.
+    Attributes:
+        notes: sentences below that, such as why the run should not be trusted.
     Example:
         >>> table = Summary(["alpha"], ["mean", "sd"], np.array([[1.25, 0.5]]))
         >>> float(table["alpha", "mean"])
@@ -43,6 +46,7 @@ class Summary:
         self.columns = list(columns)
         self.values = np.asarray(values, dtype=float).reshape(len(self.names), len(self.columns))
         self.caption = caption
+        self.notes: tuple[str, ...] = ()
 
     def __getitem__(self, place: str | tuple[str, str]) -> Any:
         """`table["alpha"]` is a dict of the row, `table["alpha", "mean"]` one number."""
@@ -82,7 +86,10 @@ class Summary:
         for name, row in zip(self.names, cells, strict=True):
             numbers = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
             lines.append(f"{name:<{first}}{numbers}")
-        return "\n".join(lines + ([self.caption] if self.caption else []))
+        lines += [self.caption] if self.caption else []
+        for note in self.notes:
+            lines.append(textwrap.fill(f"Warning: {note}.", 88, subsequent_indent="  "))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
@@ -91,6 +98,8 @@ class Summary:
             for name, row in zip(self.names, self.cells(), strict=True)
         )
         caption = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        for note in self.notes:
+            caption += f'<p class="jaxmf-warning"><b>Warning:</b> {html.escape(note)}.</p>'
         table = f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody>"
         return f'<table class="jaxmf-summary">{table}</table>{caption}'
 

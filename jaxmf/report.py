@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics, plot
+from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
+from jaxmf.data.convert import complete_matrix
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -81,7 +83,9 @@ def report(
     Returns:
         The path.
     """
-    target = Path(path)
+    target = check_path("path", path)
+    if title is not None:
+        check_text("title", title)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; name the HTML file to write")
     page = render(posterior, image_shape=image_shape, truth=truth, title=title)
@@ -102,6 +106,8 @@ def render(
     """The page of `report` as a string."""
     if image_shape is not None:
         plot.check_image_shape(image_shape, posterior.data.num_columns)
+    if truth is not None and not isinstance(truth, Entries):
+        truth = complete_matrix(truth, posterior.data, argument="truth")
     error = None
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)

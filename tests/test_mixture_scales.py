@@ -164,12 +164,6 @@ def test_what_a_prior_of_the_user_cannot_do_is_refused_by_name():
         mf.sample(halves(1.0), WORDS, sweep="parallel", **SETTINGS)
 
 
-def test_a_network_without_an_observed_block_is_refused():
-    network = mf.Network(group=mf.Block(mf.DirichletProcess()))
-    with pytest.raises(ValueError, match="data: the network has no observed block"):
-        mf.sample(network, WORDS, **SETTINGS)
-
-
 def test_the_number_of_groups_has_a_distribution():
     post = mf.sample(mf.DPMixture(), NORMAL, **SETTINGS)
     found = post.num_groups()

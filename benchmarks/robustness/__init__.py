@@ -16,6 +16,8 @@ from benchmarks.harness import Row
 # A part is a module with `measure(quick) -> rows`; a new one takes one line here.
 PARTS = {
     "flips": "benchmarks.robustness.flips",
+    "bad_calls": "benchmarks.robustness.bad_calls",
+    "bad_files": "benchmarks.robustness.bad_files",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 

@@ -66,6 +66,10 @@ class Network(NetworkModel):
         object.__setattr__(self, "blocks", together)
         object.__setattr__(self, "order", order or check_wiring(together))
 
+    def __repr__(self) -> str:
+        blocks = [f"{name}={self.blocks[name]!r}" for name in self.order]
+        return f"Network({', '.join(blocks)})"
+
     # --- structure --------------------------------------------------------------------------------
 
     @property
@@ -130,13 +134,12 @@ class Network(NetworkModel):
         Raises:
             ValueError: in words.
         """
-        have = {*data.columns, *data.values}
         if not self.observed:
             raise ValueError(
-                f"{name}: the network has no observed block, so these data cannot tell it "
-                "anything: declare one, such as word=Block(DirichletMultinomial(), by=..., "
-                "observed=True). Network.simulate draws from the prior alone"
+                f"{name}: no block of the network is observed, so the data say nothing about it; "
+                "declare the block of a column with observed=True"
             )
+        have = {*data.columns, *data.values}
         for column in self.columns:
             if column not in have:
                 raise ValueError(

@@ -24,6 +24,19 @@ def read_data(
         if value is not None and name not in takes:
             raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
     chosen = {name: reading[name] for name in takes}
+    try:
+        return _read(path, container, model, chosen, key)
+    except (TypeError, ValueError) as error:
+        if path.name in str(error) or any(str(value) in str(error) for value in chosen.values()):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
+
+
+def _read(path: Path, container: Any, model: Any, chosen: dict[str, Any], key: str | None) -> Any:
+    """The data of a file, by the reader of its container."""
+    from jaxmf import data as containers
+
     if container is containers.SparseBinary:
         return containers.read_ones(path, key=key, **chosen)
     if container is containers.SparseSeries:
@@ -33,7 +46,7 @@ def read_data(
     if container is containers.Tokens:
         columns, real = model.token_columns()
         return containers.read_tokens(
-            path, columns=columns, real=real, vocabulary=reading["vocab"], key=key
+            path, columns=columns, real=real, vocabulary=chosen["vocab"], key=key
         )
     return containers.as_container(containers.read_matrix(path, key=key), container)
 

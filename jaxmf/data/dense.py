@@ -13,6 +13,10 @@ from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
 from jaxmf.types import Array, Names
 
+# cells that are checked at once
+BLOCK_CELLS = 2**20
+ALIGNMENT = 64
+
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -262,33 +266,67 @@ def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
         )
     array = checks.as_numeric("data", values)
     checks.check_matrix_shape("data", array.shape)
-    array = checks.as_float("data", array)
     if observed is None:
-        mask = ~np.isnan(array)
+        mask = None
     else:
-        mask = np.asarray(observed)
-        if mask.dtype != bool:
-            raise TypeError(
-                f"observed: must be bool, has dtype {mask.dtype}. Use observed != 0 or similar."
-            )
-        if mask.shape != array.shape:
-            raise ValueError(
-                f"observed: has shape {mask.shape}, data has {array.shape}. They must be equal."
-            )
-    infinite = ~np.isfinite(array) & mask
-    if infinite.any():
-        raise checks.offence(
-            "data",
-            array,
-            infinite,
-            "not finite",
-            "Missing cells are marked with NaN (or observed=False); repair or mark these.",
-        )
-    if not mask.any():
+        mask = checks.as_mask("observed", observed, array.shape)
+    stored, seen, num_observed = _in_blocks(array, mask)
+    if not num_observed:
         raise ValueError(
-            f"data: all {mask.size} cells are missing (NaN). At least one observed cell is needed; "
-            "check how the data was read."
+            f"data: all {array.size} cells are missing (NaN). At least one observed cell is "
+            "needed; check how the data was read."
         )
-    if mask.all():
-        return {"values": jnp.asarray(array), "observed": None}
-    return {"values": jnp.asarray(np.where(mask, array, 0)), "observed": jnp.asarray(mask)}
+    # aligned as they are, new arrays are taken over without another copy
+    kept = None
+    if num_observed < array.size:
+        kept = jax.device_put(seen) if mask is None else jnp.asarray(seen)
+    return {"values": jax.device_put(stored), "observed": kept}
+
+
+def _in_blocks(
+    array: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """The checked values in the floating dtype, zero where missing, the mask, and its count.
+
+    Block by block of rows, so that beside the result nothing of its size is made.
+
+    Args:
+        array: (N, D) numbers.
+        mask: (N, D) bool, or None: the cells that are not NaN.
+    """
+    dtype = np.dtype(jnp.result_type(float))
+    stored, num_observed = aligned_empty(array.shape, dtype), 0
+    seen = mask
+    num_rows = max(1, BLOCK_CELLS // array.shape[1])
+    for first in range(0, array.shape[0], num_rows):
+        rows = slice(first, first + num_rows)
+        block, offset = array[rows], (first, 0)
+        values = checks.as_float("data", block, offset=offset)
+        there = ~np.isnan(values) if mask is None else mask[rows]
+        infinite = ~np.isfinite(values) & there
+        if infinite.any():
+            raise checks.offence(
+                "data",
+                values,
+                infinite,
+                "not finite",
+                "Missing cells are marked with NaN (or observed=False); repair or mark these.",
+                offset=offset,
+            )
+        count = int(np.count_nonzero(there))
+        if count < there.size and seen is None:
+            seen = aligned_empty(array.shape, np.dtype(bool))
+            seen[:first] = True
+        if mask is None and seen is not None:
+            seen[rows] = there
+        stored[rows] = values if count == there.size else np.where(there, values, 0)
+        num_observed += count
+    return stored, seen, num_observed
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that lies where JAX on a CPU can use it as it is."""
+    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    room = np.empty(num_bytes + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + num_bytes].view(dtype).reshape(shape)

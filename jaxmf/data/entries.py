@@ -1,5 +1,6 @@
 """Entries: the observed cells of a matrix of which most cells were never seen."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -8,7 +9,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks, names
-from jaxmf.data.container import assign, bare, checked_cells, digest, is_sparse, lookup, peel
+from jaxmf.data.container import (
+    assign,
+    bare,
+    checked_cells,
+    digest,
+    is_frame,
+    is_sparse,
+    lookup,
+    peel,
+)
 from jaxmf.types import Array, Names
 
 _LISTED_CELLS = 2**24
@@ -113,8 +123,10 @@ class Entries:
             >>> Entries.from_pandas(df, row="who", column="what", value="stars").row_names.tolist()
             ['ann', 'bo']
         """
+        if not is_frame(frame):
+            raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See Entries.from_array.")
         for argument, label in (("row", row), ("column", column), ("value", value)):
-            if label not in getattr(frame, "columns", ()):
+            if not isinstance(label, Hashable) or label not in frame.columns:
                 have = ", ".join(repr(c) for c in getattr(frame, "columns", ())) or "no columns"
                 raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
         rows, row_ids = lookup(f"column {row!r}", frame[row], row_names)

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from jaxmf.arguments import check_flag
 from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, digest, is_sparse
+from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.types import Array, Names
 
@@ -79,11 +80,12 @@ class Features:
             raise ValueError(
                 f"features: {len(columns)} names for {shape[1]} columns. Give one for each."
             )
-        if ids is not None and len(ids) != shape[0]:
-            raise ValueError(f"ids: {len(ids)} ids for {shape[0]} lines of features.")
+        own = names.as_names("ids", ids)
+        if own is not None and len(own) != shape[0]:
+            raise ValueError(f"ids: {len(own)} ids for {shape[0]} lines of features.")
         known = [c if isinstance(c, Column) else Column(str(c), str(c)) for c in columns]
         assign(self, values=values, rows=rows, columns=places, shape=shape)
-        assign(self, ids=names.as_names("ids", ids), described=tuple(known), missing=missing)
+        assign(self, ids=own, described=tuple(known), missing=missing)
         assign(self, parts=part_widths(known))
 
     @classmethod
@@ -123,6 +125,12 @@ class Features:
         """
         if missing not in MISSING:
             raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
+        check_flag("standardise", standardise)
+        check_flag("sparse", sparse)
+        if table is None:
+            raise TypeError("table: is None; a mapping from headings to cells is needed.")
+        table, lists = checks.as_mapping("table", table), checks.as_mapping("lists", lists)
+        categorical = checks.as_lines("categorical", categorical, "a list of headings")
         matrix, columns = encode_columns(
             table, categorical=categorical, lists=lists, standardise=standardise, missing=missing
         )
@@ -145,7 +153,9 @@ class Features:
             >>> Features.from_pandas(pd.DataFrame({"who": ["ann"], "age": [20]}), id="who")
             Features(1 x 1, with ids: age)
         """
-        headings = list(getattr(frame, "columns", ()))
+        if not is_frame(frame):
+            raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See from_columns.")
+        headings = list(frame.columns)
         if id is not None and id not in headings:
             have = ", ".join(map(repr, headings)) or "no columns"
             raise ValueError(f"id: the table has no column {id!r}, it has {have}.")

@@ -96,6 +96,9 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     lines = [[line[place] for place in places] if len(line) == 3 else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
+    twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
+    if headings and twice is not None:
+        raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
     texts = _texts_of(path, lines, headings, _TRIPLE)
     for row, column, time in texts:
         if not is_number(time) or not np.isfinite(float(time)):
@@ -250,6 +253,12 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     full = [line for line in lines if any(line)]
     if all(map(_is_pair, full)):
         return "pairs"
+    if all(len(line) == 2 for line in full) and any(map(_is_pair, full)):
+        gap = next(number for number, line in enumerate(lines, 1) if any(line) and not all(line))
+        raise ValueError(
+            f"{path}: line {gap} is {lines[gap - 1]}; a pair has the ids of a row and of a column. "
+            "Give it both, or say form='baskets' if every line is a row with its ones."
+        )
     # the first of several lines may hold headings
     are_numbers = all(is_number(cell) for line in full[1:] or full for cell in line)
     if len({len(line) for line in full}) == 1 and are_numbers:

@@ -144,7 +144,9 @@ class SparseBinary:
         rows: list[int] = []
         items: list[Any] = []
         num_rows = 0
-        for position, basket in enumerate(baskets):
+        for position, basket in enumerate(
+            checks.as_lines("baskets", baskets, "a list of baskets, each a list of ids,")
+        ):
             if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
                 raise TypeError(
                     f"baskets: the basket at position {position} is {basket!r}, a collection of "
@@ -182,7 +184,7 @@ class SparseBinary:
             pairs = list(pairs.itertuples(index=False, name=None))
         elif isinstance(pairs, np.ndarray):
             pairs = pairs.tolist()
-        lines = list(pairs)
+        lines = checks.as_lines("pairs", pairs, "a list of pairs (row, column)")
         for position, pair in enumerate(lines):
             if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ValueError(
@@ -251,12 +253,7 @@ class SparseBinary:
         if observed is None:
             rows, columns = np.nonzero(ones)
             return cls(rows, columns, array.shape, row_names, column_names)
-        seen = np.asarray(observed)
-        if seen.dtype != bool or seen.shape != array.shape:
-            raise ValueError(
-                f"observed: must be a bool array of shape {array.shape}, is {seen.dtype} of shape "
-                f"{seen.shape}."
-            )
+        seen = checks.as_mask("observed", observed, array.shape)
         rows, columns = np.nonzero(ones & seen)
         gaps = np.nonzero(~seen)
         return cls(

@@ -129,7 +129,8 @@ class SparseSeries:
                 f"matrices: is one {type(matrices).__name__}; a list with one for each time is "
                 "needed."
             )
-        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(matrices)]
+        given = checks.as_lines("matrices", matrices, "a list with one matrix for each time")
+        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(given)]
         if not parts:
             raise ValueError("matrices: is empty. At least one is needed.")
         times = as_times(times)
@@ -191,7 +192,7 @@ class SparseSeries:
         """
         if hasattr(triples, "itertuples"):
             triples = triples.itertuples(index=False, name=None)
-        lines = list(triples)
+        lines = checks.as_lines("triples", triples, "a list of triples (row, column, time)")
         for position, line in enumerate(lines):
             if isinstance(line, (str, bytes)) or not hasattr(line, "__len__") or len(line) != 3:
                 raise ValueError(
@@ -207,6 +208,8 @@ class SparseSeries:
         own = as_times([line[2] for line in lines])
         checks.check_finite("times", own)
         known = np.unique(own) if times is None else np.unique(as_times(times))
+        if not len(known):
+            raise ValueError("times: is empty. At least one is needed.")
         steps = np.minimum(np.searchsorted(known, own), len(known) - 1)
         unknown = np.flatnonzero(known[steps] != own)
         if len(unknown):

@@ -57,7 +57,7 @@ class Tokens:
         values: Mapping[str, Any] | None = None,
         names: Mapping[str, Any] | None = None,
     ) -> None:
-        values, names = values or {}, names or {}
+        values, names = checks.as_mapping("values", values), checks.as_mapping("names", names)
         _check_labels(columns=columns, sizes=sizes, values=values, names=names)
         if checks.is_traced(*columns.values(), *values.values()):
             assign(self, columns=dict(columns), sizes=dict(sizes), values=dict(values), names={})
@@ -123,7 +123,7 @@ class Tokens:
             >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
             Tokens(3 tokens, user: 2, rating: 2)
         """
-        given = dict(names or {})
+        given = checks.as_mapping("names", names)
         indices, sizes, ids = {}, {}, {}
         if not hasattr(columns, "keys"):
             raise TypeError(
@@ -135,7 +135,7 @@ class Tokens:
             indices[label], ids[label], sizes[label] = index, levels, max(len(levels), 1)
         if not all(len(index) for index in indices.values()):
             ids = {}  # no tokens: let the class say so
-        return cls(indices, sizes, dict(values or {}), ids)
+        return cls(indices, sizes, checks.as_mapping("values", values), ids)
 
     @classmethod
     def from_counts(
@@ -167,6 +167,9 @@ class Tokens:
             >>> Tokens.from_counts([[2, 0], [0, 1]], vocabulary=["yes", "no"])
             Tokens(3 tokens, document: 2, word: 2)
         """
+        for argument, label in (("row", row), ("column", column)):
+            if not isinstance(label, str):
+                raise TypeError(f"{argument}: must be a text, the name of a column, is {label!r}.")
         table = peel("counts", counts)
         vocabulary = table.column_names if vocabulary is None else vocabulary
         row_names = table.row_names if row_names is None else row_names

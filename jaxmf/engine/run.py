@@ -15,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_number
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
-from jaxmf.engine.memory import MemoryGuard
+from jaxmf.engine.memory import MemoryGuard, check_limit
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, Report
 from jaxmf.engine.progression import finish, start_anew, start_from
@@ -59,7 +59,8 @@ def run(
     Args:
         algorithm: what to run.
         data: a pytree of arrays, passed to every function of the algorithm.
-        seed: a whole number or a typed key.
+        seed: a typed key, or a whole number of 64 bits, of which JAX takes the lower 32 unless
+            x64 is on.
         num_warmup: steps before the first that may be kept.
         num_samples: draws to keep of each chain.
         thin: steps a kept draw, so that ``num_warmup + thin * num_samples`` steps are done.
@@ -108,6 +109,9 @@ def run(
     """
     schedule = _schedule(num_warmup, num_samples, thin, initial)
     _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
+    _validate_kinds(checkpoint, resume, progress)
+    memory_limit = check_limit(memory_limit)
+    as_key(seed)
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
         raise ValueError("resume=True needs checkpoint, the folder of the run to go on with")
@@ -163,10 +167,20 @@ def _validate(
         raise ValueError(
             f"chain_method must be 'auto', 'sequential' or 'vectorized', not {chain_method!r}"
         )
-    if not chunk_seconds > 0:
-        raise ValueError(f"chunk_seconds must be positive, not {chunk_seconds!r}")
-    if not checkpoint_seconds >= 0:
-        raise ValueError(f"checkpoint_seconds must not be negative, not {checkpoint_seconds!r}")
+    check_number("chunk_seconds", chunk_seconds, above=0)
+    check_number("checkpoint_seconds", checkpoint_seconds, least=0)
+
+
+def _validate_kinds(checkpoint: Any, resume: Any, progress: Any) -> None:
+    is_path = isinstance(checkpoint, str | os.PathLike) and isinstance(os.fspath(checkpoint), str)
+    if checkpoint is not None and not is_path:
+        raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
+    if checkpoint == "":
+        raise ValueError("checkpoint must be the path of a folder, got an empty text")
+    if not isinstance(resume, bool | np.bool_):
+        raise TypeError(f"resume must be True or False, got {resume!r}")
+    if not (progress is None or isinstance(progress, bool | np.bool_) or callable(progress)):
+        raise TypeError(f"progress must be True, False, None or a function, got {progress!r}")
 
 
 def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
@@ -231,8 +245,14 @@ def as_key(seed: Seed) -> Key:
 
     Raises:
         TypeError: for anything else.
+        ValueError: for a whole number beyond 64 bits.
     """
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        if not -(2**63) <= seed < 2**63:
+            raise ValueError(
+                f"seed must be below 2**63 and not below -2**63, got {seed}; take it modulo 2**63, "
+                "or pass a typed key (jax.random.key)"
+            )
         return jax.random.key(int(seed))
     if (
         isinstance(seed, jax.Array)

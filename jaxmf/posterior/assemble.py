@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
 from jaxmf.posterior import kept_cells
@@ -33,6 +34,9 @@ _FIXED = (
     "initial",
 )
 """Arguments of a run that its continuation has from it."""
+
+_LARGEST_VARIANCE = 0.5
+"""Of the evidence, relative, beyond which the error of its log is not stated."""
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -109,10 +113,17 @@ def from_filter(
 
 
 def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
-    value, relative_variance = combine_log_evidence(log_evidences)
+    """The evidence; its error only where what it is estimated from allows that.
+
+    A run of which few first particles have descendants knows little of its own error. Runs of
+    which one outweighs all others have the relative variance 1 whatever the truth is.
+    """
+    value, variance = combine_log_evidence(log_evidences)
+    of_runs = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
     if log_evidences.size == 1:
-        relative_variance = float(jax.vmap(log_evidence_variance)(cloud)[0])
-    return Evidence(value=value, standard_error=float(np.sqrt(relative_variance)))
+        variance = float(of_runs[0])
+    is_trusted = variance < _LARGEST_VARIANCE and np.median(of_runs) < 1.0
+    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
@@ -183,24 +194,31 @@ def extend(
 ) -> Posterior:
     """See `Posterior.extend`."""
     _check_settings(settings)
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
     if posterior.is_variational:
         raise ValueError(
             "a variational fit does not go on from a posterior; fit it again with more num_epochs"
         )
-    if posterior.run is None or posterior.run.state is None:
-        raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method
     if method == "particle_filter":
         if num_samples is not None or new_rows is None:
-            raise ValueError("a filter goes on with more rows: extend(new_rows)")
-        return _extend_filter(posterior, new_rows, settings)
-    if new_rows is not None:
+            raise ValueError(
+                "new_rows: a filter continues with more rows, extend(new_rows), and takes no "
+                "num_samples"
+            )
+    elif new_rows is not None:
         raise ValueError(
-            f"{method} cannot take more rows, jaxmf.particle_filter can; "
+            f"new_rows: {method} cannot take more rows, jaxmf.particle_filter can; "
             "extend(num_samples=...) draws more samples"
         )
-    if num_samples is None:
-        raise ValueError("say how many more draws: extend(num_samples=500)")
+    elif num_samples is None:
+        raise ValueError("num_samples: say how many more draws, extend(num_samples=500)")
+    if posterior.run is None or posterior.run.state is None:
+        raise ValueError("this posterior was kept without its last state and cannot continue")
+    if method == "particle_filter":
+        return _extend_filter(posterior, new_rows, settings)
+    assert num_samples is not None
     return _extend_chains(posterior, num_samples, settings)
 
 

@@ -9,7 +9,9 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.arguments import check_numbers
 from jaxmf.data.alignment import UNKNOWN, check_unknown
+from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.posterior import (
@@ -41,6 +43,21 @@ def check_cells(posterior: Posterior) -> None:
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
             "and document_completion"
         )
+
+
+def check_levels(quantiles: Any) -> tuple[float, ...]:
+    """Levels of quantiles as floats.
+
+    Raises:
+        TypeError, ValueError: no numbers between 0 and 1.
+    """
+    levels = tuple(check_numbers("quantiles", quantiles).tolist())
+    for position, level in enumerate(levels):
+        if not 0 < level < 1:
+            raise ValueError(
+                f"quantiles must lie between 0 and 1, got {level} at position {position}"
+            )
+    return levels
 
 
 def check_draws(posterior: Posterior) -> None:
@@ -197,10 +214,11 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
     model, data = posterior.model, posterior.data
     where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
     whole = data.num_rows, data.num_columns
-    if tuple(getattr(values, "shape", np.shape(values))) == whole:
+    if tuple(getattr(values, "shape", ())) == whole:
         known = complete_matrix(values, data, argument="values")[where]
     else:
-        known = np.asarray(values, dtype=float)
+        known = as_numeric("values", values).astype(float)
+        known = known[where] if known.shape == whole else known
     if known.shape != where[0].shape:
         raise ValueError(
             f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "

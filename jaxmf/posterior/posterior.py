@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
+from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import tables, transposed
+from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
@@ -149,7 +150,7 @@ class Posterior:
         The scalars of the draws but for the model's fixed numbers, and for latent features
         `num_pairs` entries of ZZ', the number of features that two rows share.
         """
-        return tables.quantities(self, num_pairs)
+        return tables.quantities(self, check_count("num_pairs", num_pairs, 0))
 
     def summary(self) -> Summary:
         """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
@@ -161,6 +162,18 @@ class Posterior:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
         return tables.summary(self)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Why this run should not be trusted as it stands, and what to do.
+
+        Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
+        above the sd of the data, a free energy that still changes, an evidence without a credible
+        error, intervals that leave the scale of the data.
+
+        Returns:
+            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+        """
+        return alarms.alarms(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
@@ -249,13 +262,11 @@ class Posterior:
             ValueError: nothing is missing and no cells are named, or cells lie outside the data.
         """
         cell_questions.check_cells(self)
-        if not all(0 < level < 1 for level in quantiles):
-            raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
         settings: dict[str, Any] = {
             "unknown": unknown,
-            "quantiles": quantiles,
-            "num_draws": num_draws,
-            "seed": seed,
+            "quantiles": cell_questions.check_levels(quantiles),
+            "num_draws": None if num_draws is None else check_count("num_draws", num_draws),
+            "seed": check_seed("seed", seed),
         }
         if new_columns is None and column_features is None:
             return cell_questions.predict(
@@ -364,6 +375,7 @@ class Posterior:
         from jaxmf.posterior import topics
 
         check_count("num_draws", num_draws)
+        check_seed("seed", seed)
         if not hasattr(self.model, "word_probabilities"):
             raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
         new = self.container(new_documents, "new_documents", unknown=unknown)
@@ -427,6 +439,7 @@ class Posterior:
         """
         if not hasattr(self.data, "times"):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
+        check_number("time", time)
         draw, data = self.model.at(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
         return dataclasses.replace(self, draws=draws, data=data)
@@ -462,6 +475,7 @@ class Posterior:
         Raises:
             ValueError: the model has no representation of new rows; a column that the data lacks.
         """
+        check_seed("seed", seed)
         can_transform = ("transform_rows", "transform_tokens")
         if not any(hasattr(self.model, name) for name in can_transform):
             raise ValueError(
@@ -470,6 +484,10 @@ class Posterior:
             )
         target = self.container(new_rows, "new_rows", unknown=unknown)
         if hasattr(self.model, "transform_tokens"):
+            if row_features is not None:
+                raise ValueError(
+                    f"row_features: {type(self.model).__name__} takes none; leave them out"
+                )
             from jaxmf.posterior import topics
 
             return topics.transform(self, target, seed)
@@ -513,9 +531,11 @@ class Posterior:
         """
         from jaxmf.data import Tokens, as_container
 
-        target: Any = as_container(new_rows, registry.entry_of(self.model).container)
+        target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
         target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
-        if not isinstance(target, Tokens):
+        # of rows of which no cell is known there is nothing to check
+        has_cells = getattr(target, "num_entries", 1) > 0
+        if has_cells and not isinstance(target, Tokens):
             registry.check_data(self.model, target, name)
         return target
 
@@ -552,10 +572,14 @@ class Posterior:
             data: whether the data is written too. Without it `load` has to be given the data.
         Returns:
             The folder.
+        Raises:
+            TypeError: something that JSON cannot hold, before anything is written: a function of
+                one's own in the model or an option, an id that is neither text nor number. A run
+                with a checkpoint is refused for that before it starts.
         """
         from jaxmf.posterior import saving
 
-        return saving.save(self, folder, include_data=data)
+        return saving.save(self, folder, include_data=check_flag("data", data))
 
     def to_arviz(self) -> Any:
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).

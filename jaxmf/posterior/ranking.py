@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag
 from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
@@ -174,6 +174,7 @@ def recommend(
     posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
+    check_flag("include_known", include_known)
     _check_question(posterior.model, n, by)
     data = posterior.data
     places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from jaxmf import registry, settings
+from jaxmf.arguments import check_path
 from jaxmf.engine import Run
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -27,10 +28,17 @@ _MANIFEST = "posterior.json"
 
 def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
     """Write a posterior to a folder; see `Posterior.save`."""
-    path = Path(folder)
+    path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
-    described = _describe(posterior)
+    try:
+        described = _describe(posterior)
+        ids = _ids(posterior.data) if include_data else {}
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
+            "with to_arviz() or numpy.savez(path, **posterior.draws)"
+        ) from None
     path.mkdir(parents=True, exist_ok=True)
     before = _files_of(path)
     token = secrets.token_hex(4)
@@ -40,7 +48,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
         described.setdefault("arrays", {})[name] = _write_arrays(path / files[name], arrays)
     described["files"] = files
     if include_data:
-        described["data"]["ids"] = _ids(posterior.data)
+        described["data"]["ids"] = ids
     _replace(path / _MANIFEST, json.dumps(described, indent=1))
     for stale in before - set(files.values()):
         (path / stale).unlink(missing_ok=True)
@@ -59,7 +67,7 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
         FileNotFoundError: there is no posterior in the folder.
         ValueError: a file is damaged, or the data is another.
     """
-    path = Path(folder)
+    path = check_path("folder", folder)
     written = _manifest(path)
     meta = _read_meta(written["meta"])
     arrays = {

@@ -11,6 +11,7 @@ import numpy as np
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
 from jaxmf.posterior import named_cells
+from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ def _bits(posterior: Posterior) -> np.ndarray:
 
 def summary(posterior: Posterior) -> Summary:
     """See `Posterior.summary`."""
+    table = _table(posterior)
+    table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
+    return table
+
+
+def _table(posterior: Posterior) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
     found = posterior.quantities()
@@ -58,7 +65,8 @@ def summary(posterior: Posterior) -> Summary:
     caption = f"{posterior.weights.size:,} particles, effective number {size:.0f}"
     if posterior.evidence is not None:
         value, error = posterior.evidence
-        caption += f"; log evidence {value:.2f} ± {error:.2f}"
+        shown = f"± {error:.2f}" if np.isfinite(error) else "without an error that can be trusted"
+        caption += f"; log evidence {value:.2f} {shown}"
     return diagnostics.summarise_weighted(found, posterior.log_weights, caption=caption)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.arguments import check_object
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
@@ -73,14 +74,14 @@ def _same_columns(features: Any, of_training: Any, name: str) -> Any:
     return features
 
 
-def _own(model: Any, features: Any) -> None:
-    """Refuses features where the rows in training had none."""
+def _own(model: Any, features: Any, name: str = "row_features") -> None:
+    """Refuses what is no features, and features where the rows in training had none."""
+    check_object(name, features, Features, "Features.from_pandas(table)")
     if all(getattr(model, name, None) is None for name in ("row_features", "row_classes")):
         raise ValueError(
-            f"features: this {type(model).__name__} was fitted without features of that side"
+            f"{name}: this {type(model).__name__} was fitted without features of that side; leave "
+            "them out"
         )
-    if not isinstance(features, Features):
-        raise TypeError(f"features: must be Features, got {type(features).__name__}")
 
 
 def posterior(posterior: Posterior) -> Posterior:
@@ -91,7 +92,9 @@ def posterior(posterior: Posterior) -> Posterior:
     """
     model = posterior.model
     if not hasattr(model, "transpose_draws"):
-        raise ValueError(f"{type(model).__name__} takes no new columns; see new_rows")
+        raise ValueError(
+            f"new_columns: {type(model).__name__} takes none, nor column_features; see new_rows"
+        )
     return dataclasses.replace(
         posterior,
         model=model.transpose(),
@@ -114,9 +117,11 @@ def prediction_of_columns(
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(given)
+    if features is not None:
+        _own(turned.model, features, "column_features")
     new = None
     if new_columns is not None:
-        new = transpose(as_container(new_columns, Entries))
+        new = transpose(as_container(new_columns, Entries, "new_columns"))
         unknown = options["unknown"]
         if unknown == "prior":
             raise ValueError(

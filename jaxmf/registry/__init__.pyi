@@ -10,6 +10,6 @@ from .entry import Entry as Entry
 from .entry import Setting as Setting
 from .entry import check_data as check_data
 from .entry import check_method as check_method
-from .entry import check_options as check_options
 from .entry import method_settings as method_settings
 from .entry import model_settings as model_settings
+from .entry import read_options as read_options

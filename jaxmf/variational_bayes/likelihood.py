@@ -21,19 +21,30 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.types import Array
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
 @dataclass(frozen=True)
-class Gaussian:
+class Gaussian(Readable):
     """Cells -1 and 1 with Gaussian noise: exact sums in the time of the ones.
 
     Args:
       noise_variance: of a cell, v_x; None learns it.
+
+    Raises:
+      TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
     noise_variance: float | None = None
+
+    def __post_init__(self) -> None:
+        value = self.noise_variance
+        # inside jax it may be an array, of which nothing can be said
+        if value is not None and not isinstance(value, jax.Array):
+            hyper.validate("noise_variance", value)
 
     def curvature(self, second_moment: Array, noise: Array) -> Array:
         """Lambda = 1 / v_x."""
@@ -50,7 +61,7 @@ class Gaussian:
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Sigmoid:
+class Sigmoid(Readable):
     """Cells -1 and 1 with p(x | m) = sigma(x m), bounded by a quadratic with its own zeta a cell.
 
     zeta takes its optimum, zeta^2 = E[m^2], on the way, so it is never stored.

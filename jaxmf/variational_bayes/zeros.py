@@ -20,8 +20,9 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from jaxmf.arguments import check_count, check_flag
+from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
 
@@ -31,13 +32,13 @@ MAX_SAMPLES = 2**24
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Exact:
+class Exact(Readable):
     """All zeros: in the time of the ones for Gaussian cells, by blocks of products for others."""
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
 @dataclass(frozen=True)
-class SharedSample:
+class SharedSample(Readable):
     """One sample of columns for all rows, and one of rows for all columns.
 
     Strata are of columns with similar numbers of ones.
@@ -56,7 +57,7 @@ class SharedSample:
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_samples", "resample"])
 @dataclass(frozen=True)
-class RowSample:
+class RowSample(Readable):
     """Zeros sampled for every row, and for every column, by itself, as in the paper.
 
     The rows' samples and the columns' belong to two objectives, so no one free energy descends.
@@ -75,15 +76,13 @@ class RowSample:
 
 def _check(zeros: Any) -> None:
     name, number = type(zeros).__name__, zeros.num_samples
-    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"{name}: num_samples must be a whole number, got {number!r}")
-    if not 1 <= number <= MAX_SAMPLES:
+    number = check_count(f"{name}: num_samples", number)
+    if number > MAX_SAMPLES:
         raise ValueError(
             f"{name}: num_samples must lie between 1 and {MAX_SAMPLES}, got {number}; "
             "mf.Exact() takes all zeros"
         )
-    if not isinstance(zeros.resample, bool):
-        raise TypeError(f"{name}: resample must be True or False, got {zeros.resample!r}")
+    check_flag(f"{name}: resample", zeros.resample)
 
 
 ZerosSpec: TypeAlias = Exact | SharedSample | RowSample

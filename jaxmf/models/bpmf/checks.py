@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.ordered import Ordinal, Probit
@@ -132,13 +133,11 @@ def capacity(value: Any) -> int:
     """Slots for groups to begin with.
 
     Raises:
-      ValueError: no whole number, or none.
+      TypeError, ValueError: no whole number from 1 on.
     """
     if value is None:
         return _FIRST_SLOTS
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"capacity must be an integer of at least 1, got {value!r}")
-    return value
+    return check_count("capacity", value, most=MOST_SLOTS)
 
 
 def flag(name: str, value: Any) -> bool:

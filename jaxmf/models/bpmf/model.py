@@ -36,6 +36,7 @@ from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unkno
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.readable import Readable
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known, num_entries
@@ -63,7 +64,7 @@ Draw = dict[str, Array]
     meta_fields=["num_factors", "biases", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF:
+class BPMF(Readable):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:

@@ -53,7 +53,7 @@ def validate_offset(offset: Any) -> None:
         array = None
     if array is None or isinstance(offset, (bool, str)):
         raise TypeError(f"offset must be a number or (D,) one a column, got {offset!r}")
-    if array.ndim > 1:
+    if array.ndim > 1 or not array.size:
         raise ValueError(f"offset must be a number or (D,) one a column, got shape {array.shape}")
     if not np.all(np.isfinite(array)):
         first = int(np.argmin(np.isfinite(np.atleast_1d(array))))

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
 from jaxmf.data import Dense, units
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
@@ -30,6 +30,7 @@ from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
@@ -48,7 +49,7 @@ def _default_alpha() -> Any:
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP:
+class LinearGaussianIBP(Readable):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
     X = offset + Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli
@@ -96,15 +97,9 @@ class LinearGaussianIBP:
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
         defaults.validate_offset(self.offset)
-        count = self.num_features
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise TypeError(f"num_features must be an integer or None, got {count!r}")
-        if count is not None and count < 1:
-            raise ValueError(
-                f"num_features must be at least 1, got {count}; None leaves the number open"
-            )
-        if not isinstance(self.bias, bool):
-            raise TypeError(f"bias must be True or False, got {self.bias!r}")
+        if self.num_features is not None:
+            check_count("num_features", self.num_features, most=MOST_SLOTS)
+        check_flag("bias", self.bias)
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
         """The model with the offset and the priors that were left open taken from a data set.
@@ -278,7 +273,10 @@ class LinearGaussianIBP:
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
             )
         plan = chain.SamplerPlan(
-            num_slots=num_slots, sweep=sweep, anneal=bool(anneal), split_merge=split_merge
+            num_slots=num_slots,
+            sweep=sweep,
+            anneal=check_flag("anneal", anneal),
+            split_merge=split_merge,
         )
         model = defaults.completed(self)
         return algorithm(
@@ -293,7 +291,7 @@ class LinearGaussianIBP:
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()

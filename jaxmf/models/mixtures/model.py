@@ -29,7 +29,7 @@ from jaxmf.blocks.prediction import (
 from jaxmf.blocks.values import draw_in_parts, draw_places, log_mixture
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
-from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
@@ -39,8 +39,14 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class _Mixture(NetworkModel):
-    """Rows of a complete matrix as tokens, with one indicator each."""
+    """Rows of a complete matrix as tokens, with one indicator each.
 
+    Attributes:
+        predicts_its_rows: whether `predict_cells` is of the rows of the data; it is of a further
+            row.
+    """
+
+    predicts_its_rows = False
     family: Family | None
 
     @abstractmethod
@@ -200,6 +206,8 @@ class MixtureOfGaussians(_Mixture):
 
     def __post_init__(self) -> None:
         Dirichlet(self.num_components, self.concentration)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return Dirichlet(self.num_components, self.concentration)
@@ -237,6 +245,8 @@ class DPMixture(_Mixture):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "concentration", self._prior().concentration)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> DirichletProcess | PitmanYor:
         if self.discount is None:
@@ -271,6 +281,8 @@ class FlexibleMixture(_Mixture):
 
     def __post_init__(self) -> None:
         check_flexible("prior", self.prior)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return self.prior

@@ -25,6 +25,7 @@ from jax.tree_util import Partial
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
+from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes import Gaussian, Parameters, answers, partial_newton, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
@@ -50,7 +51,7 @@ _LEARNING_RATE = 0.02
     meta_fields=["num_factors", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF(ScoredCells):
+class SparseBinaryMF(Readable, ScoredCells):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:
