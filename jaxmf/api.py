@@ -113,6 +113,7 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
+    _refuse_traced("sample", seed=seed, predict_at=predict_at)
     model, container, build, options = _prepare(
         model, data, "sample", options, sample, memory_limit
     )
@@ -125,6 +126,7 @@ def sample(
     }
     cells, identified = {}, dict(options)
     if predict_at is not None:
+        kept_cells.check_model(model)
         cells = kept_cells.cells_by_name(predict_at, container)
         keep = kept_cells.are_kept(
             algorithm, model, container, cells, num_draws=num_samples * num_chains
@@ -190,6 +192,7 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
+    _refuse_traced("particle_filter", seed=seed)
     model, container, build, options = _prepare(
         model, data, "particle_filter", options, particle_filter, memory_limit
     )
@@ -265,6 +268,7 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
+    _refuse_traced("variational", seed=seed)
     model, container, build, options = _prepare(
         model, data, "variational", options, variational, memory_limit
     )
@@ -325,6 +329,21 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 }
 
 
+def _refuse_traced(method: str, **arguments: Any) -> None:
+    """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name, value in arguments.items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            raise TypeError(
+                f"{name}: jaxmf.{method} stands inside jax.jit, vmap or grad, where {name} has no "
+                "numbers yet. A run compiles its own programs from outside: call it there, once "
+                "for each data set or seed; num_chains gives chains side by side"
+            )
+
+
 def _prepare(
     model: Any,
     data: Any,
@@ -334,6 +353,7 @@ def _prepare(
     memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
+    _refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
     read = registry.read_options(entry, method, options, verb)

@@ -134,6 +134,11 @@ class Network(NetworkModel):
         Raises:
             ValueError: in words.
         """
+        if not self.observed:
+            raise ValueError(
+                f"{name}: no block of the network is observed, so the data say nothing about it; "
+                "declare the block of a column with observed=True"
+            )
         have = {*data.columns, *data.values}
         for column in self.columns:
             if column not in have:

@@ -33,6 +33,22 @@ def lacks(model: Any, draw: Any) -> bool:
     return any(name not in draw for name in getattr(model, "kept_for_cells", ()))
 
 
+def check_model(model: Any) -> None:
+    """Refuses to gather predictions of a model that has none of the cells of its rows.
+
+    Raises:
+        ValueError: the message names the argument, predict_at.
+    """
+    name = type(model).__name__
+    if not hasattr(model, "predict_cells"):
+        raise ValueError(f"predict_at: {name} has no cells to predict; leave it out")
+    if not getattr(model, "predicts_its_rows", True):
+        raise ValueError(
+            f"predict_at: the rows of a {name} are complete, and its predictions are of a further "
+            "row, the same for all; leave it out and see predict(new_rows=)"
+        )
+
+
 def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
     """Whether draws are to keep the laws of the cells."""
     if categories.has_categories(model) or hasattr(model, "draw_cells"):

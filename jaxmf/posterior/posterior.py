@@ -558,6 +558,10 @@ class Posterior:
             data: whether the data is written too. Without it `load` has to be given the data.
         Returns:
             The folder.
+        Raises:
+            TypeError: something that JSON cannot hold, before anything is written: a function of
+                one's own in the model or an option, an id that is neither text nor number. A run
+                with a checkpoint is refused for that before it starts.
         """
         from jaxmf.posterior import saving
 

@@ -38,8 +38,14 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class _Mixture(NetworkModel):
-    """Rows of a complete matrix as tokens, with one indicator each."""
+    """Rows of a complete matrix as tokens, with one indicator each.
 
+    Attributes:
+        predicts_its_rows: whether `predict_cells` is of the rows of the data; it is of a further
+            row.
+    """
+
+    predicts_its_rows = False
     family: Family
 
     @abstractmethod
