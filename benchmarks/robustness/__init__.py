@@ -18,6 +18,9 @@ PARTS = {
     "flips": "benchmarks.robustness.flips",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
+    "crash_points": "benchmarks.robustness.crash_points",
+    "kills": "benchmarks.robustness.kills",
+    "same_bits": "benchmarks.robustness.same_bits",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 
