@@ -32,6 +32,7 @@ BENCHMARKS = {
     "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",
     "robustness": "benchmarks.robustness",
+    "defaults": "benchmarks.defaults",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
