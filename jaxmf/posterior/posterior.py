@@ -17,7 +17,7 @@ from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
-from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
+from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -182,6 +182,20 @@ class Posterior:
             values and probabilities, with `.mean` and `.mode`.
         """
         return tables.num_features(self)
+
+    def num_groups(self, block: str | None = None) -> NumGroups:
+        """Posterior distribution of the number of groups, such as topics, that have tokens.
+
+        Args:
+            block: the indicator that they are the values of; needed where several grow.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+
+        Raises:
+            ValueError: the model has no groups whose number is learned, or several and no name.
+        """
+        return tables.num_groups(self, block)
 
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
