@@ -178,12 +178,13 @@ def test_a_refusal_by_jaxmf_is_no_fault():
     assert "num_topics" in words
 
 
-def test_lines_of_a_file_are_counted_by_their_last(tmp_path):
+def test_problems_are_counted_by_their_last_line_once_they_came_to_an_end(tmp_path):
     lines = [
         {"number": 0, "verdict": "begun"},
         {"number": 0, "verdict": "answered"},
         {"number": 1, "verdict": "begun"},
         {"number": 1, "verdict": "hang"},
+        {"number": 2, "verdict": "begun"},
     ]
     (tmp_path / "lda.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     counts = fuzz.count(tmp_path, ["lda", "urp"])

@@ -70,7 +70,7 @@ def run(
         )
         if ended.returncode == 0:
             return
-        problems = read(file)
+        problems = _lines(file)
         if not problems or problems[-1]["verdict"] != "begun":
             raise RuntimeError(f"{name}: {ended.stderr.decode(errors='replace')[-2000:]}")
         code = ended.returncode
@@ -80,7 +80,12 @@ def run(
 
 
 def read(file: Path) -> list[dict[str, Any]]:
-    """The problems of a file by number, each as its last line has it."""
+    """The problems of a file that came to an end, by number."""
+    return [line for line in _lines(file) if line["verdict"] != "begun"]
+
+
+def _lines(file: Path) -> list[dict[str, Any]]:
+    """The last line of every problem; one that was broken off with this program is begun again."""
     if not file.exists():
         return []
     lines = [json.loads(line) for line in file.read_text().splitlines()]
