@@ -19,6 +19,9 @@ PARTS = {
     "tampered": "benchmarks.robustness.tampered",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
+    "crash_points": "benchmarks.robustness.crash_points",
+    "kills": "benchmarks.robustness.kills",
+    "same_bits": "benchmarks.robustness.same_bits",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 

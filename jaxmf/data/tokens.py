@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.data import alignment, checks
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
 from jaxmf.types import Array, Names
 
@@ -125,6 +126,7 @@ class Tokens:
         """
         given = checks.as_mapping("names", names)
         indices, sizes, ids = {}, {}, {}
+        columns = as_pandas(columns)
         if not hasattr(columns, "keys"):
             raise TypeError(
                 f"columns: a {type(columns).__name__} has no names. Pass a mapping from names to "
