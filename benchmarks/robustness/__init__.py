@@ -16,6 +16,7 @@ from benchmarks.harness import Row
 # A part is a module with `measure(quick) -> rows`; a new one takes one line here.
 PARTS = {
     "flips": "benchmarks.robustness.flips",
+    "tampered": "benchmarks.robustness.tampered",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
     "crash_points": "benchmarks.robustness.crash_points",
