@@ -125,6 +125,7 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
     ),
     "no text": _wrong(number=3, list=["a"], function=_nothing, mapping={}),
     "path": _wrong(number=3, none=None, list=["a"], function=_nothing),
+    "path or none": _wrong(number=3, list=["a"], function=_nothing, true=True),
     "mapping": _wrong(text="ab", number=3, list=[1], none=None, function=_nothing),
     "optional mapping": _wrong(text="ab", number=3, list=[1], function=_nothing),
     "numbers": _wrong(
@@ -137,6 +138,9 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
         twice=[1.0, 1.0],
     ),
     "baskets": _wrong(text="ab", none=None, number=3, numbers=[1, 2], function=_nothing, empty=[]),
+    "draw": _wrong(
+        text="a", fraction=0.5, negative=-1, huge=10**9, list=[1], true=True, function=_nothing
+    ),
     "heading": _wrong(number=3, none=None, list=["a"], function=_nothing),
     "headings": _wrong(unknown=["nothing"], number=3, function=_nothing),
 }  # fmt: skip

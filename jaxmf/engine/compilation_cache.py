@@ -7,10 +7,12 @@ from pathlib import Path
 
 import jax
 
+from jaxmf.arguments import check_path
+
 VARIABLE = "JAXMF_CACHE"
 
 
-def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path | None:
+def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path | None:
     """Keeps compiled programs on disk, so that a second start need not compile them.
 
     Changes JAX's configuration for the whole process: for programs, not for libraries, to call.
@@ -22,8 +24,11 @@ def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path | 
 
     Returns:
         The folder, or None if the cache is off or the folder cannot be made.
+
+    Raises:
+        TypeError: a folder that is neither a text nor a path.
     """
-    path = default_folder() if folder is None else Path(folder)
+    path = default_folder() if folder is None else check_path("folder", folder)
     if path is None:
         return None
     path = path.expanduser() / "compilation"

@@ -394,7 +394,7 @@ class Posterior:
         return ranking.scores(self, cells)
 
     def recommend(
-        self, rows: Any = None, *, n: int = 10, by: str = "score", include_known: bool = False
+        self, rows: Any = None, *, n: int = 10, by: str | None = None, include_known: bool = False
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
 
@@ -406,7 +406,8 @@ class Posterior:
             rows: ids or positions, as in `predict`; all by default.
             n: how many; a row that has almost everything gets fewer.
             by: "score", the mean of the score or rating, or "probability" of a one, which weighs
-                the uncertainty of the score too.
+                the uncertainty of the score too. None takes the probability where a model has
+                scores and their uncertainty, as it ranks better in rows of few ones, else the mean.
             include_known: whether to rank what rows are known to have too.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
