@@ -30,6 +30,7 @@ def prior(num_extra):
 
 def plain(**settings):
     usual = {"likelihood": NOISE, "row_prior": prior(0), "column_prior": prior(1), "level": 0.5}
+    usual |= {"scale": 1.5}  # else the data's
     return BPMF(1, **(usual | settings))
 
 
@@ -42,6 +43,18 @@ def everything(**settings):
         "column_features": features(3, 2, 1),
         "cell_features": cells,
         "link_precision": dist.Gamma(12.0, 6.0),
+        "coefficient_precision": dist.Gamma(12.0, 6.0),
+    }
+    return plain(**(known | settings))
+
+
+def apart(**settings):
+    """Coefficients with a mean of all rows, as there is no link."""
+    known = {
+        "row_features": features(4, 2, 0),
+        "column_features": Features.from_columns({"kind": ["a", "b", "a"]}),
+        "coefficient_precision": dist.Gamma(12.0, 6.0),
+        "link": False,
     }
     return plain(**(known | settings))
 
@@ -70,10 +83,11 @@ def linked(**settings):
 
 
 def parts(**settings):
-    """A link of two parts, the second with more columns than there are rows; sparse."""
+    """A link of three parts, one with more columns than there are rows, one that is constant."""
     blocks = {
         "one": Features(scipy.sparse.coo_array(np.array([[1.5], [0.0], [-1.0], [0.5]]))),
         "many": features(4, 5, 3),
+        "alike": Features.from_columns({"kind": ["a", "b", "a", "a"]}),
     }
     known = {
         "row_features": Features.from_blocks(blocks),
@@ -120,6 +134,15 @@ class Setup(NamedTuple):
             numbers = state.row_law.mixture.numbers["group"]
             if "rest" in numbers:
                 found["rest"] = jnp.log(numbers["rest"])
+        others = state.row_law.coefficients
+        if others.mean.size:
+            found |= {
+                "coefficient mean": jnp.tanh(others.mean[-1]),
+                "coefficient precision": jnp.log(others.precision[0]),
+                "last coefficient precision": jnp.log(others.precision[-1]),
+                "coefficients": jnp.log(jnp.sum((state.u[:, -1] - others.mean[-1]) ** 2)),
+                "columns' coefficient": jnp.tanh(state.v[0, -1] * others.mean[-1]),
+            }
         if state.row_law.link.size:
             link = state.row_law.link
             found |= {

@@ -242,8 +242,9 @@ def features_of(number):
         (lambda: mf.BPMF(2, row_prior=1.0), TypeError, "NormalInverseWishart"),
         (lambda: mf.BPMF(2, row_features=np.ones((3, 1))), TypeError, "Features"),
         (lambda: mf.BPMF(2, level="high"), TypeError, "level"),
+        (lambda: mf.BPMF(2, scale=0.0), ValueError, "scale"),
         (
-            lambda: mf.BPMF(2, row_features=Features(np.ones((3, 600)))),
+            lambda: mf.BPMF(2, Features(np.ones((3, 600))), coefficients=True),
             ValueError,
             "coefficients=False",
         ),

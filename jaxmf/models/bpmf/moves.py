@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import jax
 import jax.numpy as jnp
 
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
-    """Kernel: what both sides, means and features share, moved between them; cells stay as they are.
+    """Kernel: what both sides, means and features share, moved between them; no cell changes.
 
     Of sides without groups; those of a mixture have means for every group.
     """
