@@ -6,6 +6,9 @@
 #   make exhaustive  further settings of what the slow tests cover, before a release
 #   make lint        style, format, types, import directions
 #   make notebooks   every notebook executed, an error in a cell is an error here
+#   make newest      tests on the newest Python here with the newest releases of everything
+#   make oldest      the same tests with the oldest releases that pyproject.toml admits
+#   make lock        notes the installed versions as those that .ci/run installs
 #   make wheel       the built wheel in an environment of its own, where the demo runs
 #   make all         all of these but the demo from the checkout
 
@@ -17,18 +20,23 @@ PYTEST_ARGS ?=
 
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
+# What depends on the releases of others: verbs, files, compiled loops, answers, command line.
+RELEASE_TESTS := $(addprefix tests/test_, api.py checkpoint.py cli.py compiled_sweeps.py data.py \
+  data_readers.py engine_run.py fusion_probe.py posterior.py settings.py sklearn.py)
+RELEASE_PACKAGES := '.[arviz,data,sklearn]' chex hypothesis pytest pytest-xdist
+NEWEST_PYTHON ?= $(shell .ci/newest-python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiled programs outlive the process: a second run of the tests compiles little.
-test slow exhaustive notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-test slow exhaustive notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+test slow exhaustive newest oldest notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+test slow exhaustive newest oldest notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 # One thread for each worker's programs and their linear algebra: workers share the cores, and small
 # programs only wait for one another on more.
-test slow exhaustive: export PJRT_NPROC ?= 1
-test slow exhaustive notebooks: export OPENBLAS_NUM_THREADS ?= 1
+test slow exhaustive newest oldest: export PJRT_NPROC ?= 1
+test slow exhaustive newest oldest notebooks: export OPENBLAS_NUM_THREADS ?= 1
 # The default tests compile more than they run; the slow ones compile as a user's programs are.
-test: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+test newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
-.PHONY: all demo test slow exhaustive compare lint format notebooks wheel env clean
+.PHONY: all demo test slow exhaustive compare newest oldest lock lint format notebooks wheel env clean
 all: test lint slow notebooks wheel
 
 demo: $(VENV)/.stamp-demo
@@ -46,6 +54,20 @@ exhaustive: $(VENV)/.stamp-dev
 compare: $(VENV)/.stamp-dev
 	$(PY) -m pip install --quiet -e '.[bench]'
 	$(PY) -m pytest -m compare $(PYTEST_ARGS)
+
+newest:
+	@test -n "$(NEWEST_PYTHON)" || { echo "no Python newer than python3 here; name one: make newest NEWEST_PYTHON=..."; exit 1; }
+	$(NEWEST_PYTHON) -m venv build/newest-venv
+	build/newest-venv/bin/python -m pip install --quiet --upgrade -e $(RELEASE_PACKAGES)
+	build/newest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+
+oldest:
+	$(PYTHON) -m venv build/oldest-venv
+	build/oldest-venv/bin/python -m pip install --quiet -c constraints/oldest.txt -e $(RELEASE_PACKAGES)
+	build/oldest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+
+lock: $(VENV)/.stamp-dev
+	$(PY) -m pip list --format=freeze --exclude jaxmf --exclude pip --exclude setuptools > constraints/ci.txt
 
 lint: $(VENV)/.stamp-dev
 	$(PY) -m ruff check .

@@ -31,6 +31,7 @@ BENCHMARKS = {
     "blocks": "benchmarks.blocks",
     "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",
+    "robustness": "benchmarks.robustness",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",

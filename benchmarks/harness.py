@@ -28,7 +28,7 @@ from rich.table import Table
 
 from jaxmf import engine
 
-METRICS = ("time", "quality", "memory", "compile")
+METRICS = ("time", "quality", "memory", "compile", "faults")
 _SETTLED = 0.1
 
 
@@ -38,7 +38,7 @@ class Row:
 
     Args:
         case: words and slashes, such as ``ibp/gibbs/n100/k16``.
-        metric: what kind of figure: time, quality, memory or compile.
+        metric: what kind of figure: time, quality, memory, compile or faults (how many).
         unit: of `ours` and `theirs`.
         ours: the figure of this library; a median where it was measured several times.
         peer: what it is compared with; None where it stands alone.

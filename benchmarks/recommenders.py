@@ -15,7 +15,7 @@ import numpy as np
 from scipy import sparse
 
 from benchmarks.ranking import Factors, Method, Scores
-from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
+from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
 
 
 def svd(train: sparse.csr_array, num_factors: int, seed: int) -> Scores:

@@ -13,9 +13,9 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks.ranking import Factors, Method, Scores
-from jaxmf.variational.analytic import analytic_solution, coded_ones
-from jaxmf.variational.analytic_sigmoid import sigmoid_solution
-from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
+from jaxmf.variational_bayes.analytic import analytic_solution, coded_ones
+from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
 
 NUM_SAMPLES = 500
 # dense sums in sensible time, as in the paper's Figure 1

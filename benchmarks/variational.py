@@ -31,10 +31,10 @@ from benchmarks.harness import (
     resident,
     row,
 )
-from jaxmf.variational.parameters import half
-from jaxmf.variational.pieces import sum_over_ones
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import Shared
+from jaxmf.variational_bayes.parameters import half
+from jaxmf.variational_bayes.pieces import sum_over_ones
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import Shared
 
 NUM_FACTORS = 20
 ONES_A_ROW = 100

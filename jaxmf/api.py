@@ -16,11 +16,14 @@ from typing import Any
 import jax
 
 from jaxmf import engine, registry, settings
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
-from jaxmf.posterior import Meta, Posterior, kept_cells
+from jaxmf.engine.memory import check_limit, refuse_copy
+from jaxmf.engine.run import as_key
+from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -56,7 +59,7 @@ def fit(
         (4, 5)
     """
     entry = registry.entry_of(model)
-    chosen = entry.default if method is None else method
+    chosen = entry.default if method is None else check_text("method", method)
     registry.check_method(entry, chosen)
     return VERBS[chosen](model, data, seed=seed, **options)
 
@@ -110,7 +113,10 @@ def sample(
         ValueError: the model has no such method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "sample", options, sample)
+    _refuse_traced("sample", seed=seed, predict_at=predict_at)
+    model, container, build, options = _prepare(
+        model, data, "sample", options, sample, memory_limit
+    )
     algorithm = build(**options)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
@@ -120,7 +126,8 @@ def sample(
     }
     cells, identified = {}, dict(options)
     if predict_at is not None:
-        cells = kept_cells.named_cells(predict_at, container)
+        kept_cells.check_model(model)
+        cells = kept_cells.cells_by_name(predict_at, container)
         keep = kept_cells.are_kept(
             algorithm, model, container, cells, num_draws=num_samples * num_chains
         )
@@ -144,7 +151,7 @@ def sample(
     meta = _meta(
         "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
     )
-    return from_chains(model, container, run, meta, cells)
+    return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
 def particle_filter(
@@ -185,7 +192,10 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    model, container, build = _prepare(model, data, "particle_filter", options, particle_filter)
+    _refuse_traced("particle_filter", seed=seed)
+    model, container, build, options = _prepare(
+        model, data, "particle_filter", options, particle_filter, memory_limit
+    )
     check_count("num_particles", num_particles, 1)
     algorithm = build(num_particles=num_particles, **options)
     num_steps = container.num_rows + int(options.get("anneal_steps", 0) or 0)
@@ -210,7 +220,7 @@ def particle_filter(
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
     meta = _meta("particle_filter", seed, run_settings, everything, outcome(run, began))
-    return from_filter(model, container, run, meta)
+    return alarms.warn(from_filter(model, container, run, meta))
 
 
 def variational(
@@ -258,12 +268,16 @@ def variational(
         ValueError: the model has no such method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    model, container, build = _prepare(model, data, "variational", options, variational)
+    _refuse_traced("variational", seed=seed)
+    model, container, build, options = _prepare(
+        model, data, "variational", options, variational, memory_limit
+    )
     check_count("num_validation", num_validation, 0)
-    if analytic:
+    if check_flag("analytic", analytic):
         given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
         given |= {"checkpoint": checkpoint, "resume": resume}
         return _analytic(model, container, seed, {**options, **given})
+    as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
@@ -286,7 +300,7 @@ def variational(
         else None,
     )
     meta = _meta("variational", seed, run_settings, kept, outcome(run, began))
-    return from_ascent(model, container, run, meta)
+    return alarms.warn(from_ascent(model, container, run, meta))
 
 
 def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> Posterior:
@@ -305,7 +319,7 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
     meta = _meta("variational", seed, {"analytic": True}, {}, fields)
-    return from_solution(model, data, draw, meta)
+    return alarms.warn(from_solution(model, data, draw, meta))
 
 
 VERBS: Mapping[str, Callable[..., Posterior]] = {
@@ -315,18 +329,40 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 }
 
 
+def _refuse_traced(method: str, **arguments: Any) -> None:
+    """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name, value in arguments.items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            raise TypeError(
+                f"{name}: jaxmf.{method} stands inside jax.jit, vmap or grad, where {name} has no "
+                "numbers yet. A run compiles its own programs from outside: call it there, once "
+                "for each data set or seed; num_chains gives chains side by side"
+            )
+
+
 def _prepare(
-    model: Any, data: Any, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> tuple[Any, Any, Callable[..., Any]]:
-    """The model in the order of the data, the data as its container, and what makes the method."""
+    model: Any,
+    data: Any,
+    method: str,
+    options: Mapping[str, Any],
+    verb: Callable[..., Any],
+    memory_limit: int | None,
+) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
+    """The model in the order of the data, its container, what makes the method, its options."""
+    _refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
-    registry.check_options(entry, method, options, verb)
+    read = registry.read_options(entry, method, options, verb)
+    refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = as_container(data, entry.container)
     if hasattr(model, "matched"):
         model = model.matched(container)
     registry.check_data(model, container, "data")
-    return model, container, entry.builder(model, method)
+    return model, container, entry.builder(model, method), read
 
 
 def _in_words(value: Any) -> Any:

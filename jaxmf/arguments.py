@@ -1,31 +1,151 @@
-"""Checks of single numbers that users give: each names the argument and says what it must be."""
+"""Checks of single values that users give: each names the argument and says what it must be."""
 
 from __future__ import annotations
 
 import math
 import numbers
+import os
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+MOST_SLOTS = 2**20
+"""Features or groups that one state can have slots for, at most."""
 
-def check_count(name: str, value: Any, least: int = 1) -> int:
-    """A whole number, at least so large, as an int.
+
+def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+    """A whole number between bounds, as an int.
 
     Args:
         name: how the user calls it, for the message.
         value: a Python or NumPy integer.
-        least: the smallest allowed.
+        least, most: the smallest and the largest allowed.
 
     Raises:
         TypeError: no whole number.
-        ValueError: a smaller one.
+        ValueError: beyond a bound.
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, int | np.integer):
         raise TypeError(f"{name} must be a whole number, got {value!r}")
     if value < least:
         raise ValueError(f"{name} must be at least {least}, got {value}")
+    if most is not None and value > most:
+        raise ValueError(f"{name} must be at most {most:,}, got {value}")
     return int(value)
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """True or False, and nothing that merely counts as one of them.
+
+    Raises:
+        TypeError: anything else, such as the word "yes".
+    """
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
+    return bool(value)
+
+
+def check_word(name: str, value: Any, words: Iterable[str]) -> str:
+    """One of a few words.
+
+    Raises:
+        ValueError: anything else.
+    """
+    known = tuple(words)
+    if not isinstance(value, str) or value not in known:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, got {value!r}")
+    return value
+
+
+def check_function(name: str, value: Any) -> Any:
+    """Something that can be called, or None.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if value is not None and not callable(value):
+        raise TypeError(f"{name} must be a function, got {value!r}")
+    return value
+
+
+def check_object(name: str, value: Any, kinds: type | tuple[type, ...], example: str) -> Any:
+    """An object of one of some classes.
+
+    Args:
+        name: how the user calls it.
+        value: the object.
+        kinds: the classes.
+        example: what to write, for the message.
+
+    Raises:
+        TypeError: anything else, a class in place of an object too.
+    """
+    if not isinstance(value, kinds):
+        what = f"the class {value.__name__}" if isinstance(value, type) else repr(value)
+        raise TypeError(f"{name} must be an object such as {example}, got {what}")
+    return value
+
+
+def check_text(name: str, value: Any) -> str:
+    """A text.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be a text, got {value!r}")
+    return value
+
+
+def check_path(name: str, value: Any) -> Path:
+    """The path of a file or folder.
+
+    Raises:
+        TypeError: neither a text nor a path.
+    """
+    if not isinstance(value, str | os.PathLike) or not isinstance(os.fspath(value), str):
+        raise TypeError(f"{name} must be a text or a pathlib.Path, got {value!r}")
+    return Path(value)
+
+
+def check_seed(name: str, value: Any) -> int:
+    """A whole number from 0 on that a random key can be made of.
+
+    Raises:
+        TypeError: no whole number.
+        ValueError: negative, or beyond 63 bits.
+    """
+    return check_count(name, value, 0, 2**63 - 1)
+
+
+def check_numbers(name: str, values: Any) -> np.ndarray:
+    """Several real numbers, (N,) float.
+
+    Raises:
+        TypeError: no sequence, or something in it that is no number.
+        ValueError: not one axis, or no number at all.
+    """
+    is_array = hasattr(values, "dtype") and hasattr(values, "shape")
+    if not is_array and not isinstance(values, list | tuple | range):
+        raise TypeError(f"{name} must be several numbers, got {values!r}")
+    try:
+        array = np.asarray(values)
+    except ValueError:  # numpy: inhomogeneous shape
+        raise ValueError(f"{name} must be numbers on one axis, got {values!r}") from None
+    if array.ndim != 1 or not array.size:
+        raise ValueError(
+            f"{name} must be one or more numbers on one axis, got shape {array.shape}: {values!r}"
+        )
+    for position, value in enumerate(() if array.dtype.kind in "iuf" else values):
+        if isinstance(value, bool | np.bool_) or not _is_real(value):
+            raise TypeError(f"{name} must be numbers, got {value!r} at position {position}")
+    return array.astype(float)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) or getattr(value, "dtype", np.dtype("O")).kind in "iuf"
 
 
 def check_number(
@@ -58,3 +178,33 @@ def check_number(
         words = [f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound)]
         raise ValueError(f"{name} must be finite{''.join(', ' + w for w in words)}, got {value}")
     return number
+
+
+def check_file(path: str | Path) -> Path:
+    """The path of a file that exists and is not empty.
+
+    Raises:
+        FileNotFoundError: there is none; the message says in which folder it was looked for.
+        ValueError: it is a folder, or empty.
+    """
+    path = Path(path)
+    if path.is_dir():
+        raise ValueError(f"{path}: is a folder, a file is needed.")
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path}: there is no such file (looked in {path.absolute().parent})."
+        )
+    if path.stat().st_size == 0:
+        raise ValueError(f"{path}: the file is empty.")
+    return path
+
+
+def check_folder(path: Path) -> Path:
+    """A folder that exists.
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {path}")
+    return path

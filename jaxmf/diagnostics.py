@@ -8,11 +8,16 @@ number of features, of entries of ZZ' (how many features two rows share), or of 
 from __future__ import annotations
 
 import html
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+
+from jaxmf.data import Entries
+from jaxmf.data.convert import complete_matrix
+from jaxmf.data.names import Positions
 
 CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
@@ -26,6 +31,8 @@ class Summary:
         columns: one a column.
         values: (rows, columns) float.
         caption: a line below the table.
+    Attributes:
+        notes: sentences below that, such as why the run should not be trusted.
     Example:
         >>> table = Summary(["alpha"], ["mean", "sd"], np.array([[1.25, 0.5]]))
         >>> float(table["alpha", "mean"])
@@ -39,6 +46,7 @@ class Summary:
         self.columns = list(columns)
         self.values = np.asarray(values, dtype=float).reshape(len(self.names), len(self.columns))
         self.caption = caption
+        self.notes: tuple[str, ...] = ()
 
     def __getitem__(self, place: str | tuple[str, str]) -> Any:
         """`table["alpha"]` is a dict of the row, `table["alpha", "mean"]` one number."""
@@ -78,7 +86,10 @@ class Summary:
         for name, row in zip(self.names, cells, strict=True):
             numbers = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
             lines.append(f"{name:<{first}}{numbers}")
-        return "\n".join(lines + ([self.caption] if self.caption else []))
+        lines += [self.caption] if self.caption else []
+        for note in self.notes:
+            lines.append(textwrap.fill(f"Warning: {note}.", 88, subsequent_indent="  "))
+        return "\n".join(lines)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
@@ -87,6 +98,8 @@ class Summary:
             for name, row in zip(self.names, self.cells(), strict=True)
         )
         caption = f"<p>{html.escape(self.caption)}</p>" if self.caption else ""
+        for note in self.notes:
+            caption += f'<p class="jaxmf-warning"><b>Warning:</b> {html.escape(note)}.</p>'
         table = f"<thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody>"
         return f'<table class="jaxmf-summary">{table}</table>{caption}'
 
@@ -295,44 +308,75 @@ class HeldOutError(NamedTuple):
         )
 
 
-def held_out_error(posterior: Any, truth: ArrayLike) -> HeldOutError:
+def held_out_error(posterior: Any, truth: Any) -> HeldOutError:
     """Score the predictions of the cells missing in training against the complete matrix.
 
     Args:
         posterior: a `jaxmf.Posterior`.
-        truth: (N, D) the complete matrix; NaN where nothing is known.
+        truth: (N, D) the complete matrix, NaN where nothing is known; or `Entries`, the known
+            cells alone. Rows and columns are matched by id where both sides have ids.
     Returns:
         Error, baseline, coverage and log likelihood.
+    Raises:
+        ValueError: another shape, or no cell that is missing in the data is known.
     """
-    known = np.asarray(truth, dtype=float)
-    rows, columns = posterior.data.missing_cells()
-    if known.shape != (posterior.data.num_rows, posterior.data.num_columns):
-        raise ValueError(
-            f"truth has shape {known.shape}, the data "
-            f"{(posterior.data.num_rows, posterior.data.num_columns)}"
-        )
-    hidden = np.zeros(known.shape, dtype=bool)
-    hidden[rows, columns] = True
-    hidden &= np.isfinite(known)
-    if not hidden.any():
-        raise ValueError("no cell that is missing in the data is known in truth")
-    values = known[hidden]
-    prediction = posterior.predict(hidden, quantiles=(0.05, 0.95))
+    cells, values = hidden_cells(posterior.data, truth)
+    prediction = posterior.predict(cells, quantiles=(0.05, 0.95))
     inside = (values >= prediction.quantiles[0]) & (values <= prediction.quantiles[1])
     means = column_means(posterior.data)
     return HeldOutError(
         num_cells=values.size,
         rmse=root_mean_square(prediction.mean - values),
-        column_mean_rmse=root_mean_square(means[np.nonzero(hidden)[1]] - values),
+        column_mean_rmse=root_mean_square(means[cells.columns] - values),
         coverage=float(inside.mean()),
-        log_likelihood=posterior.held_out_log_likelihood(values, hidden).mean,
+        log_likelihood=posterior.held_out_log_likelihood(values, cells).mean,
     )
+
+
+def hidden_cells(data: Any, truth: Any) -> tuple[Positions, np.ndarray]:
+    """The cells that are missing in the data and known all the same, and their values (M,).
+
+    Args:
+        data: a container with cells.
+        truth: (N, D) the complete matrix, or `Entries`; see `held_out_error`.
+    Raises:
+        ValueError: another shape, or there is no such cell.
+    """
+    shape = data.num_rows, data.num_columns
+    if isinstance(truth, Entries):
+        if truth.shape != shape:
+            raise ValueError(f"truth has shape {truth.shape}, the data {shape}")
+        known = truth.align_columns(data, argument="truth", can_drop=False)
+        rows, columns = np.asarray(known.rows), np.asarray(known.columns)
+        observed = np.zeros(0, np.int64)
+        if isinstance(data, Entries):
+            observed = np.asarray(data.rows, np.int64) * shape[1] + np.asarray(data.columns)
+        else:
+            observed = np.flatnonzero(np.isfinite(data.to_array()))
+        kept = ~np.isin(rows.astype(np.int64) * shape[1] + columns, observed)
+        cells, values = Positions(rows[kept], columns[kept]), np.asarray(known.values, float)[kept]
+    else:
+        matrix = complete_matrix(truth, data, argument="truth")
+        rows, columns = data.missing_cells()
+        kept = np.isfinite(matrix[rows, columns])
+        cells = Positions(rows[kept], columns[kept])
+        values = matrix[cells.rows, cells.columns]
+    if not values.size:
+        raise ValueError("no cell that is missing in the data is known in truth")
+    return cells, values
 
 
 def column_means(data: Any) -> np.ndarray:
     """Mean of the observed cells of each column, (D,); of all of them where a column has none."""
-    values = data.to_array()
-    observed = np.isfinite(values)
-    counts = observed.sum(axis=0)
-    totals = np.where(observed, values, 0).sum(axis=0)
-    return np.where(counts > 0, totals / np.maximum(counts, 1), values[observed].mean())
+    if isinstance(data, Entries):
+        columns, observed_values = np.asarray(data.columns), np.asarray(data.values, float)
+        counts = np.bincount(columns, minlength=data.num_columns)
+        totals = np.bincount(columns, observed_values, minlength=data.num_columns)
+        mean = observed_values.mean()
+    else:
+        values = data.to_array()
+        observed = np.isfinite(values)
+        counts = observed.sum(axis=0)
+        totals = np.where(observed, values, 0).sum(axis=0)
+        mean = values[observed].mean()
+    return np.where(counts > 0, totals / np.maximum(counts, 1), mean)

@@ -2,10 +2,10 @@
 
 XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop
 over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled
-as one function instead. The request is an internal attribute of XLA, so it is made only for the
-jaxlib releases it was tried with, never on other devices and never for a loop over all cases of a
-`vmap`, which turns into scatters that must not be wrapped. Without it the same numbers come out,
-more slowly. `wide_vectors` asks for longer vectors, on the same conditions.
+as one function instead. The request is an internal attribute of XLA, so it is made only where a
+trial in a child process went well (`jaxmf.fusion_probe`), never on other devices and never for a
+loop over all cases of a `vmap`, which turns into scatters that must not be wrapped. Without it the
+same numbers come out, more slowly. `wide_vectors` asks for longer vectors, on the same conditions.
 """
 
 import os
@@ -13,21 +13,24 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import jaxlib
 from jax import Array
 
+from jaxmf import fusion_probe
+
 LONG_ROW = 256
-_TRIED_RELEASES = ("0.10.",)
+VARIABLE = "JAXMF_FUSE_LOOPS"
 
 
 def is_available() -> bool:
-    """Whether `fused_on_cpu` fuses."""
-    return (
-        jax.default_backend() == "cpu"
-        and jaxlib.__version__.startswith(_TRIED_RELEASES)
-        and os.environ.get("JAXMF_FUSE_LOOPS", "1") != "0"
-        and not jax.config.jax_disable_jit
-    )
+    """Whether `fused_on_cpu` fuses.
+
+    The environment variable `JAXMF_FUSE_LOOPS` set to 0 or 1 before the first call says so without
+    a trial.
+    """
+    if jax.default_backend() != "cpu" or jax.config.jax_disable_jit:
+        return False
+    forced = os.environ.get(VARIABLE)
+    return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
 
 
 def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[..., Any]:
@@ -42,8 +45,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
         change a table first and read it then, or the table is copied for every item.
 
     Returns:
-      A function of the same arguments and values. Setting the environment variable
-      `JAXMF_FUSE_LOOPS=0` before the first call turns the request off.
+      A function of the same arguments and values.
     """
     from jax.experimental.xla_metadata import set_xla_metadata
 

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics, plot
+from jaxmf.arguments import check_path, check_text
+from jaxmf.data import Entries
+from jaxmf.data.convert import complete_matrix
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 _SHOWN = 30  # groups in a table
 _NOTES = "notes.json"
 _TRUTH = "held_out.npz"
+_CELLS = ("rows", "columns", "values", "shape")
 _STYLE = """
 :root { --ink: #1f2933; --muted: #616e7c; --line: #e4e7eb; --accent: #2f6db5; --paper: #ffffff; }
 * { box-sizing: border-box; }
@@ -73,12 +77,15 @@ def report(
         posterior: what the page is about.
         path: the HTML file to write.
         image_shape: (height, width) if rows are images.
-        truth: (N, D) the complete matrix, if the values of missing cells are known.
+        truth: (N, D) the complete matrix, or `Entries` with cells that are missing in the data,
+            if their values are known.
         title: heading of the page.
     Returns:
         The path.
     """
-    target = Path(path)
+    target = check_path("path", path)
+    if title is not None:
+        check_text("title", title)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; name the HTML file to write")
     page = render(posterior, image_shape=image_shape, truth=truth, title=title)
@@ -99,6 +106,8 @@ def render(
     """The page of `report` as a string."""
     if image_shape is not None:
         plot.check_image_shape(image_shape, posterior.data.num_columns)
+    if truth is not None and not isinstance(truth, Entries):
+        truth = complete_matrix(truth, posterior.data, argument="truth")
     error = None
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)
@@ -132,19 +141,23 @@ def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: Any
     (folder / _NOTES).write_text(json.dumps({"image_shape": image_shape}), encoding="utf-8")
     if truth is None:
         (folder / _TRUTH).unlink(missing_ok=True)
+    elif isinstance(truth, Entries):
+        cells: dict[str, Any] = {name: np.asarray(getattr(truth, name)) for name in _CELLS}
+        np.savez_compressed(folder / _TRUTH, **cells)
     else:
         np.savez_compressed(folder / _TRUTH, truth=np.asarray(truth))
 
 
-def read_notes(folder: Path) -> tuple[tuple[int, int] | None, np.ndarray | None]:
-    """What `write_notes` kept: image shape and complete matrix, None where there is none."""
+def read_notes(folder: Path) -> tuple[tuple[int, int] | None, Any]:
+    """What `write_notes` kept: image shape, and complete matrix or hidden cells; None for none."""
     shape, truth = None, None
     if (folder / _NOTES).exists():
         kept = json.loads((folder / _NOTES).read_text(encoding="utf-8"))["image_shape"]
         shape = None if kept is None else (int(kept[0]), int(kept[1]))
     if (folder / _TRUTH).exists():
         with np.load(folder / _TRUTH, allow_pickle=False) as file:
-            truth = file["truth"]
+            is_cells = "truth" not in file.files
+            truth = Entries(*(file[name] for name in _CELLS)) if is_cells else file["truth"]
     return shape, truth
 
 
@@ -253,7 +266,7 @@ def _groups(posterior: Posterior) -> str:
         top = posterior.top_entries(column, n=8)
         lines = "".join(
             f"<tr><th>{share:.1%}</th><td>{html.escape(', '.join(map(str, entries)))}</td></tr>"
-            for share, entries in zip(top.shares[:_SHOWN], top.entries[:_SHOWN], strict=True)
+            for share, entries in zip(top.shares[:_SHOWN], top.lists()[:_SHOWN], strict=True)
         )
         words = (
             "The groups of the draw with the highest log joint, largest first, with their share of "

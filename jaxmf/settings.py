@@ -38,11 +38,11 @@ _PRIORS = {
     "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
     "Ordinal": "jaxmf.likelihoods.ordered",
     "Probit": "jaxmf.likelihoods.ordered",
-    "Gaussian": "jaxmf.variational.likelihood",
-    "Sigmoid": "jaxmf.variational.likelihood",
-    "Exact": "jaxmf.variational.zeros",
-    "SharedSample": "jaxmf.variational.zeros",
-    "RowSample": "jaxmf.variational.zeros",
+    "Gaussian": "jaxmf.variational_bayes.likelihood",
+    "Sigmoid": "jaxmf.variational_bayes.likelihood",
+    "Exact": "jaxmf.variational_bayes.zeros",
+    "SharedSample": "jaxmf.variational_bayes.zeros",
+    "RowSample": "jaxmf.variational_bayes.zeros",
 }
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "none": None, "true": True, "false": False}
 

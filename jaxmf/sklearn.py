@@ -28,8 +28,9 @@ class LinearGaussianIBPTransformer(
 
     Args:
         alpha: expected number of features a row; a number or a numpyro distribution.
-        noise_scale: sd of the noise, likewise.
-        feature_scale: sd of the features, likewise.
+        noise_scale: sd of the noise, likewise; None to learn it, in the unit of the data.
+        feature_scale: sd of the features, likewise. Where it is None, or with a bias, the columns
+            are centred; otherwise features add up from zero.
         concentration: second parameter of the Indian buffet process.
         num_features: None for an unbounded number.
         bias: whether every row also has one shared feature.
@@ -41,6 +42,7 @@ class LinearGaussianIBPTransformer(
     Attributes:
         posterior_: the `jaxmf.Posterior`.
         components_: (K, D) features, the bias first if there is one.
+        offset_: (D,) what rows without features are about; the bias has it in itself.
         n_components_: K.
         n_features_in_: D.
 
@@ -57,8 +59,8 @@ class LinearGaussianIBPTransformer(
         self,
         *,
         alpha: Any = 1.0,
-        noise_scale: Any = 1.0,
-        feature_scale: Any = 1.0,
+        noise_scale: Any = None,
+        feature_scale: Any = None,
         concentration: Any = 1.0,
         num_features: int | None = None,
         bias: bool = False,
@@ -107,6 +109,8 @@ class LinearGaussianIBPTransformer(
             progress=False,
         )
         self.components_ = self.posterior_.features().mean.astype(float)
+        offset = 0.0 if self.bias else self.posterior_.model.offset
+        self.offset_ = np.broadcast_to(np.asarray(offset, float), (values.shape[1],))
         self.n_components_ = self.components_.shape[0]
         self._n_features_out = self.n_components_
         return self
@@ -124,7 +128,7 @@ class LinearGaussianIBPTransformer(
         return self.posterior_.transform(values).astype(values.dtype)
 
     def inverse_transform(self, X: Any) -> np.ndarray:
-        """Rows from features: their sum.
+        """Rows from features: their sum, and the offset.
 
         Args:
             X: (N, K), as `transform` gives it.
@@ -137,7 +141,7 @@ class LinearGaussianIBPTransformer(
             raise ValueError(
                 f"X has shape {features.shape}; the estimator has {self.n_components_} features"
             )
-        return features @ self.components_
+        return features @ self.components_ + self.offset_
 
     def score(self, X: Any, y: Any = None) -> float:
         """Minus the mean squared error of the observed cells of X after a way there and back.

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from jaxmf.engine import Info, algorithm, sequence
 
@@ -144,6 +145,27 @@ def sharp_edge():
         step=step,
         record=lambda key, state, data: {"log_joint": jnp.where(state > data, -jnp.inf, 0.0)},
     )
+
+
+LOOK = {"now": lambda step: None}
+
+
+@cache
+def looked_at(**settings):
+    """`growing`, where the host calls ``LOOK["now"](step)`` in every step."""
+    toy = growing(**settings)
+
+    def call(index):
+        LOOK["now"](int(index))
+        return index
+
+    def step(key, state, data, progress):
+        new, info = toy.step(key, state, data, progress)
+        shape = jax.ShapeDtypeStruct((), state.step.dtype)
+        index = jax.pure_callback(call, shape, state.step, vmap_method="sequential")
+        return new._replace(step=index + 1), info
+
+    return toy._replace(step=Partial(step))
 
 
 def assert_same_run(left, right):

@@ -214,7 +214,7 @@ ENTRIES = [
         ValueError,
         ("'user'", "'b'", "'a', 'c'"),
     ),
-    Bad("no table", lambda _: from_pandas([1])(_), ValueError, ("row:", "'user'", "no columns")),
+    Bad("no table", lambda _: from_pandas([1])(_), TypeError, ("frame:", "DataFrame", "[1]")),
     Bad("array as sparse", lambda _: Entries.from_scipy(np.eye(2)), TypeError, ("from_array",)),
     Bad(
         "all cells NaN",

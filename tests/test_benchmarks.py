@@ -1,5 +1,6 @@
 """The one way to measure: ratios, rows, files, and a case from end to end."""
 
+import importlib
 import io
 import json
 import subprocess
@@ -14,7 +15,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
-from benchmarks import harness, naive, peer, records, section_4_2
+from benchmarks import harness, naive, peer, records, robustness, section_4_2
 
 ROW = ["case", "metric", "unit", "ours", "peer", "theirs", "ratio"]
 
@@ -41,7 +42,7 @@ def test_row_without_a_peer():
 
 
 def test_unknown_metric_is_refused():
-    with pytest.raises(ValueError, match="time, quality, memory, compile"):
+    with pytest.raises(ValueError, match="time, quality, memory, compile, faults"):
         harness.row("a/b", "speed", "s", 1.0)
 
 
@@ -240,3 +241,10 @@ def test_a_sweep_of_the_peer(small):
     assert peer.peer_sweep_seconds(module, x, z > 0) > 0
     assert peer.peer_sweep_seconds(module, x, z > 0, num_timed=2) > 0
     assert module.log_likelyhood is whole
+
+
+def test_every_part_of_the_robustness_benchmark_can_be_measured():
+    for module in robustness.PARTS.values():
+        assert callable(importlib.import_module(module).measure)
+    row = robustness.fault_row("flips/silent", 0, 3_000, before=67, note="seed 15")
+    assert (row.ours, row.theirs, row.ratio, row.unit) == (0, 67, None, "of 3,000")

@@ -47,8 +47,6 @@ def test_a_number_is_the_alpha_of_a_process():
         ({"likelihood": "student"}, ValueError, ("gaussian, logistic, poisson", "'student'")),
         ({"row_prior": -1.0}, ValueError, ("row_prior", "positive")),
         ({"row_prior": "many"}, TypeError, ("row_prior", "'many'")),
-        ({"row_prior": mf.IndianBuffet(1.0, 0.0)}, ValueError, ("row_prior.concentration",)),
-        ({"row_prior": mf.BetaBernoulli(1.0, 1.0, 0)}, ValueError, ("num_features", "0")),
         ({"noise_scale": 0.0}, ValueError, ("noise_scale", "positive")),
         ({"likelihood": "logistic", "noise_scale": 1.0}, ValueError, ("noise_scale", "none")),
         ({"likelihood": "poisson", "weight_scale": 1.0}, ValueError, ("weight_shape",)),

@@ -9,7 +9,9 @@ import pytest
 
 from jaxmf.engine import Info, algorithm, load_run, run
 from jaxmf.engine import checkpoint as files
+from jaxmf.engine import files as stored
 from tests.engine_toys import assert_same_run, growing, pair_gibbs, stop_at
+from tests.tampering import changed
 
 TINY = 1e-9  # chunks of one step
 DATA = np.array([1.0, -2.0])
@@ -214,9 +216,8 @@ def test_data_of_another_shape_are_refused(tmp_path):
 def test_another_environment_is_a_warning(tmp_path):
     whole = run(pair_gibbs(), DATA, **SETTINGS)
     start(tmp_path, stop=8)
-    manifest = json.loads((tmp_path / "checkpoint.json").read_text())
-    manifest["environment"]["versions"]["jax"] = "0.0.1"
-    (tmp_path / "checkpoint.json").write_text(json.dumps(manifest))
+    with changed(tmp_path) as manifest:
+        manifest["environment"]["versions"]["jax"] = "0.0.1"
     with pytest.warns(UserWarning, match="versions jax was '0.0.1' and is now"):
         resumed = go_on(tmp_path)
     assert_same_run(whole, resumed)
@@ -248,13 +249,13 @@ def _newer(path):
     [
         ("checkpoint.json", _truncate, "cannot be read as a manifest"),
         ("checkpoint.json", lambda path: path.write_text("[]"), "cannot be read as a manifest"),
-        ("checkpoint.json", _without_draws, "cannot be read as a manifest"),
-        ("checkpoint.json", _newer, "has format 99, and this version reads"),
+        ("checkpoint.json", _without_draws, "does not agree with its check sum"),
+        ("checkpoint.json", _newer, "has format 99, and this version of jaxmf reads format 2"),
         ("checkpoint.json", lambda path: path.unlink(), "has no checkpoint.json but other files"),
         ("draws-0.npz", lambda path: path.unlink(), "draws-0.npz is missing"),
-        ("draws-0.npz", _truncate, "draws-0.npz cannot be read"),
+        ("draws-0.npz", _truncate, "draws-0.npz has .* bytes and should have"),
         ("state-9.npz", lambda path: path.unlink(), "state-9.npz is missing"),
-        ("state-9.npz", _flip, "state-9.npz cannot be read|is damaged"),
+        ("state-9.npz", _flip, "state-9.npz does not agree with the check sum"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(tmp_path, name, damage, message):
@@ -266,8 +267,10 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, name, damage, message):
 
 def test_draws_of_the_wrong_number_are_refused(tmp_path):
     start(tmp_path)
-    np.savez(tmp_path / "draws-0.npz", x=np.zeros((2, 7)))
-    with pytest.raises(ValueError, match="should hold 1 draws of 'x' and holds 7"):
+    with changed(tmp_path) as manifest:
+        wrong = stored.write_arrays(tmp_path, "draws-0.npz", {"x": np.zeros((2, 7))})
+        manifest["draws"][0] = {**wrong, "num_draws": 1}
+    with pytest.raises(ValueError, match="should hold 1 draws of 'x' for each of 2 chains"):
         load_run(tmp_path)
 
 
@@ -301,8 +304,8 @@ def test_leaves_survive_packing(tmp_path):
         "flag": jnp.array(True),
     }
     names = ["empty", "flag", "half", "key"]
-    files._write_arrays(tmp_path / "tree.npz", files.pack("p", tree, names))
-    arrays = files._read_arrays(tmp_path / "tree.npz")
+    record = stored.write_arrays(tmp_path, "tree-0.npz", files.pack("p", tree, names))
+    arrays = stored.read_arrays(tmp_path, record)
     back = files.unpack(tmp_path, "p", arrays, jax.eval_shape(lambda: tree), names)
     assert jax.tree.structure(back) == jax.tree.structure(tree)
     assert back["half"].dtype == tree["half"].dtype

@@ -11,6 +11,8 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, registry
 from jaxmf.cli.inputs import hide
+from jaxmf.cli.options import read_ids
+from jaxmf.report import read_notes
 
 NAME = "linear-gaussian-ibp"
 SHORT = ["--chains", "2", "--samples", "6", "--warmup", "4"]
@@ -119,7 +121,7 @@ def test_settings_are_split_between_model_and_method():
     assert model_values["num_features"] == 3
     assert model_values["alpha"].rate == 1
     assert options["proposal"] == "exact"
-    assert options["resample_fn"].__name__ == "stratified"
+    assert options["resample_fn"] == "stratified"  # the verb takes the name
 
 
 FIT = ["fit", NAME, "X.npy", "--out", "out"]
@@ -148,7 +150,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         ([*FIT, "--set", "num_features=0"], "num_features must be at least 1"),
         (
             [*FIT, "--method", "particle-filter", "--set", "resample_fn=magic"],
-            "no function 'magic'",
+            "resample_fn must be a function, or one of",
         ),
         (
             [*FIT, "--particles", "10"],
@@ -238,3 +240,48 @@ def test_cells_of_other_data_are_not_hidden_and_the_words_say_what_is():
     _, ones = registry.get("sparse-binary").example()
     with pytest.raises(ValueError, match="not of SparseBinary data; use --validation ROWS"):
         hide(ones, 0.1, seed=0)
+
+
+def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
+    _, data = registry.get("bpmf").example()
+    lines = [
+        f"u{row},{column:02d},{value}"
+        for row, column, value in zip(
+            *map(np.asarray, (data.rows, data.columns, data.values)), strict=True
+        )
+    ]
+    ratings, folder = tmp_path / "ratings.csv", tmp_path / "run"
+    ratings.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
+    arguments = ["fit", "bpmf", str(ratings), "--out", str(folder), "--hold-out", "0.2"]
+    more = ["--chains", "1", "--samples", "4", "--warmup", "2", "--set", "num_factors=1"]
+    assert cli.run([*arguments, *more]) == 0
+    post, truth = mf.load(folder), read_notes(folder)[1]
+    assert post.data.num_entries == 24
+    assert truth.num_entries == 6
+    both = {*zip(*map(np.asarray, (post.data.rows, post.data.columns)), strict=True)}
+    assert not both & {*zip(*map(np.asarray, (truth.rows, truth.columns)), strict=True)}
+    assert cli.run(["report", str(folder), "-o", str(tmp_path / "r.html")]) == 0
+    assert "6 cells were hidden from the model" in (tmp_path / "r.html").read_text()
+    # cells by id: 01 is an id of this data, not the position 1
+    cells = tmp_path / "cells.csv"
+    cells.write_text("row,column\nu3,01\nu9,01\n")
+    assert cli.run(["predict", str(folder), str(cells)]) == 2
+    assert "no row has the id 'u9'" in capsys.readouterr().err
+    for option, count in (("drop", 1), ("prior", 2)):
+        assert cli.run(["predict", str(folder), str(cells), "--unknown", option]) == 0
+        table = list(csv.reader(capsys.readouterr().out.splitlines()))
+        assert [line[:2] for line in table[1:]] == [["u3", "01"], ["u9", "01"]][:count]
+
+
+def test_too_few_ratings_to_hide_some_are_refused():
+    data = mf.Entries([0, 1], [0, 1], [1.0, 2.0], (2, 2))
+    with pytest.raises(ValueError, match=r"--hold-out 0\.1: hides 0 of 2 ratings; at least one"):
+        hide(data, 0.1, seed=0)
+
+
+def test_ids_are_read_as_the_data_has_them():
+    assert read_ids(["7", "12"], np.array([12, 7])).tolist() == [7, 12]
+    assert read_ids(["7", "a"], np.array(["a", "7"], object)).tolist() == ["7", "a"]
+    assert read_ids(["7", "0"], None).tolist() == [7, 0]
+    with pytest.raises(ValueError, match="the ids of columns are whole numbers"):
+        read_ids(["7", "x"], np.array([12, 7]), "column")

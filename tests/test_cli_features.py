@@ -5,6 +5,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf import cli
+from jaxmf.data import read_features
 
 
 def written(tmp_path):
@@ -68,3 +69,16 @@ def test_mistakes_are_said_in_a_line(tmp_path, capsys):
     assert "row_features: no line has the id" in capsys.readouterr().err
     assert fit(tmp_path, "bpmf", ratings, "--item-features", movies, "--missing-features", "x") == 2
     assert 'missing: must be "refuse" or "zero"' in capsys.readouterr().err
+
+
+def test_none_is_a_level_and_the_advice_names_the_option(tmp_path, capsys):
+    path = tmp_path / "users.csv"
+    path.write_text("user,job,age\nu1,none,20\nu2,writer,30\nu3,none,25\n")
+    assert read_features(path).labels == ("job=none", "job=writer", "age")
+    ratings, _, _ = written(tmp_path)
+    path.write_text("user,job\nu1,\nu2,writer\n")
+    assert fit(tmp_path, "bpmf", ratings, "--user-features", str(path)) == 2
+    printed = capsys.readouterr().err
+    assert "column 'job': is missing at line 0" in printed
+    assert "say --missing-features zero" in printed
+    assert "missing=" not in printed

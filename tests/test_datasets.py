@@ -115,7 +115,7 @@ def test_movielens_100k_files(tmp_path, monkeypatch):
     }
     path = zipped(tmp_path / "ml-100k.zip", "ml-100k", files)
     install(monkeypatch, tmp_path, ratings.ML_100K, {"ml-100k.zip": path})
-    monkeypatch.setattr(ratings, "ML_100K", without_hashes(ratings.ML_100K))
+    without_hashes(monkeypatch, ratings.ML_100K)
     ours = datasets.movielens_100k()
     np.testing.assert_array_equal(ours.data.to_scipy().toarray(), [[0, 5], [3, 4]])
     assert ours.test["u1"].tolist() == [False, True, False]
@@ -145,7 +145,7 @@ def test_movielens_1m_files(tmp_path, monkeypatch):
     }
     path = zipped(tmp_path / "ml-1m.zip", "ml-1m", files)
     install(monkeypatch, tmp_path, ratings.ML_1M, {"ml-1m.zip": path})
-    monkeypatch.setattr(ratings, "ML_1M", without_hashes(ratings.ML_1M))
+    without_hashes(monkeypatch, ratings.ML_1M)
     ours = datasets.movielens_1m()
     assert ours.data.shape == (6, 2)
     assert ours.data.column_names.tolist() == [10, 30]
@@ -177,8 +177,13 @@ def install(monkeypatch, folder: Path, recipe: cache.Recipe, files: dict[str, Pa
     monkeypatch.setattr(cache, "download", download)
 
 
-def without_hashes(recipe: cache.Recipe) -> cache.Recipe:
-    return recipe._replace(sources=tuple(s._replace(md5=None) for s in recipe.sources))
+def without_hashes(monkeypatch, *recipes: cache.Recipe) -> None:
+    """Small files of the tests take the place of the official ones."""
+    for module in (baskets, documents, images, ratings):
+        for name, value in list(vars(module).items()):
+            if any(value is recipe for recipe in recipes):
+                sources = tuple(source._replace(md5=None) for source in value.sources)
+                monkeypatch.setattr(module, name, value._replace(sources=sources, sha256=None))
 
 
 def packed(path: Path, content: bytes) -> Path:
@@ -190,6 +195,7 @@ def test_fetched_once_then_read(tmp_path, monkeypatch):
     path = tmp_path / "official"
     path.write_text("0 1 2 \n2 5 \n")
     install(monkeypatch, tmp_path, baskets.RETAIL, {"retail.dat": path})
+    without_hashes(monkeypatch, baskets.RETAIL)
     ours = datasets.retail()
     assert ours.shape == (2, 6)
     assert ours.num_ones == 5
@@ -212,6 +218,29 @@ def test_wrong_hash_is_found(tmp_path, monkeypatch):
         datasets.mnist()
 
 
+def test_other_content_than_the_official_is_refused_and_not_kept(tmp_path, monkeypatch):
+    path = tmp_path / "official"
+    path.write_text("0 1 2 \n2 5 \n")
+    install(monkeypatch, tmp_path, baskets.RETAIL, {"retail.dat": path})
+    with pytest.raises(ValueError, match=r"retail\.dat are not the official files.*sha256.*39d08"):
+        datasets.retail()
+    assert not (tmp_path / "cache" / "retail" / "retail.npz").exists()
+
+
+def test_every_download_is_by_https_and_has_a_check_sum():
+    recipes = [
+        value
+        for module in (baskets, documents, expression, images, ratings)
+        for value in vars(module).values()
+        if isinstance(value, cache.Recipe)
+    ]
+    fetched = [(recipe, s) for recipe in recipes for s in recipe.sources if s.url]
+    assert len(fetched) >= 10
+    for recipe, source in fetched:
+        assert source.url.startswith("https://")
+        assert recipe.sha256 or source.md5, f"{source.url} has no check sum"
+
+
 def test_mnist_and_usps_files(tmp_path, monkeypatch):
     pixels = np.arange(2 * 784).reshape(2, 28, 28) % 256
     files = {
@@ -219,7 +248,7 @@ def test_mnist_and_usps_files(tmp_path, monkeypatch):
         for file in (source.file for source in images.MNIST.sources)
     }
     install(monkeypatch, tmp_path, images.MNIST, files)
-    monkeypatch.setattr(images, "MNIST", without_hashes(images.MNIST))
+    without_hashes(monkeypatch, images.MNIST)
     ours = datasets.mnist()
     np.testing.assert_array_equal(ours.test.reshape(2, 28, 28), pixels)
     assert ours.train_labels.tolist() == [3, 7]
@@ -227,6 +256,7 @@ def test_mnist_and_usps_files(tmp_path, monkeypatch):
     line = ("4.0000 " + "0.5 " * 256 + "\n").encode()
     files = {f"zip.{part}.gz": packed(tmp_path / part, line) for part in ("train", "test")}
     install(monkeypatch, tmp_path, images.USPS, files)
+    without_hashes(monkeypatch, images.USPS)
     assert datasets.usps().test.tolist() == [[0.5] * 256]
 
 
@@ -237,6 +267,7 @@ def test_kos_files(tmp_path, monkeypatch):
     }
     files["vocab.kos.txt"].write_text("aarp\nabandon\nzeal\n")
     install(monkeypatch, tmp_path, documents.KOS, files)
+    without_hashes(monkeypatch, documents.KOS)
     ours = datasets.kos()
     np.testing.assert_array_equal(ours.counts.toarray(), [[2, 0, 0], [0, 0, 1]])
     assert ours.vocabulary.tolist() == ["aarp", "abandon", "zeal"]
@@ -260,6 +291,7 @@ def test_nips_files(tmp_path, monkeypatch):
         tmp_path / "nips.zip", "corpus-example", {f"nips.{k}": v for k, v in files.items()}
     )
     install(monkeypatch, tmp_path, documents.NIPS12, {documents.NIPS12.sources[0].file: path})
+    without_hashes(monkeypatch, documents.NIPS12)
     ours = datasets.nips12()
     np.testing.assert_array_equal(ours.counts.toarray(), [[18, 0, 1], [0, 4, 0]])
     np.testing.assert_array_equal(ours.authors.toarray(), [[0, 1], [1, 1]])
@@ -356,6 +388,17 @@ EXPECTED = {
     "movielens_1m": ((6040, 3706), 1000209),
     "cambridge_bars": ((1000, 36), (1000, 4)),
 }
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [baskets.RETAIL, baskets.T10I4D100K, documents.KOS, documents.NIPS12, images.USPS],
+    ids=lambda recipe: recipe.name,
+)
+def test_real_set_has_the_content_of_its_check_sum(recipe, data_dir):
+    prepared = cache.read(recipe)
+    arrays = {name: x for name, x in prepared.arrays.items() if name != "train_4f13"}
+    assert cache.content_digest(prepared._replace(arrays=arrays)) == recipe.sha256
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

@@ -5,8 +5,18 @@ import re
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
-from jaxmf.engine import Info, algorithm, run
+from jaxmf.engine import (
+    GrowthError,
+    GrowthWarning,
+    Info,
+    Limit,
+    algorithm,
+    load_run,
+    run,
+)
+from jaxmf.engine.growth import MAX_CAPACITY, next_size
 from tests.engine_toys import Slots, growing
 
 SETTINGS = {"num_warmup": 10, "num_samples": 20, "thin": 2, "num_chains": 2}
@@ -118,17 +128,64 @@ def test_growth_that_does_not_fit_stops_in_words():
         assert word in str(caught.value)
     needed = float(re.search(r"needs about ([\d.]+) MB", str(caught.value))[1]) * 1e6
     # enough to start, not enough at twice the capacity
-    reports = []
-    with pytest.raises(MemoryError):
-        run(
-            toy,
-            np.zeros(()),
-            num_samples=100,
-            memory_limit=int(1.3 * needed),
-            chunk_seconds=1e-9,
-            progress=reports.append,
-        )
-    assert reports[-1].step == 10
+    limit = {"memory_limit": int(1.3 * needed)}
+    with pytest.warns(GrowthWarning, match="needs about .* are available.* returns the 10 draws"):
+        part = run(toy, np.zeros(()), num_samples=100, **limit)
+    assert (part.num_draws, part.complete, part.capacity) == (10, False, {"slots": 32})
+    # before the first draw there is nothing to return
+    with pytest.raises(MemoryError, match="needs about"):
+        run(toy, np.zeros(()), num_warmup=50, num_samples=50, **limit)
+
+
+def limited(size, birth=0.35, death=0.25, capacity=2):
+    """The toy of growth with a limit that it states."""
+    toy = growing(birth=birth, death=death, capacity=capacity)
+    return toy._replace(limit=Partial(lambda data: {"slots": Limit(size, "Use fewer slots")}))
+
+
+def test_growth_stops_at_the_limit_first_and_the_limit_is_enough_for_those_who_need_no_more():
+    # three births a step: 12 slots hold 4 steps, though doubling 8 would give 16
+    result = run(limited(12, birth=1.0, death=0.0), np.zeros(()), num_samples=4)
+    assert result.complete
+    assert result.capacity == {"slots": 12}
+
+
+@pytest.mark.parametrize("method", ["sequential", "vectorized"])
+@pytest.mark.parametrize("chunk_seconds", [1e-9, 1.0])
+def test_beyond_the_limit_the_draws_so_far_are_returned_with_a_warning(method, chunk_seconds):
+    settings = {"num_samples": 400, "num_chains": 3, "chain_method": method, "seed": 1}
+    with pytest.warns(GrowthWarning, match=r"more than 5 slots of 'slots' at step \d+.* Use fewer"):
+        part = run(limited(5), np.zeros(()), chunk_seconds=chunk_seconds, **settings)
+    assert not part.complete
+    assert part.capacity == {"slots": 5}
+    assert 0 < part.num_draws == part.num_steps < 400
+    # all chains are at the step where the first of them stopped, as if asked for no more
+    short = run(limited(5), np.zeros(()), **(settings | {"num_samples": part.num_draws}))
+    for name in ("draws", "averages"):
+        for key, values in getattr(short, name).items():
+            there = getattr(part, name)[key][tuple(slice(0, size) for size in values.shape)]
+            np.testing.assert_array_equal(there, values, err_msg=key)
+    np.testing.assert_array_equal(
+        part.state.active[..., : short.state.active.shape[-1]], short.state.active
+    )
+
+
+def test_beyond_the_limit_in_the_warm_up_is_an_error_and_its_checkpoint_is_kept(tmp_path):
+    with pytest.raises(GrowthError, match=r"chain 0 needs more than 5 slots .* kept in") as caught:
+        run(limited(5, birth=1.0), np.zeros(()), num_warmup=100, num_samples=5, checkpoint=tmp_path)
+    error = caught.value
+    assert (error.axis, error.size) == ("slots", 5)
+    kept, _ = load_run(tmp_path)
+    assert kept.num_steps == error.step > 0
+
+
+def test_without_a_stated_limit_growth_ends_all_the_same(monkeypatch):
+    monkeypatch.setattr(Limit.__new__, "__defaults__", (16, "Look at the scales"))
+    endless = growing(birth=1.0, death=0.0, capacity=2)
+    with pytest.warns(GrowthWarning, match="16 slots of 'slots' .* Look at the scales"):
+        part = run(endless, np.zeros(()), num_samples=10**6)
+    assert part.num_draws == 5
+    assert next_size(MAX_CAPACITY, MAX_CAPACITY) is None
 
 
 def test_slots_of_the_toy_are_really_used():

@@ -414,7 +414,6 @@ def test_bad_parts(arguments, error, words):
     [
         ({"prior": 1.0}, TypeError, "prior must be an object"),
         ({"prior": IndianBuffet}, TypeError, "prior must be an object"),
-        ({"prior": IndianBuffet(-1.0)}, ValueError, "prior: alpha must be positive"),
         ({"prior": IndianBuffet(dist.Gamma(1.0, 1.0))}, (TypeError, ValueError), "prior"),
         ({"moments": 3}, TypeError, "moments must be a function"),
         ({"cell_law": "poisson"}, ValueError, "cell_law must be one of"),

@@ -1,6 +1,7 @@
 """Which way imports run, and what `import jaxmf` costs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,16 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-HEAVY = ("matplotlib", "arviz", "pandas", "pooch", "sklearn", "numpyro", "scipy.stats", "IPython")
+HEAVY = (
+    "arviz_base",
+    "IPython",
+    "matplotlib",
+    "numpyro",
+    "pandas",
+    "pooch",
+    "scipy.stats",
+    "sklearn",
+)
 
 
 def lint_imports(root: Path) -> tuple[int, str]:
@@ -71,3 +81,40 @@ def test_importing_the_package_is_light():
     )
     loaded = set(json.loads(result.stdout)) - set(json.loads(baseline.stdout))
     assert not loaded.intersection(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--help"], 0),
+        (["--version"], 0),
+        (["fit", "--help"], 0),
+        (["fit", "bpfm", "x.npy", "--out", "run"], 2),
+        (["fit", "lda", "x.npy", "--method", "vb", "--out", "run"], 2),
+        (["fit", "bpmf", "nowhere.csv", "--out", "run"], 2),
+        (["show", "nowhere"], 2),
+    ],
+)
+def test_help_and_mistakes_do_not_wait_for_jax(arguments, status, tmp_path):
+    program = (
+        "import sys; from jaxmf.cli import run; status = run(sys.argv[1:]); "
+        "sys.exit(9 if 'jax' in sys.modules else status)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program, *arguments],
+        cwd=tmp_path,
+        env=dict(os.environ) | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == status, result.stderr
+
+
+def test_every_public_name_is_loaded_from_where_the_stub_says():
+    import jaxmf
+
+    for name in jaxmf.__all__:
+        assert getattr(jaxmf, name) is not None
+    assert callable(jaxmf.variational)
+    assert jaxmf.__version__

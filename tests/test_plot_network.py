@@ -49,10 +49,10 @@ def test_nothing_lies_outside_the_picture_or_on_another_block(model):
 
 
 def test_a_posterior_draws_its_network():
-    posterior = SimpleNamespace(model=mf.LDA(2))
+    posterior = SimpleNamespace(model=mf.LDA(2), draws={})
     texts, boxes, _ = parts(Plots(posterior).network())
     assert "topic" in texts
     assert len(boxes) == 2
-    posterior = SimpleNamespace(model=mf.LinearGaussianIBP())
-    with pytest.raises(ValueError, match="no network of mixture blocks"):
+    posterior = SimpleNamespace(model=mf.LinearGaussianIBP(), draws={}, data=mf.Dense([[1.0]]))
+    with pytest.raises(ValueError, match=r"plot.network: needs a network of blocks; a LinearGauss"):
         Plots(posterior).network()

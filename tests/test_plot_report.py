@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf import plot, registry
+from jaxmf import diagnostics, plot, registry
 from jaxmf.data import Dense
 
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -178,3 +178,29 @@ def test_bad_reports_are_said(sampled, tmp_path):
 
 def test_png_is_png(sampled):
     assert plot.png(sampled.plot.num_features()).startswith(b"\x89PNG")
+
+
+def test_pictures_that_a_model_does_not_have_are_refused_by_what_they_need():
+    model, data = registry.get("bpmf").example()
+    run = {"num_warmup": 2, "num_samples": 4, "num_chains": 1, "progress": False}
+    posterior = mf.sample(model, data, **run)
+    assert posterior.plot.available() == ("held_out", "trace")
+    assert repr(posterior.plot) == "post.plot: held_out(), trace()"
+    for draw, says in (
+        (posterior.plot.reconstruction, "reconstruction: needs a full matrix as data; a BPMF of"),
+        (posterior.plot.blocks, "blocks: needs binary features of columns; a BPMF of Entries data"),
+        (posterior.plot.column_features, "column_features: needs binary features of columns"),
+        (posterior.plot.features, "features: needs binary features of rows"),
+        (posterior.plot.num_features, "num_features: needs a number of features"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            draw()
+    unseen = data.missing_cells()
+    truth = mf.Entries(*unseen, np.linspace(1, 5, unseen[0].size), data.shape)
+    assert pixels(posterior.plot.held_out(truth)).size
+    matrix = np.full(data.shape, np.nan)
+    matrix[unseen] = np.linspace(1, 5, unseen[0].size)
+    scores = [diagnostics.held_out_error(posterior, each) for each in (truth, matrix)]
+    assert scores[0] == pytest.approx(scores[1])
+    with pytest.raises(ValueError, match="no cell that is missing in the data is known in truth"):
+        diagnostics.held_out_error(posterior, data)

@@ -10,7 +10,7 @@ from scipy import stats
 import jaxmf as mf
 from jaxmf import registry
 from jaxmf.data import Dense
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, named_cells, prediction
 
 ENTRY = registry.ENTRIES[0]
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
@@ -373,11 +373,12 @@ def test_pickled_objects_are_never_read(sampled, tmp_path):
 
 
 def test_arviz_takes_it(posterior):
-    pytest.importorskip("arviz")
+    pytest.importorskip("arviz_base")
     data = posterior.to_arviz()
     assert data.posterior["z"].dims == ("chain", "draw", "row", "feature")
     assert data.posterior["num_features"].shape[0] == (1 if posterior.is_weighted else 2)
     np.testing.assert_array_equal(data.observed_data["x"], posterior.data.to_array())
+    assert data.posterior.attrs["method"] == posterior.meta.method
     mean = float(data.posterior["num_features"].mean())
     assert abs(mean - posterior.num_features().mean) < 0.1
 
@@ -416,6 +417,26 @@ def test_complete_data_has_nothing_to_predict(sampled):
     complete = dataclasses.replace(sampled, data=Dense(np.ones((12, 5))))
     with pytest.raises(ValueError, match="no missing cells to predict; name some"):
         complete.predict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"data": np.eye(5)}, "no option 'data'; it continues the run as it was started"),
+        ({"num_chains": 3}, "no option 'num_chains'; it continues"),
+        ({"loudly": True}, "no option 'loudly'. It takes new_rows, num_samples, chain_method"),
+    ],
+)
+def test_what_a_continued_run_does_not_take_is_named(sampled, settings, says):
+    with pytest.raises(TypeError, match=says):
+        sampled.extend(num_samples=2, **settings)
+
+
+def test_models_without_times_have_no_time_to_ask_for():
+    model, data = registry.get("network").example()
+    posterior = mf.sample(model, data, **SHORT)
+    with pytest.raises(ValueError, match=r"Network knows no times; leave at\(\) out"):
+        posterior.at(2.0)
 
 
 def test_a_filter_goes_on_with_rows_only(filtered):
@@ -480,10 +501,10 @@ def test_cells_by_ids_that_are_tuples(sampled):
     ids = [("ward", place) for place in range(12)]
     named = dataclasses.replace(sampled, data=Dense(sampled.data.to_array(), row_names=ids))
     for given in (([ids[3], ids[1]], [0, 2]), [[ids[3], ids[1]], np.array([0, 2])]):
-        rows, columns = prediction.read_cells(given, named.data)
+        rows, columns = named_cells.read_cells(given, named.data)
         np.testing.assert_array_equal((rows, columns), [[3, 1], [0, 2]])
-    np.testing.assert_array_equal(prediction.read_rows([ids[5]], named.data), [5])
+    np.testing.assert_array_equal(named_cells.read_rows([ids[5]], named.data), [5])
     # pairs of positions are cells as before
     np.testing.assert_array_equal(
-        prediction.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
+        named_cells.read_cells([[3, 0], [1, 2], [4, 4]], sampled.data)[0], [3, 1, 4]
     )

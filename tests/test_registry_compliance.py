@@ -131,6 +131,80 @@ def other_data(data):
     return jax.tree.map(lambda x: other_values(x) if x.dtype != bool else x, data)
 
 
+def named(size, letter):
+    return np.array([f"{letter}{i}" for i in range(size)], object)
+
+
+def with_ids(data):
+    """The data with an id for every row, column and level."""
+    if isinstance(data, Tokens):
+        ids = {label: named(size, label) for label, size in data.sizes.items()}
+        return Tokens(dict(data.columns), data.sizes, names=ids)
+    ids = {"row_names": named(data.num_rows, "r"), "column_names": named(data.num_columns, "c")}
+    if isinstance(data, Dense):
+        return Dense(data.values, data.observed, **ids)
+    if isinstance(data, Entries):
+        return Entries(data.rows, data.columns, data.values, data.shape, **ids)
+    if isinstance(data, SparseBinary):
+        return SparseBinary(data.rows, data.columns, data.shape, **ids)
+    cells = data.rows, data.steps, data.columns
+    return SparseSeries(*cells, data.times, data.shape, **ids)
+
+
+def rearranged(data, *, rename=False):
+    """The same data with columns, and all levels but documents, the other way round."""
+    if isinstance(data, Tokens):
+        turned, ids = {}, dict(data.names)
+        for label, size in data.sizes.items():
+            turned[label] = np.asarray(data.columns[label])
+            if label != "document":
+                turned[label] = size - 1 - turned[label]
+                ids[label] = renamed(data.names[label][::-1], rename)
+        return Tokens(turned, data.sizes, names=ids)
+    ids = {"row_names": data.row_names, "column_names": renamed(data.column_names[::-1], rename)}
+    if isinstance(data, Dense):
+        observed = None if data.observed is None else data.observed[:, ::-1]
+        return Dense(data.values[:, ::-1], observed, **ids)
+    columns = data.num_columns - 1 - np.asarray(data.columns)
+    if isinstance(data, Entries):
+        return Entries(data.rows, columns, data.values, data.shape, **ids)
+    if isinstance(data, SparseBinary):
+        return SparseBinary(data.rows, columns, data.shape, **ids)
+    return SparseSeries(data.rows, data.steps, columns, data.times, data.shape, **ids)
+
+
+def renamed(ids, rename):
+    return [*ids[:-1], "strange"] if rename else ids
+
+
+def answers_of_new_rows(posterior, new):
+    """Every answer that a model has for rows not seen in training, by name."""
+    model, found = posterior.model, {}
+    if posterior.is_weighted:
+        found["extend"] = lambda: posterior.extend(new, progress=False).draws["z"]
+        if registry.entry_of(model).default == "sample":
+            return found  # the others are asked of the sampled posterior
+    if hasattr(model, "transform_rows") or hasattr(model, "transform_tokens"):
+        found["transform"] = lambda: posterior.transform(new)
+    if hasattr(model, "predict_rows") or hasattr(model, "new_cell_probabilities"):
+        found["predict"] = lambda: posterior.predict(new_rows=new).mean
+    if hasattr(model, "word_probabilities"):
+        found["completion"] = lambda: posterior.document_completion(new).log_likelihood
+    return found
+
+
+def further_rows(data):
+    """The data with ids of rows that are new."""
+    if isinstance(data, Tokens):
+        return data
+    fields = {name: getattr(data, name) for name in ("row_names", "column_names")}
+    fields["row_names"] = named(data.num_rows, "new")
+    new = jax.tree.map(lambda leaf: leaf, data)
+    for name, ids in fields.items():
+        object.__setattr__(new, name, ids)
+    return new
+
+
 def with_more_mass(model):
     """The model with another number in it."""
     if isinstance(model, NetworkModel):
@@ -349,3 +423,24 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
             left = step(small, key, left, data, progress)
             right = step(large, key, right, data, progress)
     assert_near(left, right)
+
+
+def test_columns_of_new_rows_are_matched_by_id(entry, method):
+    """Columns, items and words in another order, then one of another name."""
+    model, data = entry.example()
+    if is_network(entry) and not hasattr(model, "transform_tokens") and entry.container is Tokens:
+        posterior = run(method, model, data)
+        with pytest.raises(ValueError, match="no latent representation of new rows"):
+            posterior.transform(data)
+        return
+    data = with_ids(data)
+    posterior = run(method, model, data)
+    new = further_rows(data)
+    plain, turned = (answers_of_new_rows(posterior, x) for x in (new, rearranged(new)))
+    refused = answers_of_new_rows(posterior, rearranged(new, rename=True))
+    assert plain, "no answer for new rows: the test asks nothing"
+    for name in plain:
+        np.testing.assert_array_equal(turned[name](), plain[name](), err_msg=name)
+        argument = "new_documents" if name == "completion" else "new_rows"
+        with pytest.raises(ValueError, match=f"^{argument}: the .* 'strange' at position"):
+            refused[name]()

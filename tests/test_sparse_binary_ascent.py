@@ -8,10 +8,10 @@ import optax
 import pytest
 
 import jaxmf as mf
-from jaxmf.variational import batch_pass, free_energy, partial_newton
-from jaxmf.variational.parameters import half
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import All
+from jaxmf.variational_bayes import batch_pass, free_energy, partial_newton
+from jaxmf.variational_bayes.parameters import half
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import All
 from tests.sparse_binary_setup import (
     GAUSSIAN,
     MODEL,

@@ -9,8 +9,8 @@ import pytest
 import jaxmf as mf
 from jaxmf import cli, settings
 from jaxmf.posterior import ranking
-from jaxmf.variational import Normal, progress, state
-from jaxmf.variational.sums import shared_moments
+from jaxmf.variational_bayes import Normal, progress, state
+from jaxmf.variational_bayes.sums import shared_moments
 from tests.sparse_binary_setup import (
     FACTORS,
     MODEL,

@@ -12,7 +12,7 @@ import jaxmf as mf
 from jaxmf import cli
 from jaxmf.data import read_series
 from jaxmf.models.sparse_binary_series import ascent
-from jaxmf.variational.paths import Paths
+from jaxmf.variational_bayes.paths import Paths
 
 TIMES = np.array([0.0, 1.5, 2.0, 4.5, 7.0, 8.0])
 NUM_ROWS, NUM_COLUMNS, FACTORS = 60, 40, 2

@@ -44,7 +44,34 @@ def test_top_entries_are_the_words_of_the_topics(fitted):
 def test_top_entries_of_documents_are_shares_of_tokens(fitted):
     post, _ = fitted
     top = post.top_entries("document", n=40)
-    np.testing.assert_allclose(top.weights.sum(1), 1, rtol=1e-5)
+    np.testing.assert_allclose(np.nansum(top.weights, axis=1), 1, rtol=1e-5)
+
+
+def test_a_topic_has_no_entries_beyond_the_words_it_has_tokens_of(fitted):
+    post, _ = fitted
+    top = post.top_entries("word", n=12)
+    counts = post.reference_draw()["word_cells"]
+    for group, entries in zip(top.groups, top.lists(), strict=True):
+        assert set(entries) == set(WORDS[counts[:, group] > 0])
+    assert (counts == 0).any(), "every topic has every word: the test asks nothing"
+    assert sum(map(len, top.lists())) == (counts > 0).sum() == len(top.table()["entry"])
+    assert "None" not in repr(top)
+
+
+def test_new_documents_may_use_other_words_and_fewer(fitted):
+    post, _ = fitted
+    counts, _ = corpus(5)
+    shares = post.transform(mf.Tokens.from_counts(counts, vocabulary=WORDS))
+    some = mf.Tokens.from_columns(
+        {"document": ["x", "x", "x", "y"], "word": [WORDS[0], WORDS[1], "strange", WORDS[7]]}
+    )
+    with pytest.raises(ValueError, match="new_rows: the word 'strange' at position 2 is none of"):
+        post.transform(some)
+    found = post.transform(some, unknown="drop")
+    assert found.shape == (2, shares.shape[1])
+    assert (found[0] > 0.5).argmax() != (found[1] > 0.5).argmax()
+    score = post.document_completion(some, unknown="drop")
+    assert score.log_likelihood.size == 1
 
 
 def test_new_documents_find_their_topic_and_perplexity_is_that_of_six_words(fitted):

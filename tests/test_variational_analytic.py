@@ -7,16 +7,16 @@ import pytest
 import scipy.sparse as sp
 from scipy.optimize import minimize
 
-from jaxmf.variational import Gaussian, Sigmoid, analytic, free_energy, lay_out
-from jaxmf.variational.analytic import (
+from jaxmf.variational_bayes import Gaussian, Sigmoid, analytic, free_energy, lay_out
+from jaxmf.variational_bayes.analytic import (
     analytic_solution,
     coded_ones,
     empirical_prior_variance,
     shrunk_components,
 )
-from jaxmf.variational.analytic_sigmoid import sigmoid_solution
-from jaxmf.variational.singular import SparsePlusConstant, truncated_svd
-from jaxmf.variational.zeros import All
+from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
+from jaxmf.variational_bayes.zeros import All
 
 
 def made(num_rows, num_columns, seed=0):
@@ -239,7 +239,7 @@ def test_sigmoid_bound_is_what_it_says(zeros):
 
 def test_a_bound_that_rises_is_seen(monkeypatch):
     """The broken twin: the points of expansion moved twice as far as is best."""
-    from jaxmf.variational import analytic_sigmoid
+    from jaxmf.variational_bayes import analytic_sigmoid
 
     best = analytic_sigmoid._Each.at.__func__
     monkeypatch.setattr(

@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.variational import Gaussian, Normal, Sigmoid, series
-from jaxmf.variational import paths as gp
-from jaxmf.variational import updates as closed
-from jaxmf.variational.free_energy import divergence_of_others
-from jaxmf.variational.parameters import half
-from jaxmf.variational.paths import Paths
-from jaxmf.variational.pieces import lay_out
-from jaxmf.variational.series import Search, SeriesParameters
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import All
+from jaxmf.variational_bayes import Gaussian, Normal, Sigmoid, series
+from jaxmf.variational_bayes import paths as gp
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.free_energy import divergence_of_others
+from jaxmf.variational_bayes.parameters import half
+from jaxmf.variational_bayes.paths import Paths
+from jaxmf.variational_bayes.pieces import lay_out
+from jaxmf.variational_bayes.series import Search, SeriesParameters
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import All
 from tests.sparse_binary_oracle import SIZE, best_zeta_square, cost_at_zeta, problem
 
 TIMES = np.array([0.0, 0.7, 2.0])

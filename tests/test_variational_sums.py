@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.variational import Normal, Sigmoid
-from jaxmf.variational.parameters import Half
-from jaxmf.variational.pieces import CHUNK_PIECES, PIECE_LENGTH, lay_out, sum_over_ones
-from jaxmf.variational.sums import map_lines, side_sums
-from jaxmf.variational.zeros import Shared
+from jaxmf.variational_bayes import Normal, Sigmoid
+from jaxmf.variational_bayes.parameters import Half
+from jaxmf.variational_bayes.pieces import CHUNK_PIECES, PIECE_LENGTH, lay_out, sum_over_ones
+from jaxmf.variational_bayes.sums import map_lines, side_sums
+from jaxmf.variational_bayes.zeros import Shared
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from jaxmf.testing import check_means
-from jaxmf.variational import (
+from jaxmf.variational_bayes import (
     Exact,
     Gaussian,
     Normal,
@@ -17,11 +17,11 @@ from jaxmf.variational import (
     free_energy,
     partial_newton,
 )
-from jaxmf.variational import updates as closed
-from jaxmf.variational.free_energy import expected_cost
-from jaxmf.variational.parameters import half, with_half
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import draw_zeros, weights_of_others
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.free_energy import expected_cost
+from jaxmf.variational_bayes.parameters import half, with_half
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import draw_zeros, weights_of_others
 from tests.sparse_binary_oracle import (
     FACTORS,
     SIZE,
@@ -279,8 +279,8 @@ def test_the_bound_holds_against_quadrature():
 
 def test_the_free_energy_bounds_the_evidence():
     """-log p(X) of two rows and one column with one factor, by quadrature."""
-    from jaxmf.variational import Parameters, Priors, lay_out
-    from jaxmf.variational.zeros import All
+    from jaxmf.variational_bayes import Parameters, Priors, lay_out
+    from jaxmf.variational_bayes.zeros import All
 
     nodes, weights = np.polynomial.hermite_e.hermegauss(80)
     weights = weights / weights.sum()

@@ -10,8 +10,10 @@ from typing import Any
 
 import jax
 
+from jaxmf.arguments import check_flag, check_function
 from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.readable import Readable
 
 Law = Any  # a Family or a PartitionPrior
 
@@ -22,7 +24,7 @@ Law = Any  # a Family or a PartitionPrior
     meta_fields=["by", "observed", "rho", "per"],
 )
 @dataclass(frozen=True, init=False)
-class Block:
+class Block(Readable):
     """One variable of a network: a value for every token.
 
     The tokens are partitioned by the values of the parents; the tokens of a part share the
@@ -67,8 +69,8 @@ class Block:
             rho, by = by, _arguments(by)
         object.__setattr__(self, "law", law)
         object.__setattr__(self, "by", _names(by))
-        object.__setattr__(self, "observed", bool(observed))
-        object.__setattr__(self, "rho", rho)
+        object.__setattr__(self, "observed", check_flag("observed", observed))
+        object.__setattr__(self, "rho", check_function("rho", rho))
         object.__setattr__(self, "per", _names(per, "per"))
         if type(law) is not object:  # jax puts one there when it looks at the structure
             self._check()
@@ -104,7 +106,7 @@ class Block:
 
 def _is_rebuilt(law: Any) -> bool:
     """Whether jax put something else in the law's place."""
-    if isinstance(law, str) or callable(law):
+    if isinstance(law, str | int | float | list | tuple | dict) or callable(law):
         return False
     return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 

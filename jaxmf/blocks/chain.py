@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import slots
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
@@ -80,14 +80,13 @@ def plan(
     if keep not in KEEP:
         raise ValueError(f"keep must be one of {', '.join(map(repr, KEEP))}, got {keep!r}")
     if capacity is not None:
-        capacity = check_count("capacity", capacity)
+        capacity = check_count("capacity", capacity, most=MOST_SLOTS)
     if sweep not in SWEEPS:
         raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
     if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
         )
-    over_sets = [name for name in network.indicators if network.blocks[name].per]
     if sweep == "parallel":
         _check_parallel(network)
     if split_merge and not any(can_split(network, name) for name in network.indicators):
@@ -95,6 +94,21 @@ def plan(
             "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
             "groups partition observed blocks only; this network has none"
         )
+    named = _joint_indicators(network, joint)
+    alone = [(name,) for name in network.indicators if name not in named]
+    together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
+    sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
+    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
+
+
+def _joint_indicators(network: Network, joint: Any) -> list[str]:
+    """The indicators in sets that are drawn together; refuses what are no such sets."""
+    is_sets = isinstance(joint, tuple | list)
+    if not is_sets or not all(isinstance(chosen, tuple | list) for chosen in joint):
+        raise TypeError(
+            f'joint must be sets of indicators, such as (("super", "sub"),), got {joint!r}'
+        )
+    over_sets = [name for name in network.indicators if network.blocks[name].per]
     named = [name for chosen in joint for name in chosen]
     for name in named:
         if name not in network.indicators:
@@ -107,10 +121,7 @@ def plan(
             raise ValueError(f"joint: {name!r} has to do with sets of tokens, and is drawn alone")
     if len(set(named)) != len(named):
         raise ValueError(f"joint: an indicator stands in two sets of {joint}")
-    alone = [(name,) for name in network.indicators if name not in named]
-    together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
-    sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
+    return named
 
 
 def _check_parallel(network: Network) -> None:

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.blocks import chain, sequential
 from jaxmf.blocks.counts import own_statistics, slot_sizes
 from jaxmf.blocks.network import Network
@@ -110,7 +110,7 @@ def contrastive_divergence(
     plan = chain.plan(network, joint=(), keep="scalars", capacity=fewest)
     problem = _Learning(plan, block, form, optimizer, num_sweeps, num_prior_sweeps)
     parameters = jax.tree.map(lambda one: jnp.asarray(one, jnp.result_type(float)), parameters)
-    key = jax.random.key(seed)
+    key = jax.random.key(check_seed("seed", seed))
     network = with_prior(network, block, _checked_form(network, block, form(parameters)))
     check_coverage(network, tokens)
     state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
@@ -336,7 +336,7 @@ def match_moments_by_sampling(
     wanted = wanted.astype(jnp.result_type(float))
     number = wanted.shape[0]
     tokens = Tokens({"all": np.zeros(number, np.int32)}, {"all": 1})
-    key = jax.random.key(seed)
+    key = jax.random.key(check_seed("seed", seed))
     # a chain each, all in one group at first; there is room for as many as there are items
     slots = jnp.zeros((num_chains, number), bool).at[:, 0].set(True)
     values = {"group": jnp.zeros((num_chains, number), jnp.int32)}

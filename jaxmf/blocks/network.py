@@ -66,6 +66,10 @@ class Network(NetworkModel):
         object.__setattr__(self, "blocks", together)
         object.__setattr__(self, "order", order or check_wiring(together))
 
+    def __repr__(self) -> str:
+        blocks = [f"{name}={self.blocks[name]!r}" for name in self.order]
+        return f"Network({', '.join(blocks)})"
+
     # --- structure --------------------------------------------------------------------------------
 
     @property
@@ -130,6 +134,11 @@ class Network(NetworkModel):
         Raises:
             ValueError: in words.
         """
+        if not self.observed:
+            raise ValueError(
+                f"{name}: no block of the network is observed, so the data say nothing about it; "
+                "declare the block of a column with observed=True"
+            )
         have = {*data.columns, *data.values}
         for column in self.columns:
             if column not in have:

@@ -7,7 +7,7 @@ command is a function: `fitting.py` has those that make a run, `finished.py` tho
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 
@@ -20,10 +20,37 @@ app = typer.Typer(
     help="Bayesian nonparametric matrix factorisation.",
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    # plain help: quicker than boxes, and wide enough for its sentences
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
+
+
+def _show_version(is_asked_for: bool) -> None:
+    if is_asked_for:
+        import jaxmf
+
+        print(f"jaxmf {jaxmf.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
+    ] = False,
+) -> None:
+    """Bayesian nonparametric matrix factorisation."""
+    del version
+
+
 for _command in (models, fit, show, predict, recommend, report, demo):
     app.command()(_command)
+
+
+_AS_OPTIONS = {'missing="zero"': "--missing-features zero", 'unknown="drop"': "--unknown drop"}
+"""Arguments that messages advise, as the command line has them."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -53,6 +80,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _complain(words: str, status: int = 2) -> int:
+    for argument, option in _AS_OPTIONS.items():
+        words = words.replace(argument, option)
     print("jaxmf: " + " ".join(words.split()), file=sys.stderr)
     return status
 

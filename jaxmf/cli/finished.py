@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from jaxmf.arguments import check_folder
 from jaxmf.cli.options import (
     At,
     Folder,
@@ -23,9 +24,7 @@ from jaxmf.cli.options import (
 
 def show(folder: Folder) -> None:
     """Show the summary and the facts of a run."""
-    import jaxmf as mf
-
-    posterior = mf.load(folder)
+    posterior = _load(folder)
     print(posterior)
     print()
     facts = posterior.facts()
@@ -43,20 +42,26 @@ def predict(
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
     quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
+    unknown: Annotated[
+        str, typer.Option(help="Of cells with ids that the run lacks: error, drop, or prior.")
+    ] = "error",
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
-    import jaxmf as mf
     from jaxmf.data import read_columns
 
     levels = read_levels(quantiles)
-    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
+    posterior = _load(folder, at)
     chosen = None
     if cells is not None:
         columns = read_columns(cells, ["row", "column"])
-        chosen = (columns["row"], columns["column"])
+        names = posterior.data.row_names, posterior.data.column_names
+        chosen = tuple(
+            read_ids([str(each) for each in columns[word]], known, word)
+            for word, known in zip(("row", "column"), names, strict=True)
+        )
     start_compilation_cache()
-    table = posterior.predict(chosen, quantiles=levels).table()
+    table = posterior.predict(chosen, quantiles=levels, unknown=unknown).table()
     _hand_over(table, out, "predictions")
 
 
@@ -73,9 +78,7 @@ def recommend(
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
-    import jaxmf as mf
-
-    posterior = mf.load(folder) if at is None else mf.load(folder).at(at)
+    posterior = _load(folder, at)
     start_compilation_cache()
     chosen = read_ids(rows, posterior.data.row_names) if rows else None
     table = posterior.recommend(chosen, n=number, by=by).table()
@@ -92,16 +95,15 @@ def report(
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
 ) -> None:
     """Write one self-contained HTML page about a run."""
-    import jaxmf as mf
     from jaxmf.data import read_matrix
     from jaxmf.report import read_notes
     from jaxmf.report import report as write_report
 
-    posterior = mf.load(folder)
+    posterior = _load(folder)
     shape, known = read_notes(folder)
     shape = read_shape(image_shape) or shape
     if truth is not None:
-        known = np.asarray(read_matrix(truth).values, dtype=float)
+        known = read_matrix(truth)
     start_compilation_cache()
     path = write_report(
         posterior, out or folder / "report.html", image_shape=shape, truth=known, title=title
@@ -139,3 +141,12 @@ def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:
     writer.writerow(table)
     for line in zip(*(column.tolist() for column in table.values()), strict=True):
         writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line)
+
+
+def _load(folder: Path, at: float | None = None) -> Any:
+    """A finished run, at a time of a series."""
+    check_folder(folder)  # before JAX is loaded
+    import jaxmf as mf
+
+    posterior = mf.load(folder)
+    return posterior if at is None else posterior.at(at)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from jaxmf.arguments import check_file
 from jaxmf.cli.given import build, read_settings, refuse_foreign
-from jaxmf.cli.inputs import check_shape, hide, read_data, read_features
+from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
 
 _CHECKPOINT = "checkpoint"
@@ -52,13 +54,25 @@ def fit(
     ],
     out: Annotated[Path, typer.Option(help="Folder the run is written to.")],
     method: Annotated[str | None, typer.Option(help="The model's default unless given.")] = None,
-    chains: Annotated[int | None, typer.Option(help="Chains of a sampler.")] = None,
-    samples: Annotated[int | None, typer.Option(help="Draws kept of each chain.")] = None,
-    warmup: Annotated[int | None, typer.Option(help="Steps thrown away first.")] = None,
-    thin: Annotated[int | None, typer.Option(help="Steps between kept draws.")] = None,
-    particles: Annotated[int | None, typer.Option(help="Particles of a filter.")] = None,
-    runs: Annotated[int | None, typer.Option(help="Independent runs of a filter.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="Epochs of a variational fit.")] = None,
+    chains: Annotated[int | None, typer.Option(help="Chains of a sampler; 4 unless given.")] = None,
+    samples: Annotated[
+        int | None, typer.Option(help="Draws kept of each chain; 500 unless given.")
+    ] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="Steps discarded first; 500 unless given.")
+    ] = None,
+    thin: Annotated[
+        int | None, typer.Option(help="Steps between kept draws; 1 unless given.")
+    ] = None,
+    particles: Annotated[
+        int | None, typer.Option(help="Particles of a filter; 1000 unless given.")
+    ] = None,
+    runs: Annotated[
+        int | None, typer.Option(help="Independent runs of a filter; 1 unless given.")
+    ] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of a variational fit; 50 unless given.")
+    ] = None,
     validation: Annotated[
         int | None, typer.Option(help="Rows of a variational fit that lose a one to stop by.")
     ] = None,
@@ -127,8 +141,6 @@ def fit(
     """Fit a model to a matrix, or to a series of them (.csv of row, column, time), and write it."""
     import jaxmf as mf
     from jaxmf import registry
-    from jaxmf.posterior.ranking import can_recommend
-    from jaxmf.report import write_notes
 
     _check_out(out, resume=resume, overwrite=overwrite)
     shape = read_shape(image_shape)
@@ -136,10 +148,14 @@ def fit(
     if entry.has_functions:
         raise ValueError(
             f"{entry.name} is made of functions, which the command line cannot read; use "
-            f"jaxmf.{entry.model.__name__} from Python"
+            f"jaxmf.{entry.class_name} from Python"
         )
     chosen = entry.default if method is None else method.replace("-", "_")
     registry.check_method(entry, chosen)
+    for path in (data, mask, vocab, row_features, column_features):
+        if path is not None:
+            check_file(path)
+    check_hold_out(entry.container, hold_out)
     model_values, options = read_settings(entry, chosen, set_ or [])
     files = {"row_features": row_features, "column_features": column_features}
     model_values |= read_features(entry, files, missing_features)
@@ -165,26 +181,51 @@ def fit(
     }
     refuse_foreign(chosen, given)
     settings = {name: value for name, value in given[chosen].items() if value is not None}
+    from jaxmf.engine.interrupt import Interrupts
+    from jaxmf.engine.lock import refuse_if_locked
+
     if overwrite:
+        refuse_if_locked(out / _CHECKPOINT)
         shutil.rmtree(out / _CHECKPOINT, ignore_errors=True)
-    posterior = mf.fit(
-        description,
-        container,
-        method=chosen,
-        seed=seed,
-        checkpoint=out / _CHECKPOINT,
-        checkpoint_seconds=checkpoint_every,
-        resume=resume,
-        progress=progress,
-        **settings,
-        **options,
-    )
+    with Interrupts() as stop:
+        posterior = mf.fit(
+            description,
+            container,
+            method=chosen,
+            seed=seed,
+            checkpoint=out / _CHECKPOINT,
+            checkpoint_seconds=checkpoint_every,
+            resume=resume,
+            progress=progress,
+            **settings,
+            **options,
+        )
+    if stop.signal is not None and not _num_draws(posterior):
+        _say_stopped(stop.signal.name, out, "no draw was kept yet")
+        raise typer.Exit(128 + stop.signal)
+    from jaxmf.posterior.ranking import can_recommend
+    from jaxmf.report import write_notes
+
     posterior.save(out)
     write_notes(out, image_shape=shape, truth=truth)
     print(posterior)
     following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
     print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
+    if stop.signal is not None:
+        _say_stopped(stop.signal.name, out, "the draws so far are written")
+        # what a shell or a scheduler sees of a program that died of the signal
+        raise typer.Exit(128 + stop.signal)
+
+
+def _num_draws(posterior: Any) -> int:
+    """Draws of each chain."""
+    return min((values.shape[1] for values in posterior.draws.values()), default=0)
+
+
+def _say_stopped(signal: str, out: Path, what: str) -> None:
+    words = f"jaxmf: stopped by {signal}; {what}. The same command with --resume continues"
+    print(f"{words} the run in {out}", file=sys.stderr)
 
 
 def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:

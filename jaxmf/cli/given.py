@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 
@@ -31,20 +30,8 @@ def read_settings(
             found[name] = settings.parse(value)
         except ValueError as error:
             raise ValueError(f"--set {name}: {error}") from None
-        default = (of_model.get(name) or of_method[name]).default
-        if callable(default) and isinstance(found[name], str):
-            found[name] = _function_beside(default, found[name], name)
     model_values = {name: value for name, value in found.items() if name in of_model}
     return model_values, {name: value for name, value in found.items() if name not in of_model}
-
-
-def _function_beside(default: Any, word: str, name: str) -> Any:
-    """A function named by a word, from where the default of an option stands."""
-    module = sys.modules[default.__module__]
-    function = getattr(module, word, None)
-    if not callable(function) or getattr(function, "__module__", "") != default.__module__:
-        raise ValueError(f"--set {name}={word}: {default.__module__} has no function {word!r}")
-    return function
 
 
 def build(entry: Any, values: dict[str, Any]) -> Any:

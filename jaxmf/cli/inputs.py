@@ -24,6 +24,19 @@ def read_data(
         if value is not None and name not in takes:
             raise ValueError(f"--{name} means nothing to {container.__name__} data; leave it out")
     chosen = {name: reading[name] for name in takes}
+    try:
+        return _read(path, container, model, chosen, key)
+    except (TypeError, ValueError) as error:
+        if path.name in str(error) or any(str(value) in str(error) for value in chosen.values()):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
+
+
+def _read(path: Path, container: Any, model: Any, chosen: dict[str, Any], key: str | None) -> Any:
+    """The data of a file, by the reader of its container."""
+    from jaxmf import data as containers
+
     if container is containers.SparseBinary:
         return containers.read_ones(path, key=key, **chosen)
     if container is containers.SparseSeries:
@@ -33,7 +46,7 @@ def read_data(
     if container is containers.Tokens:
         columns, real = model.token_columns()
         return containers.read_tokens(
-            path, columns=columns, real=real, vocabulary=reading["vocab"], key=key
+            path, columns=columns, real=real, vocabulary=chosen["vocab"], key=key
         )
     return containers.as_container(containers.read_matrix(path, key=key), container)
 
@@ -66,21 +79,55 @@ def check_shape(shape: tuple[int, int] | None, data: Any) -> None:
         )
 
 
-def hide(data: Any, share: float, seed: int) -> tuple[Any, np.ndarray | None]:
-    """Hide a share of the observed cells; returns the data and the matrix as it was."""
+def check_hold_out(container: Any, share: float) -> None:
+    """Refuses to hide cells of data that has none to hide.
+
+    Raises:
+        ValueError: it is no share; data of that kind.
+    """
     if not 0 <= share < 1:
         raise ValueError(f"--hold-out {share}: a share between 0 and 1")
-    if share == 0:
-        return data, None
-    from jaxmf.data import Dense, SparseBinary, SparseSeries
+    from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries
 
-    if not isinstance(data, Dense):
-        other = "; use --validation ROWS" if isinstance(data, SparseBinary | SparseSeries) else ""
+    if share and container not in (Dense, Entries):
+        other = "; use --validation ROWS" if container in (SparseBinary, SparseSeries) else ""
         raise ValueError(
-            f"--hold-out hides cells of a full matrix, not of {type(data).__name__} data{other}"
+            "--hold-out hides cells of a matrix or ratings, not of "
+            f"{container.__name__} data{other}"
         )
 
+
+def hide(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """Hide a share of the observed cells.
+
+    Returns:
+        The data; and the matrix as it was, of ratings the hidden ones as `Entries`. None where
+        nothing is hidden.
+    """
+    check_hold_out(type(data), share)
+    if share == 0:
+        return data, None
+    from jaxmf.data import Dense, Entries
+
+    if isinstance(data, Entries):
+        return _hide_entries(data, share, seed)
     truth = data.to_array()
     hidden = np.random.default_rng([seed, 5]).random(truth.shape) < share
     values = np.where(hidden, np.nan, truth)
     return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
+
+
+def _hide_entries(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+    """Observed cells without a share of them at random, and those; rows and columns stay."""
+    number = round(share * data.num_entries)
+    if not 0 < number < data.num_entries:
+        raise ValueError(
+            f"--hold-out {share}: hides {number} of {data.num_entries} ratings; at least one has "
+            "to be hidden, and one to be left"
+        )
+    order = np.random.default_rng([seed, 5]).permutation(data.num_entries)
+    parts = []
+    for chosen in (np.sort(order[number:]), np.sort(order[:number])):
+        cells = (np.asarray(index)[chosen] for index in (data.rows, data.columns, data.values))
+        parts.append(type(data)(*cells, data.shape, data.row_names, data.column_names))
+    return parts[0], parts[1]

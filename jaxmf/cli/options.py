@@ -48,16 +48,23 @@ def read_levels(text: str) -> tuple[float, ...]:
     return levels
 
 
-def read_ids(texts: list[str], names: np.ndarray | None) -> np.ndarray:
-    """Ids as the data has them: whole numbers where its ids are, or where it has none."""
-    are_numbers = names is None or all(isinstance(name, int) for name in names.tolist())
-    if not are_numbers:
-        return np.array(texts, dtype=object)
+def read_ids(texts: list[str], names: np.ndarray | None, word: str = "row") -> np.ndarray:
+    """Ids as the data has them, from how they are written; positions where it has none.
+
+    Raises:
+        ValueError: an id that the data lacks, of data whose ids are whole numbers; a position that
+            is none.
+    """
+    known = {} if names is None else {str(name): name for name in names.tolist()}
+    if names is not None and not all(isinstance(name, int) for name in known.values()):
+        found = np.empty(len(texts), object)
+        found[:] = [known.get(text, text) for text in texts]
+        return found
     try:
         return np.array([int(text) for text in texts])
     except ValueError:
         kind = "ids" if names is not None else "positions, as the data has no ids,"
-        raise ValueError(f"rows {texts}: the {kind} of rows are whole numbers") from None
+        raise ValueError(f"{word}s {texts}: the {kind} of {word}s are whole numbers") from None
 
 
 def start_compilation_cache() -> None:

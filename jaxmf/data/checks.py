@@ -3,7 +3,7 @@
 They run on the host, with numpy, once for each container; kernels trust what passed them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -33,14 +33,66 @@ def show_position(position: Sequence[int]) -> str:
 
 
 def offence(
-    name: str, array: np.ndarray, mask: np.ndarray, problem: str, remedy: str
+    name: str,
+    array: np.ndarray,
+    mask: np.ndarray,
+    problem: str,
+    remedy: str,
+    *,
+    offset: tuple[int, ...] | None = None,
 ) -> ValueError:
-    """The error for the elements where ``mask`` is true: the first one shown, all counted."""
+    """The error for the elements where ``mask`` is true: the first one shown, all counted.
+
+    ``offset`` is where the array begins in that of the user, whose first offence it then shows.
+    """
     position = first_position(mask)
     num_bad = int(np.count_nonzero(mask))
     more = f" ({num_bad} such values)" if num_bad > 1 else ""
     value = np.asarray(array)[position].item()
+    if offset is not None:
+        position = tuple(first + index for first, index in zip(offset, position, strict=True))
     return ValueError(f"{name}: {problem}: {value!r} at {show_position(position)}{more}. {remedy}")
+
+
+def as_mask(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """A bool array of the shape of the data.
+
+    Raises:
+        TypeError: another dtype.
+        ValueError: ragged, or another shape.
+    """
+    mask = as_numeric(name, x)
+    if mask.dtype != bool:
+        raise TypeError(
+            f"{name}: must be bool, has dtype {mask.dtype}. Use {name} != 0 or similar."
+        )
+    if mask.shape != shape:
+        raise ValueError(f"{name}: has shape {mask.shape}, data has {shape}. They must be equal.")
+    return mask
+
+
+def as_lines(name: str, x: Any, needed: str) -> list[Any]:
+    """What there is one of for each line, as a list.
+
+    Raises:
+        TypeError: a text, or nothing that has lines.
+    """
+    if isinstance(x, str | bytes | Mapping) or not isinstance(x, Iterable):
+        raise TypeError(f"{name}: is {x!r}; {needed} is needed.")
+    return list(x)
+
+
+def as_mapping(name: str, x: Any) -> dict[Any, Any]:
+    """A mapping from headings, as a dict; nothing where it is None.
+
+    Raises:
+        TypeError: no mapping.
+    """
+    if x is None:
+        return {}
+    if not isinstance(x, Mapping) and not hasattr(x, "columns"):
+        raise TypeError(f"{name}: is {x!r}; a mapping from headings is needed, such as {{...}}.")
+    return {label: x[label] for label in (x if isinstance(x, Mapping) else x.columns)}
 
 
 def as_numeric(name: str, x: Any) -> np.ndarray:
@@ -80,7 +132,8 @@ def _object_error(name: str, array: np.ndarray) -> TypeError:
     where = ""
     for position, value in np.ndenumerate(array):
         if value is None or not isinstance(value, (int, float, np.number, np.bool_)):
-            where = f"; the first value that is no number is {value!r} at {show_position(position)}"
+            place = f" at {show_position(position)}" if position else ""
+            where = f"; the first value that is no number is {value!r}{place}"
             break
     return TypeError(
         f"{name}: has dtype object, numbers are needed{where}. Convert it first, for instance "
@@ -113,7 +166,7 @@ def check_not_empty(name: str, shape: Sequence[int]) -> None:
         )
 
 
-def as_float(name: str, array: np.ndarray) -> np.ndarray:
+def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = None) -> np.ndarray:
     """The array in the default floating dtype; rounding of fractions is fine, losing more is not.
 
     Raises:
@@ -133,6 +186,7 @@ def as_float(name: str, array: np.ndarray) -> np.ndarray:
                     f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are "
                     f"exact up to {limit} only",
                     "Rescale them, or pass them as floats if rounding is meant.",
+                    offset=offset,
                 )
         return array.astype(dtype)
     with np.errstate(over="ignore"):
@@ -147,6 +201,7 @@ def as_float(name: str, array: np.ndarray) -> np.ndarray:
                 lost,
                 f"too large for {dtype}, whose largest number is {np.finfo(dtype).max:.3g}",
                 "Rescale the data.",
+                offset=offset,
             )
     return result
 

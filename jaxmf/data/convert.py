@@ -1,10 +1,17 @@
 """Users' own objects made into the container that a model needs."""
 
+import math
 from typing import Any, TypeVar
 
-from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import alignment
+from jaxmf.data.checks import as_numeric
+from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
+from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.tokens import Tokens
@@ -23,7 +30,7 @@ _MAKE_ONE = {
 }
 
 
-def as_container(data: Any, container_type: type[C]) -> C:
+def as_container(data: Any, container_type: type[C], name: str = "data") -> C:
     """The data as a container of the type, where only one reading is possible.
 
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
@@ -35,6 +42,7 @@ def as_container(data: Any, container_type: type[C]) -> C:
     Args:
         data: a container, or what one is made of.
         container_type: ``Dense``, ``Entries``, ``SparseBinary``, ``SparseSeries`` or ``Tokens``.
+        name: what the user calls the data, for the message.
 
     Raises:
         TypeError: another container, or an object with more than one reading; says what to write.
@@ -48,33 +56,90 @@ def as_container(data: Any, container_type: type[C]) -> C:
         return data
     if isinstance(data, Container):
         raise TypeError(
-            f"data: is {type(data).__name__}, this model needs {container_type.__name__}. "
+            f"{name}: is {type(data).__name__}, this model needs {container_type.__name__}. "
             f"Make one with {_MAKE_ONE[container_type]}."
         )
     if container_type is SparseSeries:
         raise TypeError(
-            f"data: a {type(data).__name__} does not say its times. Make a SparseSeries with "
+            f"{name}: a {type(data).__name__} does not say its times. Make a SparseSeries with "
             f"{_MAKE_ONE[container_type]}."
         )
     make: Any = getattr(container_type, "from_array", Tokens.from_counts)
     if container_type is Entries:
-        _check_one_reading(data, Entries, "is it a long table or a matrix", is_frame, is_anndata)
+        question = "is it a long table or a matrix"
+        _check_one_reading(name, data, Entries, question, is_frame, is_anndata)
         make = Entries.from_scipy if is_sparse(data) else make
     if container_type is SparseBinary:
-        _check_one_reading(
-            data, SparseBinary, "are these baskets or rows of zeros and ones", _is_plain_list
-        )
-    result: C = make(data)
+        question = "are these baskets or rows of zeros and ones"
+        _check_one_reading(name, data, SparseBinary, question, _is_plain_list)
+    try:
+        result: C = make(data)
+    except (TypeError, ValueError) as error:
+        if str(error).startswith(f"{name}:"):
+            raise
+        kind = TypeError if isinstance(error, TypeError) else ValueError
+        raise kind(f"{name}: {str(error).removeprefix('data: ')}") from None
     return result
+
+
+def num_bytes_of(data: Any, container_type: type) -> int:
+    """Bytes that `as_container` has to make, from the shape alone; 0 where that says nothing."""
+    shape = getattr(getattr(data, "X", data), "shape", ())
+    if container_type is not Dense or isinstance(data, Dense) or len(shape) != 2:
+        return 0
+    num_cells = math.prod(int(size) for size in shape)
+    # unstored cells of a sparse matrix are written out in its dtype first
+    first = num_cells * data.dtype.itemsize if is_sparse(data) else 0
+    return num_cells * np.dtype(jnp.result_type(float)).itemsize + first
+
+
+def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:
+    """A complete matrix in the order of the rows and columns of the data.
+
+    Args:
+        values: (N, D) numbers; those of a DataFrame, AnnData, `Dense` or `Table` are matched by
+            the ids of rows and columns where both sides have ids, others stand in the order of the
+            data.
+        data: a container with cells.
+        argument: how errors call the matrix.
+
+    Raises:
+        ValueError: another shape, or other ids.
+    """
+    table = Table(values)
+    if isinstance(values, Dense):
+        table = Table(values.to_array(), values.row_names, values.column_names)
+    elif isinstance(values, Table) or is_frame(values) or is_anndata(values):
+        table = peel(argument, values)
+    numbers = table.values.toarray() if is_sparse(table.values) else table.values
+    matrix = as_numeric(argument, numbers).astype(float)
+    shape = data.num_rows, data.num_columns
+    if matrix.shape != shape:
+        raise ValueError(f"{argument} has shape {matrix.shape}, the data {shape}")
+    orders = []
+    for side, word in enumerate(("row", "column")):
+        names, known = getattr(table, f"{word}_names"), getattr(data, f"{word}_names")
+        positions = alignment.matched_positions(
+            as_names(f"{argument}: {word}s", names, size=shape[side]),
+            known,
+            sizes=(shape[side], shape[side]),
+            argument=argument,
+            word=word,
+            can_drop=False,
+        )
+        orders.append(np.argsort(positions))
+    return matrix[np.ix_(*orders)]
 
 
 def _is_plain_list(data: Any) -> bool:
     return isinstance(data, (list, tuple)) and not isinstance(data, Table)
 
 
-def _check_one_reading(data: Any, container_type: Any, question: str, *refused: Any) -> None:
+def _check_one_reading(
+    name: str, data: Any, container_type: Any, question: str, *refused: Any
+) -> None:
     if any(test(data) for test in refused):
         raise TypeError(
-            f"data: a {type(data).__name__} has more than one reading here: {question}? "
+            f"{name}: a {type(data).__name__} has more than one reading here: {question}? "
             f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."
         )

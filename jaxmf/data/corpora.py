@@ -7,9 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data.container import Table
 from jaxmf.data.entries import Entries
-from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_columns, read_matrix
+from jaxmf.data.readers import (
+    as_number,
+    ids,
+    is_number,
+    numbered_lines,
+    read_columns,
+    read_matrix,
+)
 from jaxmf.data.tokens import Tokens
 
 _CSR = {"indptr", "indices", "shape"}
@@ -43,7 +51,7 @@ def read_tokens(
         FileNotFoundError: there is no such file.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
     """
-    path = existing(path)
+    path = check_file(path)
     headings = _headings(path)
     if headings is not None and {*columns, *real} <= set(headings):
         if vocabulary is not None:
@@ -55,7 +63,7 @@ def read_tokens(
         wanted = ", ".join((*columns, *real))
         raise ValueError(f"{path}: needs a first line with the columns {wanted}, one token a line")
     table = _counts(path, key)
-    words = None if vocabulary is None else _lines(existing(vocabulary))
+    words = None if vocabulary is None else _lines(check_file(vocabulary))
     if words is not None and len(words) != table.values.shape[1]:
         raise ValueError(
             f"{vocabulary}: has {len(words)} words, the counts have {table.values.shape[1]} columns"
@@ -80,32 +88,70 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
         FileNotFoundError: there is no such file.
         ValueError: a value that is no number, lines that are no triples, no cells.
     """
-    path = existing(path)
+    path = check_file(path)
     if form not in (None, "triples", "matrix"):
         raise ValueError(f"form must be triples or matrix, got {form!r}")
     is_text = path.suffix.lower() in (".csv", ".tsv")
     lines = _cells(path) if is_text and form != "matrix" else []
+    guessed = form is None
     if form is None:
         form = "triples" if is_text and len(lines[0]) in (3, 4) else "matrix"
     if form == "matrix":
-        table = read_matrix(path, key=key)
+        table = _matrix_of_ratings(path, key, guessed=guessed and is_text)
         make = Entries.from_scipy if hasattr(table.values, "tocoo") else Entries.from_array
         return make(table.values, row_names=table.row_names, column_names=table.column_names)
     if not is_text:
         raise ValueError(f"{path}: triples are read from .csv and .tsv files.")
-    short = next((place for place, line in enumerate(lines) if len(line) < 3), None)
-    if short is not None:
-        raise ValueError(
-            f"{path}: line {short + 1} is {lines[short]}; triples have the id of a row, that of a "
-            "column, and a number."
-        )
-    if not is_number(lines[0][2]):
-        lines = lines[1:]
+    lines = _triples(path, lines)
     values = _numbers(path, "value", np.array([line[2] for line in lines], dtype=object))
     rows, row_names = _coded([line[0] for line in lines])
     columns, column_names = _coded([line[1] for line in lines])
     shape = (len(row_names), len(column_names))
     return Entries(rows, columns, values, shape, row_names, column_names)
+
+
+def _matrix_of_ratings(path: Path, key: str | None, *, guessed: bool) -> Table:
+    """A matrix; where nobody said that it is one, what else it may be is said with the error."""
+    try:
+        return read_matrix(path, key=key)
+    except ValueError as error:
+        if not guessed:
+            raise
+        raise ValueError(
+            f"{error} (Triples, a line for each rating, have three cells: the id of a row, that of "
+            "a column, and a number; this file was read as a matrix.)"
+        ) from None
+
+
+def _triples(path: Path, lines: list[list[str]]) -> list[list[str]]:
+    """The lines of a file of triples, without headings."""
+    for number, line in enumerate(lines, 1):
+        if len(line) < 3:
+            raise ValueError(
+                f"{path}: line {number} is {line}; triples have the id of a row, that of a "
+                "column, and a number."
+            )
+        if len(line) != len(lines[0]):
+            raise ValueError(
+                f"{path}: line {number} has {len(line)} cells, the first has {len(lines[0])}. All "
+                "lines need as many; a text with a comma in it stands in quotes."
+            )
+    first = lines[0]
+    if not is_number(first[2]):
+        twice = next((cell for cell in first if cell and first.count(cell) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
+        if len(lines) == 1:
+            raise ValueError(f"{path}: has a first line with headings and no further lines.")
+        lines = lines[1:]
+    for number, line in enumerate(lines, 1):
+        for position, word in enumerate(("row", "column")):
+            if line[position].lower() in ("", "nan"):
+                raise ValueError(
+                    f"{path}: the id of a {word} is missing in {line}, line {number} below the "
+                    "headings. Give it one, or leave the line out."
+                )
+    return lines
 
 
 def _coded(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
@@ -159,10 +205,15 @@ def _lines(path: Path) -> np.ndarray:
 
 
 def _numbers(path: Path, name: str, texts: np.ndarray) -> np.ndarray:
-    try:
-        return texts.astype(float)
-    except ValueError:
-        bad = next(place for place, text in enumerate(texts) if not is_number(str(text)))
-        raise ValueError(
-            f"{path}: {name} {texts[bad]!r} of line {bad + 1} below the headings is no number"
-        ) from None
+    values = np.empty(len(texts))
+    for position, text in enumerate(texts):
+        try:
+            values[position] = as_number(str(text))
+        except ValueError:
+            values[position] = np.nan
+        if not np.isfinite(values[position]):
+            raise ValueError(
+                f"{path}: {name} {str(text)!r} of line {position + 1} below the headings is no "
+                "number; leave lines without one out"
+            )
+    return values

@@ -9,9 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
 from jaxmf.types import Array, Names
+
+# cells that are checked at once
+BLOCK_CELLS = 2**20
+ALIGNMENT = 64
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -147,6 +151,70 @@ class Dense:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+    ) -> Self:
+        """The same matrix with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. Every column of the data
+        must be there.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+
+        Raises:
+            ValueError: an unknown column, one that is not there; other sizes where one side has no
+                ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        alignment.check_complete(order, known.column_names, known.num_columns, argument=argument)
+        kept = np.flatnonzero(order >= 0)
+        take = np.empty(known.num_columns, np.int64)
+        take[order[kept]] = kept
+        values, observed = self.values, self.observed
+        if not np.array_equal(take, np.arange(self.num_columns)):
+            values = jnp.asarray(np.asarray(values)[:, take])
+            observed = None if observed is None else jnp.asarray(np.asarray(observed)[:, take])
+        arrays = {"values": values, "observed": observed}
+        return bare(type(self), **arrays, row_names=self.row_names, column_names=ids)
+
+    def append_rows(self, new: Self, *, argument: str = "data") -> Self:
+        """The matrix with further rows below, whose columns are those of this one.
+
+        Ids 0, 1, 2, ... of further rows, as a table has them by default, continue the ids above.
+
+        Args:
+            new: (M, D), see `align_columns`.
+            argument: how errors call it.
+
+        Raises:
+            ValueError: a further row has the id of one that there is.
+        """
+        names_of_rows = alignment.continued_names(
+            self.row_names,
+            new.row_names,
+            sizes=(self.num_rows, new.num_rows),
+            argument=argument,
+        )
+        values = np.concatenate([self.to_array(), new.to_array()])
+        return type(self)(values, row_names=names_of_rows, column_names=self.column_names)
+
     def describe(self) -> str:
         """How much of what there is, in words."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
@@ -198,33 +266,67 @@ def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
         )
     array = checks.as_numeric("data", values)
     checks.check_matrix_shape("data", array.shape)
-    array = checks.as_float("data", array)
     if observed is None:
-        mask = ~np.isnan(array)
+        mask = None
     else:
-        mask = np.asarray(observed)
-        if mask.dtype != bool:
-            raise TypeError(
-                f"observed: must be bool, has dtype {mask.dtype}. Use observed != 0 or similar."
-            )
-        if mask.shape != array.shape:
-            raise ValueError(
-                f"observed: has shape {mask.shape}, data has {array.shape}. They must be equal."
-            )
-    infinite = ~np.isfinite(array) & mask
-    if infinite.any():
-        raise checks.offence(
-            "data",
-            array,
-            infinite,
-            "not finite",
-            "Missing cells are marked with NaN (or observed=False); repair or mark these.",
-        )
-    if not mask.any():
+        mask = checks.as_mask("observed", observed, array.shape)
+    stored, seen, num_observed = _in_blocks(array, mask)
+    if not num_observed:
         raise ValueError(
-            f"data: all {mask.size} cells are missing (NaN). At least one observed cell is needed; "
-            "check how the data was read."
+            f"data: all {array.size} cells are missing (NaN). At least one observed cell is "
+            "needed; check how the data was read."
         )
-    if mask.all():
-        return {"values": jnp.asarray(array), "observed": None}
-    return {"values": jnp.asarray(np.where(mask, array, 0)), "observed": jnp.asarray(mask)}
+    # aligned as they are, new arrays are taken over without another copy
+    kept = None
+    if num_observed < array.size:
+        kept = jax.device_put(seen) if mask is None else jnp.asarray(seen)
+    return {"values": jax.device_put(stored), "observed": kept}
+
+
+def _in_blocks(
+    array: np.ndarray, mask: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None, int]:
+    """The checked values in the floating dtype, zero where missing, the mask, and its count.
+
+    Block by block of rows, so that beside the result nothing of its size is made.
+
+    Args:
+        array: (N, D) numbers.
+        mask: (N, D) bool, or None: the cells that are not NaN.
+    """
+    dtype = np.dtype(jnp.result_type(float))
+    stored, num_observed = aligned_empty(array.shape, dtype), 0
+    seen = mask
+    num_rows = max(1, BLOCK_CELLS // array.shape[1])
+    for first in range(0, array.shape[0], num_rows):
+        rows = slice(first, first + num_rows)
+        block, offset = array[rows], (first, 0)
+        values = checks.as_float("data", block, offset=offset)
+        there = ~np.isnan(values) if mask is None else mask[rows]
+        infinite = ~np.isfinite(values) & there
+        if infinite.any():
+            raise checks.offence(
+                "data",
+                values,
+                infinite,
+                "not finite",
+                "Missing cells are marked with NaN (or observed=False); repair or mark these.",
+                offset=offset,
+            )
+        count = int(np.count_nonzero(there))
+        if count < there.size and seen is None:
+            seen = aligned_empty(array.shape, np.dtype(bool))
+            seen[:first] = True
+        if mask is None and seen is not None:
+            seen[rows] = there
+        stored[rows] = values if count == there.size else np.where(there, values, 0)
+        num_observed += count
+    return stored, seen, num_observed
+
+
+def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """An array that lies where JAX on a CPU can use it as it is."""
+    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    room = np.empty(num_bytes + ALIGNMENT, np.uint8)
+    first = -room.ctypes.data % ALIGNMENT
+    return room[first : first + num_bytes].view(dtype).reshape(shape)

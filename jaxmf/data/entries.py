@@ -1,5 +1,6 @@
 """Entries: the observed cells of a matrix of which most cells were never seen."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -7,8 +8,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, checked_cells, digest, is_sparse, lookup, peel
+from jaxmf.data import alignment, checks, names
+from jaxmf.data.container import (
+    assign,
+    bare,
+    checked_cells,
+    digest,
+    is_frame,
+    is_sparse,
+    lookup,
+    peel,
+)
 from jaxmf.types import Array, Names
 
 _LISTED_CELLS = 2**24
@@ -113,8 +123,10 @@ class Entries:
             >>> Entries.from_pandas(df, row="who", column="what", value="stars").row_names.tolist()
             ['ann', 'bo']
         """
+        if not is_frame(frame):
+            raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See Entries.from_array.")
         for argument, label in (("row", row), ("column", column), ("value", value)):
-            if label not in getattr(frame, "columns", ()):
+            if not isinstance(label, Hashable) or label not in frame.columns:
                 have = ", ".join(repr(c) for c in getattr(frame, "columns", ())) or "no columns"
                 raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
         rows, row_ids = lookup(f"column {row!r}", frame[row], row_names)
@@ -236,6 +248,52 @@ class Entries:
     def column_positions(self, ids: Any) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+        word: str = "column",
+    ) -> Self:
+        """The same cells with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. A column of the data that
+        is not there has no observed cell. Cells come out by rows, and by columns within a row.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+            word: what errors call a column.
+
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+            word=word,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        columns = order[np.asarray(self.columns)]
+        kept = np.flatnonzero(columns >= 0)
+        rows = np.asarray(self.rows)
+        kept = kept[np.lexsort((columns[kept], rows[kept]))]
+        cells = {
+            "rows": jnp.asarray(rows[kept]),
+            "columns": jnp.asarray(columns[kept].astype(np.int32)),
+            "values": jnp.asarray(np.asarray(self.values)[kept]),
+        }
+        shape = self.num_rows, known.num_columns
+        return bare(type(self), **cells, shape=shape, row_names=self.row_names, column_names=ids)
 
     def describe(self) -> str:
         """How much of what there is, in words."""

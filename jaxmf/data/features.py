@@ -10,8 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.sparse
 
+from jaxmf.arguments import check_flag
 from jaxmf.data import checks, names
-from jaxmf.data.container import assign, bare, digest, is_sparse
+from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.types import Array, Names
 
@@ -79,11 +80,12 @@ class Features:
             raise ValueError(
                 f"features: {len(columns)} names for {shape[1]} columns. Give one for each."
             )
-        if ids is not None and len(ids) != shape[0]:
-            raise ValueError(f"ids: {len(ids)} ids for {shape[0]} lines of features.")
+        own = names.as_names("ids", ids)
+        if own is not None and len(own) != shape[0]:
+            raise ValueError(f"ids: {len(own)} ids for {shape[0]} lines of features.")
         known = [c if isinstance(c, Column) else Column(str(c), str(c)) for c in columns]
         assign(self, values=values, rows=rows, columns=places, shape=shape)
-        assign(self, ids=names.as_names("ids", ids), described=tuple(known), missing=missing)
+        assign(self, ids=own, described=tuple(known), missing=missing)
         assign(self, parts=part_widths(known))
 
     @classmethod
@@ -123,6 +125,12 @@ class Features:
         """
         if missing not in MISSING:
             raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
+        check_flag("standardise", standardise)
+        check_flag("sparse", sparse)
+        if table is None:
+            raise TypeError("table: is None; a mapping from headings to cells is needed.")
+        table, lists = checks.as_mapping("table", table), checks.as_mapping("lists", lists)
+        categorical = checks.as_lines("categorical", categorical, "a list of headings")
         matrix, columns = encode_columns(
             table, categorical=categorical, lists=lists, standardise=standardise, missing=missing
         )
@@ -145,7 +153,9 @@ class Features:
             >>> Features.from_pandas(pd.DataFrame({"who": ["ann"], "age": [20]}), id="who")
             Features(1 x 1, with ids: age)
         """
-        headings = list(getattr(frame, "columns", ()))
+        if not is_frame(frame):
+            raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See from_columns.")
+        headings = list(frame.columns)
         if id is not None and id not in headings:
             have = ", ".join(map(repr, headings)) or "no columns"
             raise ValueError(f"id: the table has no column {id!r}, it has {have}.")
@@ -243,15 +253,16 @@ class Features:
             )
         if len({column.block for column in own}) > 1:
             raise ValueError(f"{what}: {heading!r} is the heading of columns of several blocks.")
-        rest = None if all(here) else self._columns(np.flatnonzero(~np.array(here)))
-        return rest, self._columns(np.flatnonzero(here))
+        rest = None if all(here) else self.select(np.flatnonzero(~np.array(here)))
+        return rest, self.select(np.flatnonzero(here))
 
-    def _columns(self, places: np.ndarray) -> Self:
-        matrix = scipy.sparse.csc_array(self.to_scipy())[:, places]
+    def select(self, positions: np.ndarray) -> Self:
+        """The features of some columns, by their positions (P,), in that order."""
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, positions]
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             self.ids,
-            columns=[self.described[place] for place in places],
+            columns=[self.described[position] for position in positions],
             missing=self.missing,
         )
 
@@ -336,6 +347,57 @@ class Features:
             cells = names.object_array(_cells(table[heading]))
             parts.append(encode_one(cells, columns, missing=self.missing))
         return self._with(scipy.sparse.hstack(parts, format="csc"), ids)
+
+    def in_columns_of(self, known: Self, *, what: str = "features") -> Self:
+        """The same features with the columns of others, in their order and units.
+
+        Columns are matched by their labels, by position where one side has none but x0, x1, ....
+        Numbers that were standardised otherwise are brought to the units of those others.
+
+        Args:
+            known: such as those in training.
+            what: how errors call these features.
+
+        Raises:
+            ValueError: other columns; the message names the first difference.
+        """
+        order = self._order_of(known, what)
+        pairs = [
+            (self.described[position], column)
+            for position, column in zip(order, known.described, strict=True)
+        ]
+        shift = np.array([(old.centre - new.centre) / new.scale for old, new in pairs])
+        factor = np.array([old.scale / new.scale for old, new in pairs])
+        if order == sorted(order) and not shift.any() and (factor == 1).all():
+            return self
+        matrix = scipy.sparse.csc_array(self.to_scipy())[:, order]
+        if (factor != 1).any():
+            matrix = matrix @ scipy.sparse.diags_array(factor, format="csc")
+        if shift.any():
+            matrix = matrix.toarray() + shift
+        elif not self.is_sparse:
+            matrix = matrix.toarray()
+        return type(self)(matrix, self.ids, columns=known.described, missing=self.missing)
+
+    def _order_of(self, known: Self, what: str) -> list[int]:
+        """Where each column of others stands here."""
+        labels, asked = self.labels, known.labels
+        numbered = tuple(f"x{position}" for position in range(self.width))
+        if labels == asked or (len(labels) == len(asked) and numbered in (labels, asked)):
+            return list(range(self.width))
+        here, there = ({label: k for k, label in enumerate(each)} for each in (labels, asked))
+        missing = next((label for label in asked if label not in here), None)
+        strange = next((label for label in labels if label not in there), None)
+        if missing is None and strange is None and len(here) == self.width == known.width:
+            return [here[label] for label in asked]
+        difference = f"have {self.width} columns, some of one name, those in training {known.width}"
+        if missing is not None:
+            difference = f"have no column {missing!r}, which those in training have"
+        elif strange is not None:
+            difference = f"have a column {strange!r}, which those in training lack"
+        raise ValueError(
+            f"{what}: {difference}; make them with encode(table) of the features in training"
+        )
 
     def to_scipy(self) -> Any:
         """(N, F) scipy.sparse coordinate array, on the host."""

@@ -1,7 +1,7 @@
 """Ids of rows and columns: of any type, kept on the host and given back with results."""
 
 from collections.abc import Hashable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -9,16 +9,31 @@ from jaxmf.data.checks import as_index
 from jaxmf.types import Names
 
 
+class Positions(NamedTuple):
+    """Cells by the positions of their rows and columns, (M,) int each, whatever the ids are."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+
+
 def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | None:
     """The ids as an array that keeps their types; None stays None.
 
+    Scalars of NumPy in a list become the numbers and texts that they are, so that they can be
+    saved.
+
     Raises:
+        TypeError: no list of ids, or an id that cannot be hashed.
         ValueError: not one id for each row or column, an id that is missing, or one that
             stands twice.
     """
     if names is None:
         return None
-    array = object_array(names)
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TypeError(
+            f"{argument}: is {names!r}; a list with one id for each is needed, such as ['a', 'b']."
+        )
+    array = _plain(object_array(names))
     if size is not None and len(array) != size:
         raise ValueError(
             f"{argument}: {len(array)} ids for {size} {'rows' if 'row' in argument else 'columns'}."
@@ -31,13 +46,31 @@ def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | N
                 f"{argument}: the id at position {position} is missing ({name!r}). "
                 "Give every one an id, or none at all."
             )
-        if name in seen:
+        try:
+            stands_before = name in seen
+        except TypeError:
+            raise TypeError(
+                f"{argument}: the id {name!r} at position {position} cannot be hashed. Use "
+                "numbers, strings or tuples."
+            ) from None
+        if stands_before:
             raise ValueError(
                 f"{argument}: the id {name!r} stands at positions {seen[name]} and {position}. "
                 "Ids must be unique; rename them (in pandas: df.reset_index(drop=True))."
             )
         seen[name] = position
     return array
+
+
+def _plain(array: np.ndarray) -> np.ndarray:
+    """The ids without NumPy's scalars among objects; dates stay what they are."""
+    if not array.dtype.hasobject:
+        return array
+    plain = [
+        name.item() if isinstance(name, np.generic) and name.dtype.kind in "biufSU" else name
+        for name in array.tolist()
+    ]
+    return _fitting_array(plain, array.dtype)
 
 
 def is_missing_id(name: Any) -> bool:
@@ -76,8 +109,17 @@ def encode(argument: str, ids: Any) -> tuple[np.ndarray, Names]:
     return codes, _fitting_array(list(table), array.dtype)
 
 
-def positions(argument: str, ids: Any, *, names: Names | None, size: int) -> np.ndarray:
+def positions(
+    argument: str, ids: Any, *, names: Names | None, size: int, line: str | None = None
+) -> np.ndarray:
     """Positions (T,) int32 of ids; where the data has no ids, they are the positions themselves.
+
+    Args:
+        argument: how the user calls them, for the message.
+        ids: one or several.
+        names: the ids of the data, or None.
+        size: how many rows or columns there are.
+        line: what one of them is called, such as "row"; the argument without its s unless given.
 
     Raises:
         ValueError: an id that the data does not have.
@@ -86,11 +128,11 @@ def positions(argument: str, ids: Any, *, names: Names | None, size: int) -> np.
         return as_index(argument, np.atleast_1d(ids), size=size)
     if isinstance(ids, (str, tuple)) or not isinstance(ids, Iterable):
         ids = [ids]
-    line = argument.removesuffix("s")
+    line = argument.removesuffix("s") if line is None else line
     table = {name: position for position, name in enumerate(names.tolist())}
     found = []
     for name in object_array(ids).tolist():
-        if name not in table:
+        if not isinstance(name, Hashable) or name not in table:
             shown = ", ".join(repr(n) for n in names[:3].tolist())
             raise ValueError(
                 f"{argument}: no {line} has the id {name!r}. The ids of this data are "

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data import checks, names
 from jaxmf.data.container import Table, is_sparse
-from jaxmf.data.readers import existing, ids, is_number, numbered_lines, read_matrix
+from jaxmf.data.readers import ids, is_number, numbered_lines, read_matrix
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 
@@ -50,7 +51,7 @@ def read_ones(
             but 0 and 1, which may be a matrix with gaps or baskets; a mask of another shape, or one
             without a cell that is a one.
     """
-    path = existing(path)
+    path = check_file(path)
     if form not in (None, *FORMS):
         raise ValueError(f"form must be pairs, baskets or matrix, got {form!r}")
     lines = None if form == "matrix" or not _is_text(path) else _cells_of(path)
@@ -85,7 +86,7 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         FileNotFoundError: there is no such file.
         ValueError: a line that is no triple, a time that is no number, no lines.
     """
-    path = existing(path)
+    path = check_file(path)
     if not _is_text(path):
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
@@ -95,6 +96,9 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
     lines = [[line[place] for place in places] if len(line) == 3 else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
+    twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
+    if headings and twice is not None:
+        raise ValueError(f"{path}: the heading {twice!r} stands twice in its first line.")
     texts = _texts_of(path, lines, headings, _TRIPLE)
     for row, column, time in texts:
         if not is_number(time) or not np.isfinite(float(time)):
@@ -153,7 +157,7 @@ def _has_headings(lines: list[list[str]]) -> bool:
 
 def _is_pairs(path: str | Path) -> bool:
     """Whether a file holds pairs rather than a matrix of zeros and ones."""
-    path = existing(path)
+    path = check_file(path)
     if not _is_text(path):
         return False
     lines = [line for line in _cells_of(path) if any(line)]
@@ -249,6 +253,12 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     full = [line for line in lines if any(line)]
     if all(map(_is_pair, full)):
         return "pairs"
+    if all(len(line) == 2 for line in full) and any(map(_is_pair, full)):
+        gap = next(number for number, line in enumerate(lines, 1) if any(line) and not all(line))
+        raise ValueError(
+            f"{path}: line {gap} is {lines[gap - 1]}; a pair has the ids of a row and of a column. "
+            "Give it both, or say form='baskets' if every line is a row with its ones."
+        )
     # the first of several lines may hold headings
     are_numbers = all(is_number(cell) for line in full[1:] or full for cell in line)
     if len({len(line) for line in full}) == 1 and are_numbers:

@@ -1,18 +1,26 @@
 """Matrices and tables from files, for the command line."""
 
 import csv
+import re
+import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from jaxmf.arguments import check_file
 from jaxmf.data.container import Table, peel
 from jaxmf.data.features import Features
 from jaxmf.data.names import object_array
 
-MISSING = frozenset({"", "na", "n/a", "nan", "null", "none"})
+MISSING = frozenset(
+    {"", "na", "n/a", "nan", "-nan", "null", "none", "#n/a", "#na", "#n/a n/a", "<na>"}
+)
 """What stands for a missing cell in a text file, in lower case."""
+
+_IDS_HEADING = re.compile(r"|(.*[ _-])?ids?|index|unnamed: 0")
+"""Headings, in lower case, of a first column that holds ids, whatever these look like."""
 
 
 def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
@@ -22,7 +30,8 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
       ``scipy.sparse.save_npz``.
     - ``.csv``, ``.tsv``: numbers; empty cells and NA are missing (NaN). A first line that is no
       numbers holds the ids of the columns. A first column that is no numbers, or whose heading is
-      empty, holds the ids of the rows.
+      empty, ``id``, ``index`` or ends in ``_id``, holds the ids of the rows: ``007`` stays as it
+      is.
     - ``.parquet``: by pandas; its index, if it has one, holds the ids of the rows.
 
     Args:
@@ -35,9 +44,10 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
     Raises:
         FileNotFoundError: there is no such file.
         ValueError: an extension not listed, lines that differ in length, a column that holds no
-            numbers, pickled objects, an array that is not named.
+            numbers, a heading or an id that stands twice, pickled objects, an array that is not
+            named, indices beyond the shape of a sparse matrix.
     """
-    path = existing(path)
+    path = check_file(path)
     readers: dict[str, Callable[[], Table]] = {
         ".npy": lambda: Table(_load_numpy(path)),
         ".npz": lambda: _read_npz(path, key),
@@ -65,7 +75,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
-    path = existing(path)
+    path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
     lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
@@ -74,6 +84,11 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
     for name in names:
         if name not in header:
             raise ValueError(f"{path}: has no column {name!r}, its first line is {header}.")
+        if header.count(name) > 1:
+            raise ValueError(
+                f"{path}: the heading {name!r} stands {header.count(name)} times in {header}; give "
+                "each column its own."
+            )
         column = [line[header.index(name)].strip() for line in lines[1:]]
         if not column:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
@@ -109,7 +124,7 @@ def read_features(
         FileNotFoundError: there is no such file.
         ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
     """
-    path = existing(path)
+    path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
     lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
@@ -123,6 +138,10 @@ def read_features(
         raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
     cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
     own = ids(cells.pop(id))
+    if "" in own.tolist():
+        raise ValueError(
+            f"{path}: line {own.tolist().index('') + 2} has no id in column {id!r}; give it one."
+        )
     table = {
         name: ids(column) if name in categorical else _numbers_or_texts(column)
         for name, column in cells.items()
@@ -149,29 +168,16 @@ def read_features(
 def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
     """A column as numbers where all that is there are, NaN for gaps; else as ids, None for gaps."""
     try:
-        return np.array([np.nan if text.lower() in MISSING else float(text) for text in texts])
+        return np.array([np.nan if text.lower() in MISSING else as_number(text) for text in texts])
     except ValueError:
-        return object_array([None if text.lower() in MISSING else text for text in texts])
-
-
-def existing(path: str | Path) -> Path:
-    """The path of a file that is there and not empty."""
-    path = Path(path)
-    if path.is_dir():
-        raise ValueError(f"{path}: is a folder, a file is needed.")
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path}: there is no such file (looked in {path.absolute().parent})."
-        )
-    if path.stat().st_size == 0:
-        raise ValueError(f"{path}: the file is empty.")
-    return path
+        gaps = MISSING - {"none"}  # which is a level that tables have
+        return object_array([None if text.lower() in gaps else text for text in texts])
 
 
 def _load_numpy(path: Path) -> Any:
     try:
         return np.load(path, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
         raise ValueError(
             f"{path}: numpy cannot read it as plain numbers ({error}). "
             "Save it with numpy.save(path, numpy.asarray(x, dtype=float))."
@@ -181,9 +187,7 @@ def _load_numpy(path: Path) -> Any:
 def _read_npz(path: Path, key: str | None) -> Table:
     with _load_numpy(path) as arrays:
         if key is None and {"format", "shape", "data"} <= set(arrays.files):
-            import scipy.sparse
-
-            return Table(scipy.sparse.load_npz(path))
+            return Table(_load_sparse(path))
         if key is None and len(arrays.files) != 1:
             raise ValueError(
                 f"{path}: holds {len(arrays.files)} arrays ({', '.join(arrays.files)}). "
@@ -192,6 +196,22 @@ def _read_npz(path: Path, key: str | None) -> Table:
         if key is not None and key not in arrays.files:
             raise ValueError(f"{path}: has no array {key!r}, it has {', '.join(arrays.files)}.")
         return Table(arrays[key or arrays.files[0]])
+
+
+def _load_sparse(path: Path) -> Any:
+    """A matrix that scipy wrote, its indices compared with its shape."""
+    import scipy.sparse
+
+    try:
+        matrix = scipy.sparse.load_npz(path)
+        if hasattr(matrix, "check_format"):
+            matrix.check_format(full_check=True)
+    except Exception as error:  # of whatever kind: what is in the file decides
+        raise ValueError(
+            f"{path}: scipy cannot read it as a sparse matrix ({error}). Save it anew with "
+            "scipy.sparse.save_npz."
+        ) from None
+    return matrix
 
 
 def _read_parquet(path: Path) -> Table:
@@ -221,6 +241,11 @@ def numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]
                 yield reader.line_num, line
     except UnicodeDecodeError as error:
         raise ValueError(f"{path}: is no text in UTF-8 ({error.reason}).") from None
+    except csv.Error as error:
+        raise ValueError(
+            f"{path}: line {reader.line_num} cannot be taken apart ({error}). A cell has at most "
+            f"{csv.field_size_limit():,} letters; is a quote not closed, or is this no table?"
+        ) from None
 
 
 def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
@@ -244,18 +269,26 @@ def _read_text(path: Path, delimiter: str) -> Table:
     lines = _read_lines(path, delimiter)
     header = _header(lines)
     body = lines[1:] if header else lines
+    twice = next((cell for cell in header or () if (header or []).count(cell) > 1), None)
+    if twice is not None:
+        raise ValueError(
+            f"{path}: the heading {twice!r} stands twice in its first line; rename one."
+        )
     if not body:
         raise ValueError(f"{path}: has a first line with headings and no further lines.")
     first = [line[0].strip() for line in body]
     has_ids = len(body[0]) > 1 and (
-        (header is not None and header[0] == "") or not any(map(_is_cell, first))
+        (header is not None and _IDS_HEADING.fullmatch(header[0].lower()) is not None)
+        or not any(map(_is_cell, first))
     )
+    if has_ids:
+        _check_ids(path, first, below=header is not None)
     start = 1 if has_ids else 0
     values = np.empty((len(body), len(body[0]) - start))
     for row, line in enumerate(body):
         for column, cell in enumerate(line[start:]):
             try:
-                values[row, column] = float(cell)
+                values[row, column] = as_number(cell)
             except ValueError:
                 if cell.strip().lower() not in MISSING:
                     raise _cell_error(path, lines, row, column + start, header) from None
@@ -265,6 +298,20 @@ def _read_text(path: Path, delimiter: str) -> Table:
         ids(first) if has_ids else None,
         ids(header[start:]) if header else None,
     )
+
+
+def _check_ids(path: Path, texts: Sequence[str], *, below: bool) -> None:
+    """Refuses ids of rows that are empty or stand twice."""
+    seen: dict[str, int] = {}
+    for line, text in enumerate(texts, 2 if below else 1):
+        if not text:
+            raise ValueError(f"{path}: line {line} has no id in the first column; give it one.")
+        if text in seen:
+            raise ValueError(
+                f"{path}: the id {text!r} stands in lines {seen[text]} and {line} of the first "
+                "column; ids of rows must differ."
+            )
+        seen[text] = line
 
 
 def _header(lines: list[list[str]]) -> list[str] | None:
@@ -283,7 +330,7 @@ def _is_cell(text: str) -> bool:
     if text.strip().lower() in MISSING:
         return True
     try:
-        float(text)
+        as_number(text)
     except ValueError:
         return False
     return True
@@ -303,16 +350,27 @@ def _cell_error(
 def is_number(text: str) -> bool:
     """Whether a cell of a text file is a number, or empty."""
     try:
-        float(text or "nan")
+        as_number(text or "nan")
     except ValueError:
         return False
     return True
 
 
+def as_number(text: str) -> float:
+    """A number as it is written in a table: in digits 0 to 9, without underscores.
+
+    Raises:
+        ValueError: anything else, as what Python takes beyond that is a number by accident.
+    """
+    if "_" in text or not text.isascii():
+        raise ValueError(f"{text!r} is no number")
+    return float(text)
+
+
 def ids(texts: Sequence[str]) -> np.ndarray:
     """Whole numbers where all are written as such, without leading zeros; else texts."""
     try:
-        found = [int(text) for text in texts]
+        found = [int(text) for text in texts]  # those written otherwise differ from their texts
     except ValueError:
         found = []
     if [str(number) for number in found] == list(texts):

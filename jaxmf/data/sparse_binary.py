@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import (
     assign,
     bare,
@@ -144,7 +144,9 @@ class SparseBinary:
         rows: list[int] = []
         items: list[Any] = []
         num_rows = 0
-        for position, basket in enumerate(baskets):
+        for position, basket in enumerate(
+            checks.as_lines("baskets", baskets, "a list of baskets, each a list of ids,")
+        ):
             if isinstance(basket, (str, bytes)) or not isinstance(basket, Iterable):
                 raise TypeError(
                     f"baskets: the basket at position {position} is {basket!r}, a collection of "
@@ -182,7 +184,7 @@ class SparseBinary:
             pairs = list(pairs.itertuples(index=False, name=None))
         elif isinstance(pairs, np.ndarray):
             pairs = pairs.tolist()
-        lines = list(pairs)
+        lines = checks.as_lines("pairs", pairs, "a list of pairs (row, column)")
         for position, pair in enumerate(lines):
             if isinstance(pair, (str, bytes)) or not hasattr(pair, "__len__") or len(pair) != 2:
                 raise ValueError(
@@ -251,12 +253,7 @@ class SparseBinary:
         if observed is None:
             rows, columns = np.nonzero(ones)
             return cls(rows, columns, array.shape, row_names, column_names)
-        seen = np.asarray(observed)
-        if seen.dtype != bool or seen.shape != array.shape:
-            raise ValueError(
-                f"observed: must be a bool array of shape {array.shape}, is {seen.dtype} of shape "
-                f"{seen.shape}."
-            )
+        seen = checks.as_mask("observed", observed, array.shape)
         rows, columns = np.nonzero(ones & seen)
         gaps = np.nonzero(~seen)
         return cls(
@@ -310,6 +307,46 @@ class SparseBinary:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+    ) -> Self:
+        """The same ones with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. A column of the data that
+        is not there holds zeros.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        ones = _renumbered(order, self.rows, self.columns)
+        gaps: tuple[Any, Any] = (None, None)
+        if self.missing_rows is not None:
+            gaps = _renumbered(order, self.missing_rows, self.missing_columns)
+        cells = {"rows": ones[0], "columns": ones[1]}
+        cells |= {"missing_rows": gaps[0], "missing_columns": gaps[1]}
+        shape = self.num_rows, known.num_columns
+        return bare(type(self), **cells, shape=shape, row_names=self.row_names, column_names=ids)
+
     def describe(self) -> str:
         """How much of what there is, in words."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
@@ -342,3 +379,11 @@ class SparseBinary:
         names = ("rows", "columns", "missing_rows", "missing_columns")
         arrays = dict(zip(names, children, strict=True))
         return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)
+
+
+def _renumbered(order: np.ndarray, rows: Any, columns: Any) -> tuple[Array, Array]:
+    """Cells with new positions of their columns, sorted; those of position -1 are left out."""
+    row_indices, column_indices = np.asarray(rows), order[np.asarray(columns)]
+    kept = np.flatnonzero(column_indices >= 0)
+    kept = kept[np.lexsort((column_indices[kept], row_indices[kept]))]
+    return jnp.asarray(row_indices[kept]), jnp.asarray(column_indices[kept].astype(np.int32))

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks, names
+from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
@@ -129,7 +129,8 @@ class SparseSeries:
                 f"matrices: is one {type(matrices).__name__}; a list with one for each time is "
                 "needed."
             )
-        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(matrices)]
+        given = checks.as_lines("matrices", matrices, "a list with one matrix for each time")
+        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(given)]
         if not parts:
             raise ValueError("matrices: is empty. At least one is needed.")
         times = as_times(times)
@@ -191,7 +192,7 @@ class SparseSeries:
         """
         if hasattr(triples, "itertuples"):
             triples = triples.itertuples(index=False, name=None)
-        lines = list(triples)
+        lines = checks.as_lines("triples", triples, "a list of triples (row, column, time)")
         for position, line in enumerate(lines):
             if isinstance(line, (str, bytes)) or not hasattr(line, "__len__") or len(line) != 3:
                 raise ValueError(
@@ -207,6 +208,8 @@ class SparseSeries:
         own = as_times([line[2] for line in lines])
         checks.check_finite("times", own)
         known = np.unique(own) if times is None else np.unique(as_times(times))
+        if not len(known):
+            raise ValueError("times: is empty. At least one is needed.")
         steps = np.minimum(np.searchsorted(known, own), len(known) - 1)
         unknown = np.flatnonzero(known[steps] != own)
         if len(unknown):
@@ -309,6 +312,51 @@ class SparseSeries:
     def column_positions(self, ids: Any) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
+
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+    ) -> Self:
+        """The same series with the columns of the data that a model was fitted to.
+
+        Columns are matched by id where both have ids, else by position. A column of the data that
+        is not there holds zeros.
+
+        Args:
+            known: the data.
+            argument: how errors call this container.
+            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
+            can_drop: whether errors may advise the latter.
+
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
+        order = alignment.matched_positions(
+            self.column_names,
+            known.column_names,
+            sizes=(self.num_columns, known.num_columns),
+            argument=argument,
+            unknown=unknown,
+            can_drop=can_drop,
+        )
+        ids = self.column_names if known.column_names is None else known.column_names
+        cells: dict[str, Any] = {}
+        for prefix in ("", "missing_"):
+            parts = [getattr(self, f"{prefix}{name}") for name in Cells._fields]
+            if parts[0] is not None:
+                parts = [np.asarray(part) for part in parts]
+                parts[2] = order[parts[2]].astype(np.int32)
+                kept = np.flatnonzero(parts[2] >= 0)
+                kept = kept[np.lexsort([part[kept] for part in parts[::-1]])]
+                parts = [jnp.asarray(part[kept]) for part in parts]
+            cells |= {f"{prefix}{name}": p for name, p in zip(Cells._fields, parts, strict=True)}
+        shape = self.num_rows, self.num_times, known.num_columns
+        ids_of = {"row_names": self.row_names, "column_names": ids}
+        return bare(type(self), **cells, times=self.times, shape=shape, **ids_of)
 
     def describe(self) -> str:
         """How much of what there is, in words."""

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import checks
+from jaxmf.data import alignment, checks
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
 from jaxmf.data.names import as_names, positions
 from jaxmf.types import Array, Names
@@ -57,7 +57,7 @@ class Tokens:
         values: Mapping[str, Any] | None = None,
         names: Mapping[str, Any] | None = None,
     ) -> None:
-        values, names = values or {}, names or {}
+        values, names = checks.as_mapping("values", values), checks.as_mapping("names", names)
         _check_labels(columns=columns, sizes=sizes, values=values, names=names)
         if checks.is_traced(*columns.values(), *values.values()):
             assign(self, columns=dict(columns), sizes=dict(sizes), values=dict(values), names={})
@@ -123,7 +123,7 @@ class Tokens:
             >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
             Tokens(3 tokens, user: 2, rating: 2)
         """
-        given = dict(names or {})
+        given = checks.as_mapping("names", names)
         indices, sizes, ids = {}, {}, {}
         if not hasattr(columns, "keys"):
             raise TypeError(
@@ -135,7 +135,7 @@ class Tokens:
             indices[label], ids[label], sizes[label] = index, levels, max(len(levels), 1)
         if not all(len(index) for index in indices.values()):
             ids = {}  # no tokens: let the class say so
-        return cls(indices, sizes, dict(values or {}), ids)
+        return cls(indices, sizes, checks.as_mapping("values", values), ids)
 
     @classmethod
     def from_counts(
@@ -167,6 +167,9 @@ class Tokens:
             >>> Tokens.from_counts([[2, 0], [0, 1]], vocabulary=["yes", "no"])
             Tokens(3 tokens, document: 2, word: 2)
         """
+        for argument, label in (("row", row), ("column", column)):
+            if not isinstance(label, str):
+                raise TypeError(f"{argument}: must be a text, the name of a column, is {label!r}.")
         table = peel("counts", counts)
         vocabulary = table.column_names if vocabulary is None else vocabulary
         row_names = table.row_names if row_names is None else row_names
@@ -218,6 +221,64 @@ class Tokens:
         if column not in self.sizes:
             raise ValueError(f"column: {column!r} is none of {', '.join(map(repr, self.sizes))}.")
         return positions(column, ids, names=self.names.get(column), size=self.sizes[column])
+
+    def align_columns(
+        self,
+        known: Self,
+        *,
+        argument: str = "data",
+        unknown: str = "error",
+        can_drop: bool = True,
+        new: tuple[str, ...] = ("document",),
+    ) -> Self:
+        """The same tokens with the levels of the data that a model was fitted to.
+
+        In every column of the data levels are matched by id where both have ids, so that new
+        documents may use a part of the words; else by position. Tokens come out as
+        `from_counts` puts them, whatever the order of words was.
+
+        Args:
+            known: the data.
+            argument: how errors call these tokens.
+            unknown: of levels that the data lacks: "error", or "drop" to leave their tokens out.
+            can_drop: whether errors may advise the latter.
+            new: columns whose levels are new, and stay as they are.
+
+        Raises:
+            ValueError: a column that is not there, an unknown level; other sizes where one side
+                has no ids; no token is left.
+        """
+        sizes, names_of = dict(self.sizes), dict(self.names)
+        indices = {label: np.asarray(column) for label, column in self.columns.items()}
+        there = np.ones(self.num_tokens, bool)
+        for label in known.columns:
+            if label not in indices:
+                raise ValueError(f"{argument}: has no column {label!r}, which the data has")
+            if label in new:
+                continue
+            order = alignment.matched_positions(
+                self.names.get(label),
+                known.names.get(label),
+                sizes=(sizes[label], known.sizes[label]),
+                argument=argument,
+                word=label,
+                unknown=unknown,
+                can_drop=can_drop,
+            )
+            indices[label] = order[indices[label]].astype(np.int32)
+            there &= indices[label] >= 0
+            sizes[label] = known.sizes[label]
+            if label in known.names:
+                names_of[label] = known.names[label]
+        if not there.any():
+            raise ValueError(f"{argument}: no token has levels of the data alone, none is left")
+        first, *others = (indices[label][there] for label in indices)
+        kept = np.flatnonzero(there)[np.lexsort((first, *others, first // _BLOCK))]
+        columns = {label: jnp.asarray(index[kept]) for label, index in indices.items()}
+        values = {
+            label: jnp.asarray(np.asarray(column)[kept]) for label, column in self.values.items()
+        }
+        return bare(type(self), columns=columns, sizes=sizes, values=values, names=names_of)
 
     def describe(self) -> str:
         """How much of what there is, in words."""

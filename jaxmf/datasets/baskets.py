@@ -74,17 +74,34 @@ def _build_fimi(file: str, *, first: int, num_items: int | None, path: Path) -> 
     return Prepared(parsers.row_lists(baskets, num_items or largest + 1), {})
 
 
-def _fimi(name: str, npz: str, file: str, *, first: int, num_items: int | None) -> Recipe:
+def _fimi(
+    name: str, npz: str, file: str, *, first: int, num_items: int | None, sha256: str
+) -> Recipe:
     return Recipe(
         name,
         npz,
-        sources=(Source(file, f"http://fimi.uantwerpen.be/data/{file}"),),
+        sources=(Source(file, f"https://fimi.uantwerpen.be/data/{file}"),),
         build=lambda paths: _build_fimi(file, first=first, num_items=num_items, path=paths[file]),
+        sha256=sha256,
     )
 
 
-RETAIL = _fimi("retail", "retail.npz", "retail.dat", first=0, num_items=None)
-T10I4D100K = _fimi("t10i4d100k", "t10i4d100k.npz", "T10I4D100K.dat", first=1, num_items=1000)
+RETAIL = _fimi(
+    "retail",
+    "retail.npz",
+    "retail.dat",
+    first=0,
+    num_items=None,
+    sha256="39d0846489b67ec4e9cfc61bc66f9687c105bef1ce3a4e8733501d7986104166",
+)
+T10I4D100K = _fimi(
+    "t10i4d100k",
+    "t10i4d100k.npz",
+    "T10I4D100K.dat",
+    first=1,
+    num_items=1000,
+    sha256="15a4cc3f1e22b9840c904ec6c5089b7f36aa54e7e53624db0c9773c0a5b22f8c",
+)
 
 
 def retail() -> SparseBinary:

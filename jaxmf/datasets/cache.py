@@ -35,13 +35,31 @@ class Source(NamedTuple):
 
 
 class Recipe(NamedTuple):
-    """A data set: its folder and files, and how they are built from the official ones."""
+    """A data set: its folder and files, and how they are built from the official ones.
+
+    Where the official files have no published check sum, ``sha256`` is `content_digest` of what is
+    built from them, so that other files are refused, however they came.
+    """
 
     name: str
     npz: str
     texts: tuple[str, ...] = ()
     sources: tuple[Source, ...] = ()
     build: Callable[[Mapping[str, Path]], Prepared] | None = None
+    sha256: str | None = None
+
+
+def content_digest(prepared: Prepared) -> str:
+    """SHA-256 of arrays (integers as int64, others as float64) and texts, in order of names."""
+    digest = hashlib.sha256()
+    for name, array in sorted(prepared.arrays.items()):
+        kind = np.dtype("<f8") if np.issubdtype(array.dtype, np.floating) else np.dtype("<i8")
+        digest.update(f"{name} {array.shape} {kind.str}\n".encode())
+        digest.update(np.ascontiguousarray(array, dtype=kind).tobytes())
+    for name, lines in sorted(prepared.texts.items()):
+        digest.update(f"{name} {len(lines)}\n".encode())
+        digest.update("\n".join(lines).encode())
+    return digest.hexdigest()
 
 
 def folder() -> Path:
@@ -81,7 +99,9 @@ def read(recipe: Recipe) -> Prepared:
                 f"fetch it from. Put the prepared file there. {_instructions(recipe)}".rstrip()
             )
         place.mkdir(exist_ok=True)
-        _write(place, recipe, recipe.build({s.file: _obtain(place, s) for s in recipe.sources}))
+        prepared = recipe.build({s.file: _obtain(place, s) for s in recipe.sources})
+        _check_content(place, recipe, prepared)
+        _write(place, recipe, prepared)
     with np.load(files[0], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     texts = {
@@ -104,6 +124,16 @@ def sparse_counts(arrays: Mapping[str, np.ndarray], *, prefix: str = "") -> Any:
 def texts_array(lines: list[str]) -> np.ndarray:
     """Texts as an array of ids."""
     return object_array(lines)
+
+
+def _check_content(place: Path, recipe: Recipe, prepared: Prepared) -> None:
+    if recipe.sha256 is None or (found := content_digest(prepared)) == recipe.sha256:
+        return
+    files = ", ".join(str(place / source.file) for source in recipe.sources)
+    raise ValueError(
+        f"{recipe.name}: {files} are not the official files, their content has the sha256 {found} "
+        f"and should have {recipe.sha256}. Remove them; they are fetched again."
+    )
 
 
 def _instructions(recipe: Recipe) -> str:

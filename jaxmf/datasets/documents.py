@@ -55,6 +55,7 @@ KOS = Recipe(
     ("vocab.txt",),
     tuple(Source(file, _UCI + file) for file in ("docword.kos.txt.gz", "vocab.kos.txt")),
     _build_kos,
+    sha256="0fa92debd1a80074f9d9baeb8cdcde5f819b44e7f1bb2d4cbecf2444e16f8897",
 )
 
 
@@ -138,6 +139,7 @@ NIPS12 = Recipe(
         ),
     ),
     _build_nips12,
+    sha256="0735f0382f4d35c7f4e265df0f3d4889706af157b548aa7b543729dec005a5c5",
 )
 
 

@@ -113,6 +113,7 @@ USPS = Recipe(
         for file in ("zip.train.gz", "zip.test.gz")
     ),
     build=_build_usps,
+    sha256="9ca52cd362e342d884a43f41fe2610cae3171a325c9c23a5a61482afa1543452",
 )
 
 

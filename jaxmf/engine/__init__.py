@@ -10,9 +10,16 @@ from jaxmf.engine.algorithm import as_partial as as_partial
 from jaxmf.engine.algorithm import merge_overflow as merge_overflow
 from jaxmf.engine.algorithm import repeat as repeat
 from jaxmf.engine.algorithm import sequence as sequence
+from jaxmf.engine.growth import GrowthError as GrowthError
+from jaxmf.engine.growth import GrowthWarning as GrowthWarning
+from jaxmf.engine.growth import Limit as Limit
+from jaxmf.engine.interrupt import Interrupts as Interrupts
+from jaxmf.engine.lock import LockedError as LockedError
 from jaxmf.engine.progress import Report as Report
 from jaxmf.engine.result import NonFiniteError as NonFiniteError
 from jaxmf.engine.result import Run as Run
 from jaxmf.engine.run import as_key as as_key
 from jaxmf.engine.run import run as run
+from jaxmf.engine.storage import CheckpointWarning as CheckpointWarning
 from jaxmf.engine.storage import load_run as load_run
+from jaxmf.engine.supervisor import SlowStepWarning as SlowStepWarning

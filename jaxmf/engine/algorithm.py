@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from jaxmf.engine.growth import Limit
 from jaxmf.types import Array, Key, PyTree
 
 
@@ -50,6 +51,9 @@ class Algorithm(NamedTuple):
         compiler_options: ``() -> dict``, options of XLA for the programs that the loop makes of it.
         prepare: ``data -> data`` as the steps go through them, done once a run; the other functions
             take either.
+        limit: ``data -> {axis: Limit}``, the largest capacity that is of use for these data, from
+            shapes alone; an axis not named may grow to `growth.MAX_CAPACITY`. A run whose step
+            needs more ends there: see `run`.
     """
 
     init: Callable[..., PyTree]
@@ -60,6 +64,7 @@ class Algorithm(NamedTuple):
     average: Callable[..., dict[str, Array]] | None = None
     compiler_options: Callable[[], dict[str, Any]] | None = None
     prepare: Callable[..., PyTree] | None = None
+    limit: Callable[..., dict[str, Limit]] | None = None
 
 
 def algorithm(
@@ -72,11 +77,13 @@ def algorithm(
     average: Callable[..., dict[str, Array]] | None = None,
     compiler_options: Callable[[], dict[str, Any]] | None = None,
     prepare: Callable[..., PyTree] | None = None,
+    limit: Callable[..., dict[str, Limit]] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
+        init, step, record, grow, capacity, average, compiler_options, prepare, limit:
+            see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.
@@ -100,6 +107,7 @@ def algorithm(
         "average": average,
         "compiler_options": compiler_options,
         "prepare": prepare,
+        "limit": limit,
     }
     return Algorithm(
         init=as_partial(init),

@@ -7,6 +7,7 @@ not name are left-overs and are removed at the next start. Nothing is ever pickl
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -18,9 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.engine import checkpoint_fields, files, manifest
+from jaxmf.engine.lock import LOCK
 from jaxmf.types import PyTree
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "checkpoint.json"
 _OURS = re.compile(r"(state|draws)-\d+\.npz|.*\.partial")
 
@@ -39,11 +42,24 @@ class Saved(NamedTuple):
     draws: list[dict[str, np.ndarray]]
 
 
+class SaveError(OSError):
+    """A checkpoint could not be written.
+
+    Attributes:
+        file: what could not be written.
+        num_bytes: that the new files need together.
+    """
+
+    def __init__(self, folder: Path, name: str, num_bytes: int, error: OSError):
+        self.file, self.num_bytes = folder / name, num_bytes
+        super().__init__(error.errno, error.strerror or str(error), str(self.file))
+
+
 class Folder:
     """One checkpoint folder, being written.
 
     Args:
-        path: the folder, made if there is none.
+        path: the folder; it must exist before anything is written.
         header: what every manifest of this run holds: settings, identity, environment.
     """
 
@@ -51,21 +67,31 @@ class Folder:
         self.path = Path(path)
         self._header = header
         self._draw_files: list[dict[str, Any]] = []
-        self._state_file: str | None = None
+        self._state_file: dict[str, Any] | None = None
+        self._progress: dict[str, Any] = {
+            "step": 0,
+            "num_draws": 0,
+            "num_dropped": 0,
+            "complete": False,
+            "seconds": 0.0,
+            "capacity": [],
+        }
+
+    @property
+    def step(self) -> int:
+        """The step of the last save."""
+        return self._progress["step"]
 
     def begin(self) -> None:
-        """Makes the folder and a manifest that says nothing is done yet."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._write_manifest({"step": 0, "num_draws": 0, "complete": False})
+        """Writes a manifest that says nothing is done yet."""
+        self._write_manifest()
 
     def continue_from(self, saved: Saved) -> None:
-        """Goes on after a checkpoint that was read, and removes left-overs."""
+        """Continues after a checkpoint that was read, and removes left-overs."""
         self._draw_files = list(saved.manifest["draws"])
         self._state_file = saved.manifest["state"]
-        counted = {entry["file"] for entry in self._draw_files} | {self._state_file}
-        for file in self.path.iterdir():
-            if _OURS.fullmatch(file.name) and file.name not in counted:
-                file.unlink()
+        self._progress = {name: saved.manifest[name] for name in self._progress}
+        self._remove_leftovers()
 
     def save(
         self,
@@ -76,32 +102,69 @@ class Folder:
     ) -> None:
         """One save: new draws, state, manifest, in this order.
 
+        What was saved at this very step already is not written again, but for the manifest.
+
         Args:
             progress: what the manifest says of this moment: step, num_draws, complete, capacity.
             arrays: the state, by name.
             draws: the draws since the last save, name -> (chains, num_draws, ...).
             num_draws: how many they are.
-        """
-        if num_draws:
-            name = f"draws-{len(self._draw_files)}.npz"
-            _write_arrays(self.path / name, draws)
-            self._draw_files.append({"file": name, "num_draws": num_draws})
-        before, self._state_file = self._state_file, f"state-{progress['step']}.npz"
-        _write_arrays(self.path / self._state_file, arrays)
-        self._write_manifest(progress)
-        if before is not None and before != self._state_file:
-            (self.path / before).unlink(missing_ok=True)
 
-    def _write_manifest(self, progress: dict[str, Any]) -> None:
-        manifest = {
+        Raises:
+            SaveError: something could not be written; the folder holds the save before it, and
+                nothing of this one.
+        """
+        before = self._draw_files, self._state_file, self._progress
+        name = "the draws"
+        try:
+            if self._state_file is not None and progress["step"] == self.step:
+                self._progress = {**progress, "capacity": self._progress["capacity"]}
+            else:
+                if num_draws:
+                    name = f"draws-{len(self._draw_files)}.npz"
+                    record = files.write_arrays(self.path, name, draws)
+                    self._draw_files = [*self._draw_files, {**record, "num_draws": num_draws}]
+                name = f"state-{progress['step']}.npz"
+                self._state_file = files.write_arrays(self.path, name, arrays)
+                self._progress = progress
+            name = MANIFEST
+            self._write_manifest()
+        except OSError as error:
+            self._undo(before)
+            num_bytes = sum(x.nbytes for x in (*arrays.values(), *draws.values()))
+            raise SaveError(self.path, name, num_bytes, error) from error
+        with contextlib.suppress(OSError):
+            if before[1] is not None and before[1] != self._state_file:
+                (self.path / before[1]["file"]).unlink(missing_ok=True)
+
+    def _undo(self, before: tuple[Any, Any, Any]) -> None:
+        """Takes back a save that failed, unless its manifest is there already."""
+        with contextlib.suppress(ValueError, OSError):
+            there = _read_manifest(self.path)
+            is_new = self._progress is not before[2]
+            if is_new and {name: there[name] for name in self._progress} == self._progress:
+                return
+        self._draw_files, self._state_file, self._progress = before
+        with contextlib.suppress(OSError):
+            self._remove_leftovers()
+
+    def _remove_leftovers(self) -> None:
+        entries = [*self._draw_files, *([] if self._state_file is None else [self._state_file])]
+        counted = {entry["file"] for entry in entries}
+        for file in self.path.iterdir():
+            is_folder = file.is_dir() and not file.is_symlink()
+            if _OURS.fullmatch(file.name) and file.name not in counted and not is_folder:
+                file.unlink()
+
+    def _write_manifest(self) -> None:
+        content = {
             "format": FORMAT,
-            **progress,
+            **self._progress,
             "state": self._state_file,
             "draws": self._draw_files,
             **self._header,
         }
-        text = json.dumps(manifest, indent=1)
-        _write(self.path / MANIFEST, lambda file: file.write(text.encode()))
+        manifest.write(self.path / MANIFEST, content)
 
 
 def is_fresh(path: str | os.PathLike) -> bool:
@@ -115,7 +178,7 @@ def is_fresh(path: str | os.PathLike) -> bool:
         return True
     if not path.is_dir():
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
-    names = [entry.name for entry in path.iterdir() if not entry.name.endswith(".partial")]
+    names = [entry.name for entry in _content(path) if not entry.name.endswith(".partial")]
     if MANIFEST in names:
         return False
     if names:
@@ -136,34 +199,33 @@ def require_empty(path: str | os.PathLike) -> None:
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
-    if path.exists() and any(path.iterdir()):
+    if path.exists() and _content(path):
         raise ValueError(
             f"checkpoint: the folder {path} is not empty; pass resume=True to go on with the run "
             "in it, or give another folder"
         )
 
 
+def _content(path: Path) -> list[Path]:
+    """What lies in the folder, the lock of a run left out."""
+    return [entry for entry in path.iterdir() if entry.name != LOCK]
+
+
 def read(path: str | os.PathLike) -> Saved:
     """Reads a checkpoint.
 
     Raises:
-        ValueError: if the manifest is missing or broken, or a file it names is.
+        ValueError: if the manifest or a file that it names is missing, damaged, a link, or not
+            what the manifest says; the message names file and key.
     """
     path = Path(path)
-    manifest = _read_manifest(path)
-    state = manifest["state"]
-    arrays = {} if state is None else _read_arrays(path / state)
-    draws = []
-    for entry in manifest["draws"]:
-        piece = _read_arrays(path / entry["file"])
-        wrong = [name for name, x in piece.items() if x.shape[1] != entry["num_draws"]]
-        if wrong:
-            raise ValueError(
-                f"checkpoint: {path / entry['file']} should hold {entry['num_draws']} draws of "
-                f"{wrong[0]!r} and holds {piece[wrong[0]].shape[1]}; the checkpoint is damaged"
-            )
-        draws.append(piece)
-    return Saved(manifest=manifest, arrays=arrays, draws=draws)
+    found = _read_manifest(path)
+    state = found["state"]
+    return Saved(
+        manifest=found,
+        arrays={} if state is None else _read_arrays(path, state),
+        draws=[_read_arrays(path, entry) for entry in found["draws"]],
+    )
 
 
 def compare(path: str | os.PathLike, saved: dict[str, Any], header: dict[str, Any]) -> None:
@@ -231,8 +293,13 @@ def unpack(
 
 def _restore(label: str, values: np.ndarray, wanted: jax.ShapeDtypeStruct) -> Any:
     if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
-        shape, dtype = values.shape[: len(wanted.shape)], wanted.dtype
-        restored: Any = jax.random.wrap_key_data(jnp.asarray(values), impl=wanted.dtype._impl.name)
+        impl, dtype = wanted.dtype._impl, values.dtype
+        is_key = values.shape == (*wanted.shape, *impl.key_shape) and dtype == np.uint32
+        shape = wanted.shape if is_key else values.shape
+        restored: Any = values
+        if is_key:
+            restored = jax.random.wrap_key_data(jnp.asarray(values), impl=impl.name)
+            dtype = restored.dtype
     else:
         if values.dtype.kind == "V" and values.dtype.itemsize == wanted.dtype.itemsize:
             values = values.view(wanted.dtype)  # npz knows no bfloat16
@@ -258,62 +325,29 @@ def _differences(saved: dict[str, Any], given: dict[str, Any]) -> list[str]:
     return found
 
 
+def _damaged(error: Exception) -> ValueError:
+    advice = "The checkpoint is damaged: remove the folder and start anew"
+    if isinstance(error, files.OtherFormatError):
+        advice = "Use the version of jaxmf that wrote it, or remove the folder and start anew"
+    return ValueError(f"checkpoint: {error}. {advice}")
+
+
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
-    if not file.is_file():
-        raise ValueError(f"checkpoint: there is no {MANIFEST} in {path}; it is not a checkpoint")
     try:
-        manifest = json.loads(file.read_text())
-        complete = isinstance(manifest, dict) and {
-            "format",
-            "step",
-            "num_draws",
-            "complete",
-            "state",
-            "draws",
-            "settings",
-        } <= set(manifest)
-    except (ValueError, OSError):
-        complete = False
-    if not complete:
-        raise ValueError(
-            f"checkpoint: {file} cannot be read as a manifest; the checkpoint is damaged. "
-            "Remove the folder and start anew"
-        )
-    if manifest["format"] != FORMAT:
-        raise ValueError(
-            f"checkpoint: {file} has format {manifest['format']}, and this version reads {FORMAT}"
-        )
-    return manifest
-
-
-def _read_arrays(file: Path) -> dict[str, np.ndarray]:
-    try:
-        # opened here: numpy leaves a broken archive open
-        with open(file, "rb") as content, np.load(content, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        found = manifest.read(file, number=FORMAT)
+        checkpoint_fields.check(file, found)
     except FileNotFoundError:
-        reason = "is missing"
-    except Exception as error:  # a damaged archive raises whatever zipfile or numpy meet first
-        reason = f"cannot be read ({type(error).__name__}: {error})"
-    raise ValueError(f"checkpoint: {file} {reason}; the checkpoint is damaged")
+        raise ValueError(
+            f"checkpoint: there is no {MANIFEST} in {path}; it is not a checkpoint"
+        ) from None
+    except files.DamagedFileError as error:
+        raise _damaged(error) from None
+    return found
 
 
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    _write(path, lambda file: np.savez(file, allow_pickle=False, **arrays))
-
-
-def _write(path: Path, write: Any) -> None:
-    partial = path.with_name(path.name + ".partial")
-    with open(partial, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    # the new name must be on disk before anything that relies on it
-    if os.name == "posix":
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
+def _read_arrays(path: Path, record: dict[str, Any]) -> dict[str, np.ndarray]:
+    try:
+        return files.read_arrays(path, record)
+    except (FileNotFoundError, files.DamagedFileError) as error:
+        raise _damaged(error) from None

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmf.engine.environment import config_value
+from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
 from jaxmf.types import PyTree
 
 MAX_EXECUTABLES = 256
@@ -36,6 +37,7 @@ class Executable:
         self._lock = threading.Lock()
         self._compiled: Any = None
         self._memory: tuple[int, int] | None = None
+        self._turns: Turns | None = None
 
     @property
     def shapes(self) -> PyTree:
@@ -50,6 +52,14 @@ class Executable:
                 self._compiled = self._traced.lower().compile()
                 CACHE.num_compilations += 1
             return self._compiled
+
+    @property
+    def turns(self) -> Turns:
+        """Whose turn it is to run such a program."""
+        if self._turns is None:
+            batched = factorises_in_batches(self._traced.jaxpr)
+            self._turns = batched_factorisations() if batched else Turns(None)
+        return self._turns
 
     def __call__(self, *args: PyTree) -> PyTree:
         return self.compiled(*args)

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 
+from jaxmf.engine.growth import Exceeded, GrowthError, GrowthWarning
 from jaxmf.engine.interrupt import Interrupts
-from jaxmf.engine.program import Map, Program, Progress
+from jaxmf.engine.program import Program, Progress
 from jaxmf.engine.progress import Display, Report, mean_scalars
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import NonFiniteError
 from jaxmf.engine.storage import Storage
+from jaxmf.engine.supervisor import Supervisor
+from jaxmf.engine.turns import num_cores
 
 MAX_CHUNK_GROWTH = 8
 
@@ -44,37 +46,41 @@ class Loop:
         self._num_workers = num_workers(len(progression.groups))
 
     def go(self, display: Display, interrupts: Interrupts) -> bool:
-        """Runs to the end, or to the first interrupt; says which.
+        """Runs to the end, to the first interrupt or to the limit of growth; True at the end.
 
         Raises:
             NonFiniteError: at the first quantity that is not finite.
+            GrowthError, MemoryError: if a step needs more slots than an axis may have, before any
+                draw was kept. Later it is a `GrowthWarning`, and the draws so far are kept.
         """
         now, length = self._progression, 1
         total = now.schedule.num_steps
-        with one_blas_thread(), self._mapping() as at_once:
+        supervisor = Supervisor(
+            self._num_workers,
+            self._chunk_seconds,
+            lambda: interrupts.requested,
+            interrupts.insist,
+        )
+        with one_blas_thread():
             while now.step < total and not interrupts.requested:
                 start = now.step
                 end = min(start + length, total)
-                chunks = self._program.advance(now.groups, end, at_once)
-                seconds_per_step = self._take(chunks, start, end)
+                chunks = self._program.advance(now.groups, end, supervisor)
+                exceeded = next((chunk.exceeded for chunk in chunks if chunk.exceeded), None)
+                seconds_per_step = self._take(chunks, start, now.step)
                 length = next_length(length, seconds_per_step, self._chunk_seconds)
-                try:
-                    display.show(self._report(chunks, seconds_per_step))
-                except KeyboardInterrupt:
-                    interrupts.requested = True
+                if exceeded is None and now.step == end:
+                    try:
+                        display.show(self._report(chunks, seconds_per_step))
+                    except KeyboardInterrupt:
+                        interrupts.requested = True
                 if self._storage is not None:
-                    finished = now.step >= total
-                    self._storage.save(now, at_once=finished or interrupts.requested)
+                    ends = now.step >= total or exceeded is not None or interrupts.requested
+                    self._storage.save(now, at_once=ends)
+                if exceeded is not None:
+                    self._end_early(exceeded)
+                    return False
         return now.step >= total
-
-    @contextlib.contextmanager
-    def _mapping(self) -> Iterator[Map]:
-        if self._num_workers == 1:
-            yield map
-        else:
-            # compiled programs let go of the interpreter's lock: chains run at the same time
-            with ThreadPoolExecutor(self._num_workers) as pool:
-                yield pool.map
 
     def _take(self, chunks: list[Progress], start: int, end: int) -> float:
         now = self._progression
@@ -87,7 +93,21 @@ class Loop:
             for draws, num_rows in zip(chunk.draws, chunk.rows, strict=True):
                 now.store.put(group.chains, row, draws)
                 row += num_rows
-        return sum(chunk.seconds for chunk in chunks) / self._num_workers / (end - start)
+        return max(chunk.seconds for chunk in chunks) / max(1, end - start)
+
+    def _end_early(self, exceeded: Exceeded) -> None:
+        now, folder = self._progression, None if self._storage is None else self._storage.path
+        if now.num_stored == 0:
+            if exceeded.is_memory:
+                raise MemoryError(exceeded.reason)
+            raise GrowthError(exceeded, folder)
+        warnings.warn(
+            f"{exceeded.describe()}. The run ends here, after {now.step} of "
+            f"{now.schedule.num_steps} steps, and returns the {now.num_stored} draws so far of "
+            "each chain; they lack what comes after, so judge them with care",
+            GrowthWarning,
+            stacklevel=4,
+        )
 
     def _report(self, chunks: list[Progress], seconds_per_step: float) -> Report:
         now, schedule = self._progression, self._progression.schedule
@@ -136,10 +156,3 @@ def num_workers(num_groups: int) -> int:
     if jax.default_backend() != "cpu":
         return 1
     return max(1, min(num_groups, num_cores()))
-
-
-def num_cores() -> int:
-    """Cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

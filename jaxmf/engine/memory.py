@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
+from jaxmf.arguments import check_count
 from jaxmf.engine.executables import Executable, num_bytes
 from jaxmf.types import PyTree
 
@@ -121,6 +123,43 @@ def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
         f"this run needs about {in_words(total)} ({parts}) and {in_words(limit)} are available. "
         "Lower num_chains, the number of particles (or their batch_size) or the capacity, or keep "
         "less with a smaller num_samples; memory_limit sets another limit in bytes"
+    )
+
+
+def check_limit(limit: Any) -> int | None:
+    """The argument memory_limit, checked.
+
+    Raises:
+        TypeError: no whole number of bytes, such as the text "4GB".
+        ValueError: below 1.
+    """
+    if limit is None:
+        return None
+    if isinstance(limit, bool | np.bool_) or not isinstance(limit, int | np.integer):
+        raise TypeError(
+            f"memory_limit must be a whole number of bytes, such as 4 * 10**9, got {limit!r}"
+        )
+    return check_count("memory_limit", limit)
+
+
+def refuse_copy(num_bytes: int, limit: int | None) -> None:
+    """Refuses data whose container alone would not fit, before it is made.
+
+    Args:
+        num_bytes: of the container that would be made of the data.
+        limit: memory_limit; the free memory of the host if None.
+
+    Raises:
+        MemoryError: with both figures.
+    """
+    available = available_host_bytes() if limit is None else limit
+    if available is None or num_bytes <= available:
+        return
+    raise MemoryError(
+        f"the data need {in_words(num_bytes)} as the container that the run would make of them, "
+        f"beside the memory they take now, and {in_words(available)} are available. Pass fewer "
+        "rows or columns, or a sparse container where the model takes one; memory_limit sets "
+        "another limit in bytes"
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.chunk import (
+    Outcome,
     Plan,
     capacity_of,
     grow_chain,
@@ -21,7 +22,9 @@ from jaxmf.engine.chunk import (
     start_chain,
 )
 from jaxmf.engine.executables import CACHE, Executable, num_bytes, shapes_of
+from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
+from jaxmf.engine.supervisor import Supervisor
 from jaxmf.types import Key, PyTree
 
 # a chunk's draws wait on the device in a buffer of a fixed number of rows, so that one program
@@ -30,12 +33,17 @@ BUFFER_BYTES = 32 * 2**20
 MAX_BUFFER_ROWS = 2**14
 
 
-Map = Callable[[Callable[[Any], Any], Iterable[Any]], Iterable[Any]]
+# the fields of a group that the programs take over
+DONATED = ("state", "averages")
 
 
 @dataclass
 class Group:
-    """Chains that one program advances: one chain, or all of them along a leading axis."""
+    """Chains that one program advances: one chain, or all of them along a leading axis.
+
+    `usual` is the time of one of its latest steps in seconds, None before there is one; `has_grown`
+    until a step was done at the new capacity.
+    """
 
     chains: slice
     keys: Key
@@ -43,6 +51,8 @@ class Group:
     averages: dict[str, Any]
     step: int
     capacity: dict[str, int]
+    usual: float | None = None
+    has_grown: bool = False
 
 
 class Failure(NamedTuple):
@@ -60,8 +70,9 @@ class Progress:
     Attributes:
         draws: pieces of kept draws in order, each name -> (chains, rows, ...).
         scalars: name -> (chains,), of the last record.
-        seconds: time spent running, compilation left out.
-        failure: what stopped it, if anything.
+        seconds: wall time of running, compilation left out, other groups' turns included.
+        failure: what was not finite, if anything.
+        exceeded: what it needed and may not have, if anything.
     """
 
     draws: list[dict[str, np.ndarray]] = field(default_factory=list)
@@ -69,6 +80,12 @@ class Progress:
     scalars: dict[str, np.ndarray] = field(default_factory=dict)
     seconds: float = 0.0
     failure: Failure | None = None
+    exceeded: Exceeded | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the group cannot take another step."""
+        return self.failure is not None or self.exceeded is not None
 
 
 @dataclass(frozen=True)
@@ -79,7 +96,9 @@ class Program:
         algorithm, data: on their devices.
         placement: one chain or many a program, and where they lie.
         num_warmup, thin: which steps are kept.
-        approve: called with every chunk program before it runs; raises if it is too large.
+        approve: called with every chunk program before it runs; raises a MemoryError if it is too
+            large.
+        limits: axis -> how far it may grow.
     """
 
     algorithm: Algorithm
@@ -88,6 +107,7 @@ class Program:
     num_warmup: int
     thin: int
     approve: Callable[[Executable], None] = lambda executable: None
+    limits: dict[str, Limit] = field(default_factory=dict)
     _chunk_programs: dict[tuple, Executable] = field(default_factory=dict)
 
     def start_program(self, keys: Key) -> Executable:
@@ -101,6 +121,12 @@ class Program:
         if not capacity or self.capacity(shapes[0]) == capacity:
             return shapes
         grown = self._grow_program(keys, shapes, capacity).shapes
+        return shapes_of(grown, self.placement.chains)
+
+    def shapes_at(self, group: Group, sizes: dict[str, int]) -> tuple[PyTree, dict]:
+        """Shapes of state and averages of a group if these axes had these sizes."""
+        shapes = shapes_of((group.state, group.averages), self.placement.chains)
+        grown = self._grow_program(group.keys, shapes, group.capacity | sizes).shapes
         return shapes_of(grown, self.placement.chains)
 
     def capacity(self, state: PyTree) -> dict[str, int]:
@@ -128,8 +154,8 @@ class Program:
 
     def start(self, keys: Key, chains: slice) -> Group:
         """A group before its first step."""
-        with self.placement.context():
-            state, averages = self.start_program(keys)(self.algorithm, self.data, keys)
+        program = self.start_program(keys)
+        state, averages = self._call(program, self.algorithm, self.data, keys)
         return Group(
             chains=chains,
             keys=keys,
@@ -147,43 +173,112 @@ class Program:
             return
         shapes = shapes_of((group.state, group.averages), self.placement.chains)
         program = self._grow_program(group.keys, shapes, wanted)
-        with self.placement.context():
-            group.state, group.averages = program(
-                self.algorithm, self.data, group.keys, group.state, group.averages
-            )
+        group.state, group.averages = self._call(
+            program, self.algorithm, self.data, group.keys, group.state, group.averages
+        )
         if self.capacity(group.state) != wanted:
             raise ValueError(
                 f"the algorithm's grow was asked for the sizes {wanted} and gave "
                 f"{self.capacity(group.state)}"
             )
-        group.capacity = wanted
+        group.capacity, group.has_grown = wanted, True
+        if group.usual is not None:
+            # steps take longer at larger capacity, by no more than its cube
+            group.usual *= max(wanted[axis] / max(1, before[axis]) for axis in wanted) ** 3
 
-    def advance(self, groups: list[Group], end: int, at_once: Map = map) -> list[Progress]:
+    def advance(
+        self, groups: list[Group], end: int, supervisor: Supervisor | None = None
+    ) -> list[Progress]:
         """Takes groups up to step `end`, growing those whose steps overflow on the way.
 
         A step that overflows is repeated with the same key at larger capacity: drawing it anew
-        would favour paths that need less room.
+        would favour paths that need less room. Where one group must stop before `end`, all of them
+        are left at the step that it reached.
 
         Args:
             groups: changed in place.
             end: the step to reach.
-            at_once: like `map`; runs compiled programs, and nothing else, at the same time.
-                Tracing stays in this thread, where JAX's settings are the caller's.
+            supervisor: runs compiled programs, and nothing else, in its threads, and says when to
+                stop. Tracing stays in this thread, where JAX's settings are the caller's.
 
         Returns:
             What each of them did.
         """
+        supervisor = Supervisor() if supervisor is None else supervisor
+        before = self._remember(groups)
         done = [Progress() for _ in groups]
+        # groups that stop at different steps must be brought together again
+        may_stop = supervisor.is_stopping if len(groups) == 1 or any(before) else _never
+        self._advance(groups, done, end, supervisor, may_stop)
+        reached = min(group.step for group in groups)
+        ahead = [index for index, group in enumerate(groups) if group.step > reached]
+        if ahead and not any(progress.failure for progress in done):
+            for index in ahead:
+                vars(groups[index]).update(self._restored(before[index]))
+                done[index] = Progress(seconds=done[index].seconds)
+            again = [groups[index] for index in ahead]
+            self._advance(again, [done[index] for index in ahead], reached, supervisor, _never)
+        return done
+
+    def _advance(
+        self,
+        groups: list[Group],
+        done: list[Progress],
+        end: int,
+        supervisor: Supervisor,
+        may_stop: Callable[[], bool],
+    ) -> None:
         while todo := [
             (group, progress)
             for group, progress in zip(groups, done, strict=True)
-            if group.step < end and progress.failure is None
+            if group.step < end and not progress.is_stopped
         ]:
+            if any(progress.exceeded for progress in done):
+                return
             calls = [(self._prepare(group), group, progress) for group, progress in todo]
-            overflows = list(at_once(partial(self._execute, end=end), calls))
-            for (group, _), full in zip(todo, overflows, strict=True):
-                self.grow(group, {axis: max(1, 2 * group.capacity[axis]) for axis in full})
-        return done
+            if may_stop():
+                return
+            began = time.perf_counter()
+            execute = partial(self._execute, end=end, supervisor=supervisor, may_stop=may_stop)
+            overflows = supervisor.map(execute, calls)
+            for (group, progress), full in zip(todo, overflows, strict=True):
+                progress.seconds += time.perf_counter() - began
+                progress.exceeded = self._make_room(group, full)
+
+    def _make_room(self, group: Group, axes: list[str]) -> Exceeded | None:
+        """Doubles the capacity of these axes, or says why it cannot."""
+        sizes = {}
+        for axis in axes:
+            size, limit = group.capacity[axis], self.limits.get(axis, Limit())
+            larger = next_size(size, limit.size)
+            if larger is None:
+                reason = f"that is the most for these data. {limit.advice}"
+                return Exceeded(axis, size, group.chains, group.step, reason)
+            sizes[axis] = larger
+        if not sizes:
+            return None
+        try:
+            shapes = self.shapes_at(group, sizes)
+            self.approve(self.chunk_program(group.keys, *shapes))
+        except MemoryError as error:
+            size = group.capacity[axes[0]]
+            return Exceeded(axes[0], size, group.chains, group.step, str(error), is_memory=True)
+        self.grow(group, sizes)
+        return None
+
+    def _remember(self, groups: list[Group]) -> list[dict[str, Any]]:
+        """The groups as they are, where some could get ahead of others that must stop."""
+        if len(groups) == 1 or not groups[0].capacity:
+            return [{} for _ in groups]
+        # programs destroy the state they are called with: a copy on the host
+        return [
+            vars(group) | {name: jax.tree.map(_on_host, getattr(group, name)) for name in DONATED}
+            for group in groups
+        ]
+
+    def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
+        trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
+        return remembered | self.placement.put_chains(trees)
 
     def _prepare(self, group: Group) -> Executable:
         program = self.chunk_program(group.keys, group.state, group.averages)
@@ -191,30 +286,54 @@ class Program:
         _ = program.compiled
         return program
 
-    def _execute(self, call: tuple[Executable, Group, Progress], *, end: int) -> list[str]:
+    def _execute(
+        self,
+        call: tuple[Executable, Group, Progress],
+        *,
+        end: int,
+        supervisor: Supervisor,
+        may_stop: Callable[[], bool],
+    ) -> list[str]:
         program, group, progress = call
-        began = time.perf_counter()
         full: list[str] = []
-        while group.step < end and not full and progress.failure is None:
-            with self.placement.context():
-                outcome = program(
-                    self.algorithm,
-                    self.data,
-                    group.keys,
-                    group.state,
-                    group.averages,
-                    self._plan(group.step, end),
-                )
+        while group.step < end and not full and progress.failure is None and not may_stop():
+            first = group.step
+            # how long a step takes at a new capacity is to be seen first
+            num_left = 1 if group.has_grown else end - first
+            stop = first + _num_steps(num_left, group.usual, supervisor.chunk_seconds)
+            with program.turns.take():
+                began = time.perf_counter()
+                with supervisor.watch(group.chains, first, stop, group.usual):
+                    outcome = self._run(program, group, stop)
+                seconds = time.perf_counter() - began
             group.state, group.averages = outcome.state, outcome.averages
-            num_draws, step, overflow, bad = jax.device_get(
-                (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
-            )
-            group.step = int(step)
-            self._keep(progress, outcome.draws, int(num_draws), group.step)
-            full = [axis for axis, flag in overflow.items() if flag]
-            progress.failure = None if full else _failure(group, bad)
-        progress.seconds += time.perf_counter() - began
+            group.step = int(outcome.step)
+            self._keep(progress, outcome.draws, int(outcome.num_draws), group.step)
+            full = [axis for axis, flag in outcome.overflow.items() if flag]
+            progress.failure = None if full else _failure(group, outcome.bad)
+            group.has_grown = False
+            # a step that overflowed was done as well
+            group.usual = seconds / max(1, group.step - first + bool(full))
         return full
+
+    def _run(self, program: Executable, group: Group, end: int) -> Outcome:
+        with self.placement.context():
+            outcome = program(
+                self.algorithm,
+                self.data,
+                group.keys,
+                group.state,
+                group.averages,
+                self._plan(group.step, end),
+            )
+        numbers = (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
+        num_draws, step, overflow, bad = jax.device_get(numbers)
+        return outcome._replace(num_draws=num_draws, step=step, overflow=overflow, bad=bad)
+
+    def _call(self, program: Executable, *args: Any) -> Any:
+        _ = program.compiled
+        with program.turns.take(), self.placement.context():
+            return jax.block_until_ready(program(*args))
 
     def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int, step: int) -> None:
         piece = {}
@@ -247,7 +366,43 @@ class Program:
             return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
 
 
-def _failure(group: Group, bad: dict[str, np.ndarray]) -> Failure | None:
+@dataclass(frozen=True)
+class _Words:
+    """A typed key on the host; no tree, so a leaf."""
+
+    words: np.ndarray
+    impl: Any
+
+
+def _on_host(leaf: Any) -> Any:
+    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
+    return np.array(leaf)
+
+
+def _from_host(leaf: Any) -> Any:
+    if isinstance(leaf, _Words):
+        return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
+    return leaf
+
+
+def _never() -> bool:
+    return False
+
+
+def _num_steps(num_left: int, usual: float | None, chunk_seconds: float) -> int:
+    """Steps of the next program of a chunk: all that are left, fewer where steps became slow.
+
+    Example:
+        >>> _num_steps(100, 0.01, 1.0), _num_steps(100, 0.5, 1.0), _num_steps(100, 9.0, 1.0)
+        (100, 2, 1)
+    """
+    if usual is None or num_left * usual <= 2 * chunk_seconds:
+        return num_left
+    return max(1, min(num_left, int(chunk_seconds / usual)))
+
+
+def _failure(group: Group, bad: dict[str, Any]) -> Failure | None:
     for name, flags in bad.items():
         for chain in np.flatnonzero(flags):
             return Failure(name, group.chains.start + int(chain), group.step - 1)

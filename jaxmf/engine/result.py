@@ -25,7 +25,9 @@ class NonFiniteError(RuntimeError):
         kept = "" if checkpoint is None else f"; the last good checkpoint is kept in {checkpoint}"
         super().__init__(
             f"{self.quantity} is not finite after step {self.step} of chain {self.chain}{kept}. "
-            "Look at the scale of the data and at the priors; jax_debug_nans finds the operation"
+            "What helps: data and priors on one scale (standardise the data, or leave scales to be "
+            "learned), priors that keep scales away from 0, 64-bit floats "
+            '(jax.config.update("jax_enable_x64", True)); jax_debug_nans finds the operation'
         )
 
 

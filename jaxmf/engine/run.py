@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -14,12 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_number
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
-from jaxmf.engine.memory import MemoryGuard
+from jaxmf.engine.memory import MemoryGuard, check_limit
 from jaxmf.engine.program import Program
 from jaxmf.engine.progress import Display, Report
 from jaxmf.engine.progression import finish, start_anew, start_from
@@ -40,7 +41,7 @@ def run(
     num_chains: int = 1,
     chain_method: str = "auto",
     mesh: Mesh | None = None,
-    chunk_seconds: float = 1.0,
+    chunk_seconds: float = 0.5,
     progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | os.PathLike | None = None,
     checkpoint_seconds: float = 10.0,
@@ -58,7 +59,8 @@ def run(
     Args:
         algorithm: what to run.
         data: a pytree of arrays, passed to every function of the algorithm.
-        seed: a whole number or a typed key.
+        seed: a typed key, or a whole number of 64 bits, of which JAX takes the lower 32 unless
+            x64 is on.
         num_warmup: steps before the first that may be kept.
         num_samples: draws to keep of each chain.
         thin: steps a kept draw, so that ``num_warmup + thin * num_samples`` steps are done.
@@ -67,7 +69,8 @@ def run(
             (on CPU as many at once as there are cores), "auto" is sequential on CPU and
             vectorized elsewhere.
         mesh: devices to spread the chains over, along its axis "chain".
-        chunk_seconds: aim for the time between two looks of the host.
+        chunk_seconds: aim for the time between two looks of the host, which sees Ctrl-C and SIGTERM
+            then: the run writes its checkpoint and returns the draws so far.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.
@@ -84,7 +87,14 @@ def run(
     Raises:
         NonFiniteError: if a state or a kept log joint is not finite.
         MemoryError: if the run cannot fit.
+        GrowthError: if a step needs more slots than a growing axis may have (`Algorithm.limit`)
+            before any draw was kept. Once there are draws, that is a `GrowthWarning`: the run ends
+            incomplete, with the draws so far, as after an interrupt. The same holds where growth
+            would exceed the memory.
         ValueError: for wrong settings or a wrong checkpoint.
+        LockedError: if another run writes to the checkpoint folder.
+        OSError: if the checkpoint folder cannot be written to at the start. Later that is a
+            `CheckpointWarning`, and the run continues.
 
     Example:
         >>> import jax
@@ -99,6 +109,9 @@ def run(
     """
     schedule = _schedule(num_warmup, num_samples, thin, initial)
     _validate(num_chains, chain_method, chunk_seconds, checkpoint_seconds)
+    _validate_kinds(checkpoint, resume, progress)
+    memory_limit = check_limit(memory_limit)
+    as_key(seed)
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
         raise ValueError("resume=True needs checkpoint, the folder of the run to go on with")
@@ -106,23 +119,24 @@ def run(
     placement = Placement(mesh, batched=batched)
     program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
     keys = _group_keys(seed, num_chains, placement)
-    storage, progression = None, None
-    if checkpoint is not None:
-        header = _header(seed, schedule, num_chains, placement, identity)
-        storage = Storage(checkpoint, header, seconds=checkpoint_seconds)
-        progression = storage.open(program, keys, schedule, resume=resume)
-    if progression is None:
-        program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
-        if initial is None:
-            progression = start_anew(program, keys, schedule)
-        else:
-            progression = start_from(program, keys, schedule, initial)
-    if progression.step < schedule.num_steps:
-        with Display(progress) as display, Interrupts() as interrupts:
-            Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
-    elif storage is not None:
-        storage.save(progression, at_once=True)
-    return finish(program, progression)
+    with contextlib.ExitStack() as stack:
+        storage, progression = None, None
+        if checkpoint is not None:
+            header = _header(seed, schedule, num_chains, placement, identity)
+            storage = stack.enter_context(Storage(checkpoint, header, seconds=checkpoint_seconds))
+            progression = storage.open(program, keys, schedule, resume=resume)
+        if progression is None:
+            program.approve(program.chunk_program(keys[0][1], *program.shapes(keys[0][1])))
+            if initial is None:
+                progression = start_anew(program, keys, schedule)
+            else:
+                progression = start_from(program, keys, schedule, initial)
+        if progression.step < schedule.num_steps:
+            with Display(progress) as display, Interrupts() as interrupts:
+                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+        elif storage is not None:
+            storage.save(progression, at_once=True)
+        return finish(program, progression)
 
 
 def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None) -> Schedule:
@@ -153,10 +167,20 @@ def _validate(
         raise ValueError(
             f"chain_method must be 'auto', 'sequential' or 'vectorized', not {chain_method!r}"
         )
-    if not chunk_seconds > 0:
-        raise ValueError(f"chunk_seconds must be positive, not {chunk_seconds!r}")
-    if not checkpoint_seconds >= 0:
-        raise ValueError(f"checkpoint_seconds must not be negative, not {checkpoint_seconds!r}")
+    check_number("chunk_seconds", chunk_seconds, above=0)
+    check_number("checkpoint_seconds", checkpoint_seconds, least=0)
+
+
+def _validate_kinds(checkpoint: Any, resume: Any, progress: Any) -> None:
+    is_path = isinstance(checkpoint, str | os.PathLike) and isinstance(os.fspath(checkpoint), str)
+    if checkpoint is not None and not is_path:
+        raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
+    if checkpoint == "":
+        raise ValueError("checkpoint must be the path of a folder, got an empty text")
+    if not isinstance(resume, bool | np.bool_):
+        raise TypeError(f"resume must be True or False, got {resume!r}")
+    if not (progress is None or isinstance(progress, bool | np.bool_) or callable(progress)):
+        raise TypeError(f"progress must be True, False, None or a function, got {progress!r}")
 
 
 def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
@@ -189,7 +213,13 @@ def _make_program(
         limit=memory_limit,
     )
     return Program(
-        algorithm, data, placement, schedule.num_warmup, schedule.thin, approve=guard.approve
+        algorithm,
+        data,
+        placement,
+        schedule.num_warmup,
+        schedule.thin,
+        approve=guard.approve,
+        limits={} if algorithm.limit is None else algorithm.limit(data),
     )
 
 
@@ -215,8 +245,14 @@ def as_key(seed: Seed) -> Key:
 
     Raises:
         TypeError: for anything else.
+        ValueError: for a whole number beyond 64 bits.
     """
     if isinstance(seed, int | np.integer) and not isinstance(seed, bool):
+        if not -(2**63) <= seed < 2**63:
+            raise ValueError(
+                f"seed must be below 2**63 and not below -2**63, got {seed}; take it modulo 2**63, "
+                "or pass a typed key (jax.random.key)"
+            )
         return jax.random.key(int(seed))
     if (
         isinstance(seed, jax.Array)

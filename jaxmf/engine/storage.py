@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import time
+import warnings
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -12,10 +16,16 @@ import numpy as np
 from jaxmf.engine import checkpoint
 from jaxmf.engine.chunk import leaf_names
 from jaxmf.engine.draws import DrawStore
+from jaxmf.engine.lock import FolderLock
+from jaxmf.engine.memory import in_words
 from jaxmf.engine.program import Group, Program
 from jaxmf.engine.progression import Progression
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.types import Key
+
+
+class CheckpointWarning(RuntimeWarning):
+    """A checkpoint could not be written; the run continues without it."""
 
 
 class Storage:
@@ -33,6 +43,21 @@ class Storage:
         self._folder = checkpoint.Folder(path, header)
         self._seconds = seconds
         self._last = time.perf_counter()
+        self._lock: FolderLock | None = None
+        self._is_failing = False
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def open(
         self,
@@ -44,15 +69,32 @@ class Storage:
     ) -> Progression | None:
         """The run in the folder where it was last saved; None if it is to start anew.
 
+        The folder is locked until this object is left as a context.
+
         Raises:
-            ValueError: if it is damaged or another run, or if there is one and it is not to be
-                gone on with.
+            ValueError: if it is damaged or another run, or if there is one that is not to be
+                continued.
+            LockedError: if another run writes to it.
+            OSError: if it cannot be written to.
         """
-        if not resume:
-            checkpoint.require_empty(self.path)
-        elif not checkpoint.is_fresh(self.path):
-            return self._restore(program, keys, schedule)
-        self._folder.begin()
+        if self.path.exists() and not self.path.is_dir():
+            raise ValueError(f"checkpoint: {self.path} is a file; give a folder")
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            self._lock = FolderLock(self.path)
+            if not resume:
+                checkpoint.require_empty(self.path)
+            elif not checkpoint.is_fresh(self.path):
+                return self._restore(program, keys, schedule)
+            self._folder.begin()
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise type(error)(
+                error.errno,
+                f"checkpoint: the folder cannot be written to ({reason}), so the run was not "
+                "started; give a folder with room where you may write",
+                str(self.path),
+            ) from error
         return None
 
     def _restore(
@@ -89,7 +131,11 @@ class Storage:
         )
 
     def save(self, now: Progression, *, at_once: bool) -> None:
-        """Writes a checkpoint if one is due, or if it must be now."""
+        """Writes a checkpoint if one is due, or if it must be now.
+
+        One that cannot be written (a full disk, a folder that is gone or read-only) is a
+        `CheckpointWarning`, and the next one is tried when it is due.
+        """
         if not at_once and time.perf_counter() - self._last < self._seconds:
             return
         arrays: dict[str, np.ndarray] = {}
@@ -106,9 +152,36 @@ class Storage:
         }
         stop = now.num_stored
         draws = now.store.get(now.num_saved, stop)
-        self._folder.save(progress, arrays, draws, stop - now.num_saved)
-        now.num_saved = stop
         self._last = time.perf_counter()
+        try:
+            self._folder.save(progress, arrays, draws, stop - now.num_saved)
+        except checkpoint.SaveError as error:
+            # once for each time that it begins to fail, and at the end
+            if at_once or not self._is_failing:
+                self._warn(error, now, is_last=at_once)
+            self._is_failing = True
+            return
+        now.num_saved = stop
+        self._last, self._is_failing = time.perf_counter(), False
+
+    def _warn(self, error: checkpoint.SaveError, now: Progression, *, is_last: bool) -> None:
+        free = ""
+        with contextlib.suppress(OSError):
+            free = f" and the folder has {in_words(shutil.disk_usage(self.path).free)} free"
+        following = (
+            "The run ends here and its draws are returned: save them elsewhere. Once there is "
+            "room, resume=True continues"
+            if is_last
+            else "The run continues and tries again at the next checkpoint; if it is stopped "
+            "before, resume=True continues"
+        )
+        warnings.warn(
+            f"the checkpoint of step {now.step} could not be written: {error.file}: "
+            f"{error.strerror}. It needs {in_words(error.num_bytes)}{free}. {following} from step "
+            f"{self._folder.step}, which {self.path} holds",
+            CheckpointWarning,
+            stacklevel=5,
+        )
 
     def _restore_group(
         self, program: Program, index: int, chains: slice, key: Key, saved: checkpoint.Saved
@@ -153,7 +226,7 @@ def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
     for entry, draws in zip(manifest["draws"], saved.draws, strict=True):
         store.put(slice(None), row, draws)
         row += entry["num_draws"]
-    capacities = manifest.get("capacity", [{}])
+    capacities = manifest["capacity"] or [{}]
     run = Run(
         draws=store.get(0, num_stored),
         averages=_averages(saved.arrays, batched=settings["chain_method"] == "vectorized"),
@@ -161,12 +234,12 @@ def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
         num_steps=manifest["step"],
         num_warmup=settings["num_warmup"],
         complete=manifest["complete"],
-        seconds=manifest.get("seconds", 0.0),
+        seconds=manifest["seconds"],
         capacity={axis: max(c[axis] for c in capacities) for axis in capacities[0]},
         num_draws=manifest["num_draws"],
         thin=settings["thin"],
     )
-    return run, manifest.get("identity") or {}
+    return run, manifest["identity"]
 
 
 def _averages(arrays: dict[str, np.ndarray], *, batched: bool) -> dict[str, np.ndarray]:

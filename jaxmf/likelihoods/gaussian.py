@@ -41,14 +41,17 @@ class Spectrum(NamedTuple):
     Attributes:
       eigenvalues: (K,) float, of Z'Z.
       projections: (K,) float, squared lengths of the rows of U'Z'X, U the eigenvectors.
-      total: () float, sum of squares of X.
+      residual: () float, the least sum of squares of X - Z Y over Y in the span of the
+        eigenvectors whose eigenvalues are above rounding.
+      is_removed: (K,) bool, these eigenvectors.
       num_rows: () float.
       num_columns: () float.
     """
 
     eigenvalues: Array
     projections: Array
-    total: Array
+    residual: Array
+    is_removed: Array
     num_rows: Array
     num_columns: Array
 
@@ -164,24 +167,78 @@ def log_normal_row(
     return -0.5 * (num_observed * jnp.log(2 * jnp.pi * variance) + squared_error / variance)
 
 
-def spectrum(z: Array, x: Array) -> Spectrum:
-    """The statistics of `log_marginal` for binary features z (N, K) and data x (N, D)."""
-    gram, cross = gram_statistics(z, x)
-    return spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = None) -> Spectrum:
+    """The statistics of `log_marginal` for binary features z (N, K) and data x (N, D).
+
+    The residual is a sum of squares of differences: with data far from zero the difference of two
+    sums of squares would have no digit left.
+
+    Args:
+      z: (N, K) bool.
+      x: (N, D) float.
+      gram_and_cross: Z'Z and Z'X where they are at hand.
+    """
+    gram, cross = gram_statistics(z, x) if gram_and_cross is None else gram_and_cross
+    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    turned = vectors.T @ cross
+    residual = _sum_of_squares(z, x, vectors @ (inverse[:, None] * turned))
+    return _spectrum(eigenvalues, inverse, turned, residual, x.shape[0])
 
 
 def spectrum_of_statistics(
     gram: Array, cross: Array, total: Array, num_rows: Array | int
 ) -> Spectrum:
-    """The same from Z'Z (K, K), Z'X (K, D), tr X'X and the number of rows."""
+    """The same from Z'Z (K, K), Z'X (K, D), tr X'X and the number of rows, where X is not at hand.
+
+    The residual is the difference of two sums of squares, so X must be centred.
+    """
+    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    turned = vectors.T @ cross
+    residual = jnp.maximum(total - jnp.sum(inverse[:, None] * turned**2), 0)
+    return _spectrum(eigenvalues, inverse, turned, residual, num_rows)
+
+
+def _spectrum_of_gram(gram: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues (K,) of Z'Z, eigenvectors (K, K), and 1 / eigenvalues, 0 where those may be zero.
+
+    Free slots and repeated features have eigenvalues of zero, up to rounding.
+    """
     eigenvalues, vectors = jnp.linalg.eigh(gram)
+    rounding = 4 * jnp.finfo(gram.dtype).eps * jnp.maximum(eigenvalues[-1], 1)
+    is_above = eigenvalues > rounding
+    inverse = jnp.where(is_above, 1 / jnp.where(is_above, eigenvalues, 1), 0)
+    return jnp.maximum(eigenvalues, 0), vectors, inverse
+
+
+def _spectrum(
+    eigenvalues: Array, inverse: Array, turned: Array, residual: Array, num_rows: Array | int
+) -> Spectrum:
     return Spectrum(
-        eigenvalues=jnp.maximum(eigenvalues, 0),
-        projections=jnp.sum((vectors.T @ cross) ** 2, axis=1),
-        total=total,
-        num_rows=jnp.asarray(num_rows, gram.dtype),
-        num_columns=jnp.asarray(cross.shape[1], gram.dtype),
+        eigenvalues=eigenvalues,
+        projections=jnp.sum(turned**2, axis=1),
+        residual=residual,
+        is_removed=inverse > 0,
+        num_rows=jnp.asarray(num_rows, turned.dtype),
+        num_columns=jnp.asarray(turned.shape[1], turned.dtype),
     )
+
+
+def _sum_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
+    """The sum of squares of X - Z Y, in pieces so that no float copy of Z is made."""
+    num_rows = x.shape[0]
+    if num_rows <= _ROWS_A_PIECE:
+        return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2)
+
+    def add_piece(piece, total):
+        start, first = piece_start(piece, _ROWS_A_PIECE, num_rows)
+        x_piece = jax.lax.dynamic_slice_in_dim(x, start, _ROWS_A_PIECE)
+        z_piece = jax.lax.dynamic_slice_in_dim(z, start, _ROWS_A_PIECE)
+        squares = jnp.sum((x_piece - z_piece.astype(x.dtype) @ coefficients) ** 2, axis=1)
+        fresh = start + jnp.arange(_ROWS_A_PIECE) >= first
+        return total + jnp.sum(jnp.where(fresh, squares, 0))
+
+    num_pieces = -(-num_rows // _ROWS_A_PIECE)
+    return jax.lax.fori_loop(0, num_pieces, add_piece, jnp.zeros((), x.dtype))
 
 
 def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array) -> Array:
@@ -204,7 +261,10 @@ def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array)
     log_determinant = statistics.num_rows * jnp.log(noise) + jnp.sum(
         jnp.log1p(statistics.eigenvalues / ratio)
     )
-    explained = jnp.sum(statistics.projections / (statistics.eigenvalues + ratio))
-    squares = (statistics.total - explained) / noise
+    # tr X'X - sum_k p_k / (lambda_k + r); the residual is tr X'X less p_k / lambda_k where removed
+    values, is_removed = statistics.eigenvalues, statistics.is_removed
+    factor = jnp.where(is_removed, ratio / jnp.where(is_removed, values, 1), -1)
+    change = jnp.sum(statistics.projections * factor / (values + ratio))
+    squares = jnp.maximum(statistics.residual + change, 0) / noise
     log_two_pi = statistics.num_rows * statistics.num_columns * jnp.log(2 * jnp.pi)
     return -0.5 * (log_two_pi + statistics.num_columns * log_determinant + squares)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import jax
@@ -18,9 +17,11 @@ import numpy as np
 from jax.scipy.special import log_ndtr, ndtr, ndtri
 from jax.scipy.stats import norm
 
-from jaxmf.arguments import check_number
+from jaxmf.arguments import check_number, check_numbers
 from jaxmf.likelihoods import thresholds as kernels
 from jaxmf.likelihoods.intervals import log_mass
+from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
@@ -30,7 +31,7 @@ Targets = tuple[Array, Array]
 
 @partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
 @dataclass(frozen=True)
-class Probit:
+class Probit(Readable):
     """Cells 0 and 1: p(x = 1 | eta) = Phi(eta).
 
     x = 1 where a latent z ~ N(eta, 1) is positive. There is nothing to learn about the noise; its
@@ -112,7 +113,7 @@ class Probit:
 
 @partial(jax.tree_util.register_dataclass, data_fields=["threshold_scale"], meta_fields=["levels"])
 @dataclass(frozen=True)
-class Ordinal:
+class Ordinal(Readable):
     """Cells of ordered levels, such as ratings of one to five stars: the ordered probit model.
 
     p(level c | eta) = Phi(t_c - eta) - Phi(t_{c-1} - eta), with as many thresholds t as there are
@@ -138,7 +139,7 @@ class Ordinal:
 
     def __post_init__(self) -> None:
         if not isinstance(self.levels, tuple):
-            object.__setattr__(self, "levels", tuple(self.levels))
+            object.__setattr__(self, "levels", tuple(check_numbers("levels", self.levels).tolist()))
         numbers = all(isinstance(level, (int, float)) for level in self.levels)
         ascend = numbers and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
         if len(self.levels) < 2 or not ascend:
@@ -147,7 +148,8 @@ class Ordinal:
                 "of stars (1, 2, 3, 4, 5)."
             )
         # inside jax the scale may be an array, of which nothing can be said
-        if isinstance(self.threshold_scale, Real | str):
+        is_traced = hyper.is_placeholder(self.threshold_scale)
+        if not is_traced and not isinstance(self.threshold_scale, jax.Array):
             check_number("threshold_scale", self.threshold_scale, above=0)
 
     def check(self, values: Any) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.data.convert import complete_matrix
 from jaxmf.plot.panels import image_lines, images, matrix
 from jaxmf.plot.style import (
     CHAIN_COLOURS,
@@ -99,7 +100,9 @@ def completed(
         return empty("no row has missing cells")
     shown = values[places]
     mean = posterior.reconstruction(places)
-    lines = {} if truth is None else {"complete": np.asarray(truth, float)[places]}
+    lines = {}
+    if truth is not None:
+        lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
     lines |= {"shown": shown, "mean": np.where(np.isnan(shown), mean, shown)}
     if getattr(posterior.model, "cell_law", "normal") == "bernoulli":
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.arguments import check_count
 from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, bare, colour_scale, figure_of
 
 if TYPE_CHECKING:
@@ -14,7 +15,9 @@ if TYPE_CHECKING:
 
 def check_image_shape(image_shape: tuple[int, int], size: int) -> None:
     """Refuse a (height, width) that does not hold a row of `size` cells."""
-    height, width = image_shape
+    if not isinstance(image_shape, tuple | list) or len(image_shape) != 2:
+        raise TypeError(f"image_shape must be (height, width), such as (8, 8), got {image_shape!r}")
+    height, width = (check_count("image_shape", side) for side in image_shape)
     if height * width != size:
         raise ValueError(
             f"image_shape {height} x {width} has {height * width} cells, rows have {size}"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from jaxmf import diagnostics
+from jaxmf.data.convert import complete_matrix
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -26,8 +29,49 @@ if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+class Capability(NamedTuple):
+    """Something that a picture shows, and whether a posterior has it."""
+
+    words: str
+    is_there: Callable[[Posterior], bool]
+
+
+FEATURES = Capability("binary features of rows", lambda posterior: "z" in posterior.draws)
+COLUMN_FEATURES = Capability(
+    "binary features of columns", lambda posterior: {"z", "v"} <= posterior.draws.keys()
+)
+NUM_FEATURES = Capability(
+    "a number of features", lambda posterior: "num_features" in posterior.draws
+)
+CELLS = Capability("cells to predict", lambda posterior: hasattr(posterior.model, "predict_cells"))
+MATRIX = Capability("a full matrix as data", lambda posterior: hasattr(posterior.data, "to_array"))
+NETWORK = Capability("a network of blocks", lambda posterior: hasattr(posterior.model, "network"))
+
+
+def shows(*capabilities: Capability) -> Callable[[Method], Method]:
+    """Says what a picture needs, and refuses posteriors without it."""
+
+    def of_method(method: Method) -> Method:
+        @functools.wraps(method)
+        def checked(self: Plots, *arguments: Any, **options: Any) -> Any:
+            self._check(method.__name__)
+            return method(self, *arguments, **options)
+
+        _SHOWS[method.__name__] = capabilities
+        return cast(Method, checked)
+
+    return of_method
+
+
+_SHOWS: dict[str, tuple[Capability, ...]] = {}
+"""What every picture needs, by its name."""
+
+
 class Plots:
-    """Pictures of one posterior.
+    """Pictures of one posterior, of what it has: `available` names them.
 
     Args:
         posterior: what is shown.
@@ -37,9 +81,28 @@ class Plots:
         self._posterior = posterior
 
     def __repr__(self) -> str:
-        names = [name for name in dir(self) if not name.startswith("_")]
-        return "post.plot: " + ", ".join(f"{name}()" for name in names)
+        return "post.plot: " + ", ".join(f"{name}()" for name in self.available())
 
+    def available(self) -> tuple[str, ...]:
+        """The names of the pictures that this posterior has."""
+        return tuple(sorted(name for name in _SHOWS if self._lacks(name) is None))
+
+    def _lacks(self, name: str) -> Capability | None:
+        """The first thing that a picture needs and the posterior does not have."""
+        lacking = (each for each in _SHOWS[name] if not each.is_there(self._posterior))
+        return next(lacking, None)
+
+    def _check(self, name: str) -> None:
+        lacks = self._lacks(name)
+        if lacks is not None:
+            posterior = self._posterior
+            raise ValueError(
+                f"plot.{name}: needs {lacks.words}; a {type(posterior.model).__name__} of "
+                f"{type(posterior.data).__name__} data has none. There are "
+                f"{', '.join(self.available())}"
+            )
+
+    @shows(FEATURES)
     def features(
         self, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
     ) -> Figure:
@@ -61,6 +124,7 @@ class Plots:
             return matrix(mean, titles, "feature")
         return images(mean, titles, image_shape)
 
+    @shows()
     def trace(self, names: Sequence[str] | None = None) -> Figure:
         """Label-free quantities along the run: draws of a chain, rows of a filter, epochs of a fit.
 
@@ -79,6 +143,7 @@ class Plots:
         along = "epoch" if self._posterior.is_variational else along
         return trace_panels({name: quantities[name] for name in varying}, along=along)
 
+    @shows(NUM_FEATURES)
     def num_features(self) -> Figure:
         """Posterior distribution of the number of features."""
         from matplotlib.ticker import MaxNLocator
@@ -94,6 +159,7 @@ class Plots:
         axes.set_xlim(full[0] - 0.9, full[-1] + 0.9)
         return figure
 
+    @shows(FEATURES)
     def cooccurrence(self, rows: Any = None, *, max_rows: int = 300) -> Figure:
         """Heat map of E[ZZ'], rows sorted by the features they have in the reference draw.
 
@@ -105,8 +171,6 @@ class Plots:
         rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
         if rows.size > max_rows:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
-        if "z" not in posterior.draws:
-            raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
         shared = posterior.cooccurrence(_ids_of(posterior.data, rows[order]))
@@ -117,6 +181,7 @@ class Plots:
         figure.colorbar(picture, ax=axes, shrink=0.85).set_label("shared features, E[ZZ']")
         return figure
 
+    @shows(FEATURES)
     def causal_graph(
         self, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
     ) -> Figure:
@@ -128,17 +193,16 @@ class Plots:
         """
         return graph_of_draw(self._posterior, chain=chain, draw=draw, max_rows=max_rows)
 
+    @shows(NETWORK)
     def network(self) -> Figure:
         """The blocks of a model that is a network: which variable partitions which.
 
         Raises:
             ValueError: the model is none.
         """
-        model = self._posterior.model
-        if not hasattr(model, "network"):
-            raise ValueError(f"{type(model).__name__} is no network of mixture blocks")
-        return network_picture(model.network())
+        return network_picture(self._posterior.model.network())
 
+    @shows(CELLS, MATRIX)
     def reconstruction(
         self,
         rows: Sequence[int] | None = None,
@@ -159,26 +223,27 @@ class Plots:
         observed = posterior.data.to_array()[places]
         lines = {"observed": observed, "reconstructed": posterior.reconstruction(places)}
         if truth is not None:
-            lines["complete"] = np.asarray(truth, dtype=float)[places]
+            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
         if image_shape is None:
             return side_by_side(lines)
         return image_lines(lines, [f"row {row}" for row in places], image_shape)
 
+    @shows(CELLS)
     def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
         """Predictions of the missing cells against what they were, with 90 % intervals.
 
         Args:
-            truth: (N, D) the complete matrix.
+            truth: (N, D) the complete matrix, or `Entries` with the cells that are known.
             max_cells: more cells than this are thinned evenly.
         """
-        rows, columns = self._posterior.data.missing_cells()
-        if rows.size > max_cells:
-            some = _spread(rows.size, max_cells)
-            rows, columns = rows[some], columns[some]
-        names = _ids_of_cells(self._posterior.data, rows, columns)
-        prediction = self._posterior.predict(names, quantiles=(0.05, 0.95))
-        return held_out_picture(np.asarray(truth, dtype=float)[rows, columns], prediction)
+        cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
+        if values.size > max_cells:
+            some = _spread(values.size, max_cells)
+            cells, values = type(cells)(*(index[some] for index in cells)), values[some]
+        prediction = self._posterior.predict(cells, quantiles=(0.05, 0.95))
+        return held_out_picture(values, prediction)
 
+    @shows(COLUMN_FEATURES)
     def column_features(
         self, *, image_shape: tuple[int, int] | None = None, max_features: int = 24
     ) -> Figure:
@@ -187,16 +252,19 @@ class Plots:
             self._posterior, image_shape=image_shape, max_features=max_features
         )
 
+    @shows(FEATURES, MATRIX)
     def average_images(self, *, image_shape: tuple[int, int], max_features: int = 24) -> Figure:
         """Mean of the rows that have each row feature; see `jaxmf.plot.bilinear`."""
         return bilinear.average_images(
             self._posterior, image_shape=image_shape, max_features=max_features
         )
 
+    @shows(CELLS, MATRIX)
     def completed(self, rows: Any = None, **options: Any) -> Figure:
         """Rows with missing cells, filled in; options as in `jaxmf.plot.bilinear.completed`."""
         return bilinear.completed(self._posterior, rows, **options)
 
+    @shows(COLUMN_FEATURES, MATRIX)
     def blocks(self, **options: Any) -> Figure:
         """The matrix sorted by features of both sides; options of `jaxmf.plot.bilinear.blocks`."""
         return bilinear.blocks(self._posterior, **options)
@@ -218,8 +286,3 @@ def _spread(size: int, number: int) -> np.ndarray:
 
 def _ids_of(data: Any, rows: np.ndarray) -> Any:
     return rows if data.row_names is None else data.row_names[rows]
-
-
-def _ids_of_cells(data: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
-    names = data.column_names
-    return _ids_of(data, rows), columns if names is None else names[columns]

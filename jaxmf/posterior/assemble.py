@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import registry
+from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
 from jaxmf.posterior import kept_cells
@@ -19,6 +21,22 @@ from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
+
+_FIXED = (
+    "algorithm",
+    "data",
+    "seed",
+    "num_warmup",
+    "num_samples",
+    "thin",
+    "num_chains",
+    "identity",
+    "initial",
+)
+"""Arguments of a run that its continuation has from it."""
+
+_LARGEST_VARIANCE = 0.5
+"""Of the evidence, relative, beyond which the error of its log is not stated."""
 
 Paths = list[dict[str, np.ndarray]]
 """What a history kept of every row, for each run: name -> (particles, rows, ...)."""
@@ -95,10 +113,17 @@ def from_filter(
 
 
 def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
-    value, relative_variance = combine_log_evidence(log_evidences)
+    """The evidence; its error only where what it is estimated from allows that.
+
+    A run of which few first particles have descendants knows little of its own error. Runs of
+    which one outweighs all others have the relative variance 1 whatever the truth is.
+    """
+    value, variance = combine_log_evidence(log_evidences)
+    of_runs = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
     if log_evidences.size == 1:
-        relative_variance = float(jax.vmap(log_evidence_variance)(cloud)[0])
-    return Evidence(value=value, standard_error=float(np.sqrt(relative_variance)))
+        variance = float(of_runs[0])
+    is_trusted = variance < _LARGEST_VARIANCE and np.median(of_runs) < 1.0
+    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
@@ -168,25 +193,52 @@ def extend(
     posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
+    _check_settings(settings)
+    if num_samples is not None:
+        check_count("num_samples", num_samples)
     if posterior.is_variational:
         raise ValueError(
             "a variational fit does not go on from a posterior; fit it again with more num_epochs"
         )
-    if posterior.run is None or posterior.run.state is None:
-        raise ValueError("this posterior was kept without its last state and cannot go on")
     method = posterior.meta.method
     if method == "particle_filter":
         if num_samples is not None or new_rows is None:
-            raise ValueError("a filter goes on with more rows: extend(new_rows)")
-        return _extend_filter(posterior, new_rows, settings)
-    if new_rows is not None:
+            raise ValueError(
+                "new_rows: a filter continues with more rows, extend(new_rows), and takes no "
+                "num_samples"
+            )
+    elif new_rows is not None:
         raise ValueError(
-            f"{method} cannot take more rows, jaxmf.particle_filter can; "
+            f"new_rows: {method} cannot take more rows, jaxmf.particle_filter can; "
             "extend(num_samples=...) draws more samples"
         )
-    if num_samples is None:
-        raise ValueError("say how many more draws: extend(num_samples=500)")
+    elif num_samples is None:
+        raise ValueError("num_samples: say how many more draws, extend(num_samples=500)")
+    if posterior.run is None or posterior.run.state is None:
+        raise ValueError("this posterior was kept without its last state and cannot continue")
+    if method == "particle_filter":
+        return _extend_filter(posterior, new_rows, settings)
+    assert num_samples is not None
     return _extend_chains(posterior, num_samples, settings)
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    """Refuses what extend() does not take.
+
+    Raises:
+        TypeError: names the first such setting and those there are.
+    """
+    known = [name for name in inspect.signature(run_engine).parameters if name not in _FIXED]
+    unknown = [name for name in settings if name not in known]
+    if not unknown:
+        return
+    why = ""
+    if unknown[0] in _FIXED:
+        why = "; it continues the run as it was started, with its data, seed, chains and thinning"
+    raise TypeError(
+        f"extend takes no option {unknown[0]!r}{why}. It takes new_rows, num_samples, "
+        f"{', '.join(known)}"
+    )
 
 
 def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:
@@ -214,8 +266,8 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
-    new = posterior.container(new_rows, "new_rows")
-    data = append_rows(posterior.data, new)
+    new = posterior.container(new_rows, "new_rows", can_drop=False)
+    data = posterior.data.append_rows(new, argument="new_rows")
     algorithm = algorithm_of(posterior)
     run = run_engine(
         algorithm,
@@ -259,15 +311,6 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 
     return jax.tree.map(pad, before.state, wanted)
-
-
-def append_rows(data: Any, new: Any) -> Any:
-    """One container with the rows of both; ids are kept where both have them."""
-    names = None
-    if data.row_names is not None and new.row_names is not None:
-        names = np.concatenate([data.row_names, new.row_names])
-    values = np.concatenate([data.to_array(), new.to_array()])
-    return type(data)(values, row_names=names, column_names=data.column_names)
 
 
 def first_rows(data: Any, num_rows: int) -> Any:

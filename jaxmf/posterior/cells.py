@@ -9,8 +9,19 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.arguments import check_numbers
+from jaxmf.data.alignment import UNKNOWN, check_unknown
+from jaxmf.data.checks import as_numeric
+from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.posterior import categories, kept_cells, prediction, transposed
+from jaxmf.posterior import (
+    categories,
+    kept_cells,
+    named_cells,
+    prediction,
+    transposed,
+    unknown_ids,
+)
 from jaxmf.posterior.cell_laws import cell_law
 from jaxmf.posterior.prediction import Mixture, Prediction
 
@@ -34,6 +45,21 @@ def check_cells(posterior: Posterior) -> None:
         )
 
 
+def check_levels(quantiles: Any) -> tuple[float, ...]:
+    """Levels of quantiles as floats.
+
+    Raises:
+        TypeError, ValueError: no numbers between 0 and 1.
+    """
+    levels = tuple(check_numbers("quantiles", quantiles).tolist())
+    for position, level in enumerate(levels):
+        if not 0 < level < 1:
+            raise ValueError(
+                f"quantiles must lie between 0 and 1, got {level} at position {position}"
+            )
+    return levels
+
+
 def check_draws(posterior: Posterior) -> None:
     """Refuses draws that were made without what predictions need.
 
@@ -53,19 +79,29 @@ def predict(
     *,
     new_rows: Any,
     row_features: Any,
+    unknown: str,
     quantiles: tuple[float, ...],
     num_draws: int | None,
     seed: int,
 ) -> Prediction:
     """Cells of the data or of new rows; see `Posterior.predict`."""
+    check_unknown(unknown, UNKNOWN)
     new_rows = transposed.rows_without_cells(posterior, row_features, new_rows)
-    new = None if new_rows is None else posterior.container(new_rows, "new_rows")
+    if unknown == "prior":
+        if new_rows is not None:
+            raise ValueError(
+                'unknown="prior": is of cells; columns of new rows are dropped: "drop"'
+            )
+        posterior, cells = unknown_ids.with_unknown(posterior, cells, seed)
+    new = None
+    if new_rows is not None:
+        new = posterior.container(new_rows, "new_rows", unknown=unknown)
     target = posterior.data if new is None else new
     model = posterior.model
     if new is not None:
         check_draws(posterior)
         model = transposed.model_of_new(posterior, new, row_features)
-    where = _chosen(posterior, cells, new)
+    where = _chosen(posterior, cells, new, drop=unknown == "drop")
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
         laws = _laws(asked, where, new, seed)
@@ -89,14 +125,15 @@ def predict(
     )
 
 
-def _chosen(posterior: Posterior, cells: Any, new: Any) -> Cells:
+def _chosen(posterior: Posterior, cells: Any, new: Any, *, drop: bool) -> Cells:
     """The cells asked for; else those missing, and of new rows without any all.
 
     Without what predictions of others need, those that were named before the run.
     """
     target = posterior.data if new is None else new
+    where: Cells
     if cells is not None:
-        where = prediction.read_cells(cells, target)
+        where = named_cells.read_cells(cells, target, drop=drop)
     elif new is None and kept_cells.is_answered(posterior):
         where = posterior.predicted_at["rows"], posterior.predicted_at["columns"]
     elif target.num_missing or new is None:
@@ -145,7 +182,7 @@ def probabilities(posterior: Posterior, cells: Any) -> np.ndarray:
         raise ValueError(
             f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
         )
-    return _laws(posterior, prediction.read_cells(cells, posterior.data))
+    return _laws(posterior, named_cells.read_cells(cells, posterior.data))
 
 
 def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) -> np.ndarray:
@@ -162,7 +199,7 @@ def reconstruction(posterior: Posterior, rows: Any) -> np.ndarray:
     check_cells(posterior)
     check_draws(posterior)
     data = posterior.data
-    places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
+    places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
     where = np.repeat(places, data.num_columns), np.tile(np.arange(data.num_columns), places.size)
     draws, weights = posterior.flat_draws()
     mean = np.zeros(where[0].size)
@@ -175,11 +212,13 @@ def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> He
     """See `Posterior.held_out_log_likelihood`."""
     check_cells(posterior)
     model, data = posterior.model, posterior.data
-    where = data.missing_cells() if cells is None else prediction.read_cells(cells, data)
-    known = np.asarray(values, dtype=float)
+    where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
     whole = data.num_rows, data.num_columns
-    if known.shape == whole:
-        known = known[where]
+    if tuple(getattr(values, "shape", ())) == whole:
+        known = complete_matrix(values, data, argument="values")[where]
+    else:
+        known = as_numeric("values", values).astype(float)
+        known = known[where] if known.shape == whole else known
     if known.shape != where[0].shape:
         raise ValueError(
             f"values has shape {known.shape}; give the whole matrix {whole}, or one value for each "

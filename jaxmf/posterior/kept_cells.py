@@ -16,7 +16,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.engine import as_partial
-from jaxmf.posterior import categories, prediction
+from jaxmf.posterior import categories, named_cells
 from jaxmf.posterior.cell_laws import cell_law
 
 if TYPE_CHECKING:
@@ -31,6 +31,22 @@ _MOST_NUMBERS = 2**26
 def lacks(model: Any, draw: Any) -> bool:
     """Whether a draw, or the draws of a run, are without what predictions need."""
     return any(name not in draw for name in getattr(model, "kept_for_cells", ()))
+
+
+def check_model(model: Any) -> None:
+    """Refuses to gather predictions of a model that has none of the cells of its rows.
+
+    Raises:
+        ValueError: the message names the argument, predict_at.
+    """
+    name = type(model).__name__
+    if not hasattr(model, "predict_cells"):
+        raise ValueError(f"predict_at: {name} has no cells to predict; leave it out")
+    if not getattr(model, "predicts_its_rows", True):
+        raise ValueError(
+            f"predict_at: the rows of a {name} are complete, and its predictions are of a further "
+            "row, the same for all; leave it out and see predict(new_rows=)"
+        )
 
 
 def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
@@ -150,7 +166,7 @@ def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) ->
     return posterior.averages["predicted_probabilities"].mean(axis=0)[found].astype(float)
 
 
-def named_cells(cells: Any, data: Any) -> Cells:
-    """Cells as a user names them, see `prediction.read_cells`."""
-    rows, columns = prediction.read_cells(cells, data)
+def cells_by_name(cells: Any, data: Any) -> Cells:
+    """Cells as a user names them, see `named_cells.read_cells`."""
+    rows, columns = named_cells.read_cells(cells, data, name="predict_at")
     return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}

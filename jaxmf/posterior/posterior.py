@@ -11,10 +11,11 @@ import jax
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
+from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
-from jaxmf.posterior import tables, transposed
+from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
 
@@ -149,7 +150,7 @@ class Posterior:
         The scalars of the draws but for the model's fixed numbers, and for latent features
         `num_pairs` entries of ZZ', the number of features that two rows share.
         """
-        return tables.quantities(self, num_pairs)
+        return tables.quantities(self, check_count("num_pairs", num_pairs, 0))
 
     def summary(self) -> Summary:
         """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
@@ -161,6 +162,18 @@ class Posterior:
             A table, which prints itself: `table["alpha", "mean"]` is one number of it.
         """
         return tables.summary(self)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Why this run should not be trusted as it stands, and what to do.
+
+        Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
+        above the sd of the data, a free energy that still changes, an evidence without a credible
+        error, intervals that leave the scale of the data.
+
+        Returns:
+            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+        """
+        return alarms.alarms(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
@@ -201,6 +214,7 @@ class Posterior:
         new_columns: Any = None,
         row_features: Any = None,
         column_features: Any = None,
+        unknown: str = "error",
         quantiles: tuple[float, ...] = (0.05, 0.95),
         num_draws: int | None = None,
         seed: int = 0,
@@ -214,12 +228,16 @@ class Posterior:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
                 cells. With `new_rows` they lie in these. Whole numbers are positions, unless the
                 ids of the data are whole numbers themselves.
-            new_rows: data with the same columns. By default its missing cells are predicted, given
-                its observed ones, and all of them when none is missing.
+            new_rows: data with the same columns, which are matched by id where both sides have
+                ids, else by position. By default its missing cells are predicted, given its
+                observed ones, and all of them when none is missing.
             new_columns: data with the same rows, likewise, of models whose two sides are alike.
             row_features: `Features` of the new rows, of models that have such; without `new_rows`
                 they are rows of which no cell is known.
             column_features: those of new columns, likewise.
+            unknown: of ids that the data lacks: "error"; "drop" to leave out the cells that have
+                them, or the columns of new rows; "prior" to predict `cells` with them from the
+                prior of rows and columns, of models that have such (BPMF).
             quantiles: levels between 0 and 1.
             num_draws: predictive draws kept for each cell (quantiles are taken from them); by
                 default as many as there are posterior draws, fewer when the cells are many.
@@ -230,12 +248,11 @@ class Posterior:
             ValueError: nothing is missing and no cells are named, or cells lie outside the data.
         """
         cell_questions.check_cells(self)
-        if not all(0 < level < 1 for level in quantiles):
-            raise ValueError(f"quantiles must lie between 0 and 1, got {quantiles}")
         settings: dict[str, Any] = {
-            "quantiles": quantiles,
-            "num_draws": num_draws,
-            "seed": seed,
+            "unknown": unknown,
+            "quantiles": cell_questions.check_levels(quantiles),
+            "num_draws": None if num_draws is None else check_count("num_draws", num_draws),
+            "seed": check_seed("seed", seed),
         }
         if new_columns is None and column_features is None:
             return cell_questions.predict(
@@ -267,7 +284,7 @@ class Posterior:
                 every topic; or a column that indicators are partitioned by, such as "item": the
                 levels with the most tokens in every group. Of a matrix with groups of rows and of
                 columns "row" or "column": the members of every group with the most cells.
-            n: entries a group.
+            n: entries a group, at most: those that it has a token of.
             titles: of rows or columns, shown in the place of their ids: id -> title, or one for
                 each in the order of the data.
         Returns:
@@ -322,7 +339,7 @@ class Posterior:
         return side_groups.weights(self, side)
 
     def document_completion(
-        self, new_documents: Any, *, num_draws: int = 10, seed: int = 0
+        self, new_documents: Any, *, unknown: str = "error", num_draws: int = 10, seed: int = 0
     ) -> HeldOutScore:
         """Log predictive probability of held-out words of new documents, and so the perplexity.
 
@@ -330,7 +347,9 @@ class Posterior:
         about, the others are scored: p(w) is averaged over draws before the log is taken.
 
         Args:
-            new_documents: tokens or counts with the training vocabulary.
+            new_documents: tokens or counts; words are matched by id where both sides have ids,
+                and need not be all that there are.
+            unknown: of words that the data lacks: "error", or "drop" to leave them out.
             num_draws: posterior draws used, evenly spread.
             seed: of the halves, and of the sampling of the documents' topics.
         Returns:
@@ -342,7 +361,10 @@ class Posterior:
         from jaxmf.posterior import topics
 
         check_count("num_draws", num_draws)
-        new = self.container(new_documents, "new_documents")
+        check_seed("seed", seed)
+        if not hasattr(self.model, "word_probabilities"):
+            raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
+        new = self.container(new_documents, "new_documents", unknown=unknown)
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
 
     def scores(self, cells: Any) -> Scores:
@@ -401,8 +423,9 @@ class Posterior:
             >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
             (2,)
         """
-        if not hasattr(self.model, "at"):
+        if not hasattr(self.data, "times"):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
+        check_number("time", time)
         draw, data = self.model.at(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
         return dataclasses.replace(self, draws=draws, data=data)
@@ -417,21 +440,40 @@ class Posterior:
         """
         return cell_questions.reconstruction(self, rows)
 
-    def transform(self, new_rows: Any, *, row_features: Any = None, seed: int = 0) -> np.ndarray:
+    def transform(
+        self, new_rows: Any, *, row_features: Any = None, unknown: str = "error", seed: int = 0
+    ) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
         Features are those of the reference draw (highest log joint), in the order of `features`. Of
         a model with real factors their posterior means, which may be any number.
 
         Args:
-            new_rows: data with the same columns; missing cells are summed out.
+            new_rows: data with the same columns; missing cells are summed out. Columns, items and
+                words are matched by id where both sides have ids, else by position. Documents and
+                baskets may use a part of the words or items.
             row_features: `Features` of the new rows, of models that have such.
+            unknown: of columns, items and words that the data lacks: "error", or "drop" to leave
+                them out.
             seed: of the chain over features where they are too many to sum over.
         Returns:
             (N_new, K) float between 0 and 1.
+        Raises:
+            ValueError: the model has no representation of new rows; a column that the data lacks.
         """
-        target = self.container(new_rows, "new_rows")
+        check_seed("seed", seed)
+        can_transform = ("transform_rows", "transform_tokens")
+        if not any(hasattr(self.model, name) for name in can_transform):
+            raise ValueError(
+                f"{type(self.model).__name__} has no latent representation of new rows; fit it to "
+                "all rows"
+            )
+        target = self.container(new_rows, "new_rows", unknown=unknown)
         if hasattr(self.model, "transform_tokens"):
+            if row_features is not None:
+                raise ValueError(
+                    f"row_features: {type(self.model).__name__} takes none; leave them out"
+                )
             from jaxmf.posterior import topics
 
             return topics.transform(self, target, seed)
@@ -449,27 +491,38 @@ class Posterior:
         Each cell's density is averaged over the posterior draws before the log is taken.
 
         Args:
-            values: the whole matrix (N, D), of which the cells missing in training are scored, or
-                with `cells` one value a cell, (M,).
+            values: the whole matrix (N, D), of which the cells missing in training are scored, its
+                rows and columns matched by id where both sides have ids; or with `cells` one value
+                a cell, (M,).
             cells: which cells, as in `predict`.
         Returns:
             The log density of each cell (M,), their mean, and its standard error over cells.
         """
         return cell_questions.held_out_log_likelihood(self, values, cells)
 
-    def container(self, new_rows: Any, name: str) -> Any:
-        """Rows like those of the data, as a container; `name` is what the errors call them."""
+    def container(
+        self, new_rows: Any, name: str, *, unknown: str = "error", can_drop: bool = True
+    ) -> Any:
+        """Rows like those of the data, as a container with its columns.
+
+        Args:
+            new_rows: a container, or what one is made of.
+            name: what the errors call them.
+            unknown: of columns, items or words that the data lacks: "error" or "drop".
+            can_drop: whether errors may advise the latter.
+        Returns:
+            The rows; columns, items and words are matched by id where both sides have ids.
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
         from jaxmf.data import Tokens, as_container
 
-        target = as_container(new_rows, registry.entry_of(self.model).container)
-        if isinstance(target, Tokens):
-            _check_levels(self.data, target, name)
-            return target
-        if target.num_columns != self.data.num_columns:
-            raise ValueError(
-                f"{name} has {target.num_columns} columns, the data has {self.data.num_columns}"
-            )
-        registry.check_data(self.model, target, name)
+        target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
+        target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
+        # of rows of which no cell is known there is nothing to check
+        has_cells = getattr(target, "num_entries", 1) > 0
+        if has_cells and not isinstance(target, Tokens):
+            registry.check_data(self.model, target, name)
         return target
 
     # --- going on, writing, showing --------------------------------------------------------------
@@ -483,7 +536,9 @@ class Posterior:
         they are taken at the full feature scale); a sampler draws `num_samples` more a chain.
 
         Args:
-            new_rows: data with the same columns, for a filter.
+            new_rows: data with the same columns, for a filter; they are matched by id where both
+                sides have ids. Ids 0, 1, 2, ... of rows, as a table has them by default, continue
+                those of the data.
             num_samples: more draws a chain, for a sampler.
             **run: settings of the run loop, such as progress.
         Returns:
@@ -503,20 +558,27 @@ class Posterior:
             data: whether the data is written too. Without it `load` has to be given the data.
         Returns:
             The folder.
+        Raises:
+            TypeError: something that JSON cannot hold, before anything is written: a function of
+                one's own in the model or an option, an id that is neither text nor number. A run
+                with a checkpoint is refused for that before it starts.
         """
         from jaxmf.posterior import saving
 
-        return saving.save(self, folder, include_data=data)
+        return saving.save(self, folder, include_data=check_flag("data", data))
 
     def to_arviz(self) -> Any:
-        """The draws as an `arviz.InferenceData` (extra `arviz`).
+        """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
-        Group ``posterior`` holds the arrays of the draws, ``observed_data`` the matrix. A filter's
-        particles are resampled to equal weights.
+        Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
+        ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
+
+        Raises:
+            ModuleNotFoundError: arviz-base is not installed.
         """
-        from jaxmf.posterior import saving
+        from jaxmf.posterior.arviz_export import to_arviz
 
-        return saving.to_arviz(self)
+        return to_arviz(self)
 
     @property
     def plot(self) -> Plots:
@@ -564,19 +626,6 @@ class Posterior:
             f"Posterior of {type(self.model).__name__} on {size} data, by {self.meta.method} "
             f"in {self.meta.wall_seconds:.1f} s{stopped}"
         )
-
-
-def _check_levels(data: Any, new: Any, name: str) -> None:
-    """New tokens have the columns of the data, with levels that these know; documents are new."""
-    for column in data.columns:
-        if column not in new.columns:
-            raise ValueError(f"{name}: has no column {column!r}, which the data has")
-        if column != "document" and new.sizes[column] != data.sizes[column]:
-            raise ValueError(
-                f"{name}: has {new.sizes[column]} levels of {column!r}, the data has "
-                f"{data.sizes[column]}; a {column} never seen in training cannot be taken. Use the "
-                "training vocabulary"
-            )
 
 
 @jax.jit

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.data.names import object_array
 from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
@@ -319,78 +318,3 @@ def log_density(
             weighted = np.log(weights[where])[:, None] + densities.astype(float)
         total = np.logaddexp(total, np.logaddexp.reduce(weighted, axis=0))
     return total
-
-
-def read_cells(cells: Any, data: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Cells as (rows, columns): from two index arrays, an (M, 2) array, or a boolean matrix.
-
-    Whole numbers are positions counted from 0, unless the ids of the data are whole numbers
-    themselves; anything else is an id.
-
-    Args:
-        cells: which cells.
-        data: the container they lie in.
-    Returns:
-        Positions (M,) int64 of rows and of columns.
-    Raises:
-        ValueError: the cells cannot be read, or lie outside the matrix.
-    """
-    shape = (data.num_rows, data.num_columns)
-    is_pair = isinstance(cells, (tuple, list)) and len(cells) == 2
-    is_pair = is_pair and (_are_tuples(cells[0]) or np.ndim(cells[0]) == 1)
-    if not is_pair:
-        array = np.asarray(cells)
-        if array.dtype == bool and array.shape == shape:
-            rows, columns = np.nonzero(array)
-            return rows, columns
-        if array.ndim != 2 or array.shape[1] != 2:
-            raise ValueError(
-                f"cells has shape {array.shape}; give (rows, columns), an array of shape (M, 2), "
-                f"or a boolean matrix of shape {shape}"
-            )
-        cells = (array[:, 0], array[:, 1])
-    if len(cells[0]) != len(cells[1]):
-        raise ValueError(
-            f"cells: {len(cells[0])} rows but {len(cells[1])} columns; give one of each a cell"
-        )
-    return read_rows(cells[0], data), _read_columns(cells[1], data)
-
-
-def read_rows(rows: Any, data: Any) -> np.ndarray:
-    """Positions (R,) int64 of rows given by position or id, as in `read_cells`."""
-    return _read_index(rows, data.num_rows, data.row_names, data.row_positions, "row")
-
-
-def _read_columns(columns: Any, data: Any) -> np.ndarray:
-    names, positions = data.column_names, data.column_positions
-    return _read_index(columns, data.num_columns, names, positions, "column")
-
-
-def _read_index(
-    index: Any, size: int, names: np.ndarray | None, positions: Callable[[Any], Any], word: str
-) -> np.ndarray:
-    array = object_array(index) if _are_tuples(index) else np.atleast_1d(np.asarray(index))
-    if array.size == 0:
-        raise ValueError(f"{word}s: there are none; give at least one")
-    if names is not None and (array.dtype.kind not in "iu" or _are_whole_numbers(names)):
-        return np.asarray(positions(array), dtype=np.int64)
-    if array.dtype.kind not in "iu":
-        raise ValueError(
-            f"{word}s: are given as {array.dtype}, but the data has no ids of {word}s; "
-            "give positions counted from 0"
-        )
-    outside = np.flatnonzero((array < 0) | (array >= size))
-    if outside.size:
-        raise ValueError(
-            f"{word}s: {array[outside[0]]} at position {outside[0]} is outside 0..{size - 1}"
-        )
-    return array.astype(np.int64)
-
-
-def _are_tuples(index: Any) -> bool:
-    """Whether there are ids that are tuples, of which numpy would make one more axis."""
-    return isinstance(index, (list, tuple)) and any(isinstance(one, tuple) for one in index)
-
-
-def _are_whole_numbers(names: np.ndarray) -> bool:
-    return all(isinstance(name, (int, np.integer)) for name in names.tolist())

@@ -14,8 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count
-from jaxmf.posterior import prediction
+from jaxmf.arguments import check_count, check_flag
+from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -126,7 +126,7 @@ class Recommendations:
 def scores(posterior: Posterior, cells: Any) -> Scores:
     """See `Posterior.scores`."""
     _check_scores(posterior)
-    rows, columns = prediction.read_cells(cells, posterior.data)
+    rows, columns = named_cells.read_cells(cells, posterior.data)
     return _scores_of(posterior, rows, columns)
 
 
@@ -174,9 +174,10 @@ def recommend(
     posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
+    check_flag("include_known", include_known)
     _check_question(posterior.model, n, by)
     data = posterior.data
-    places = np.arange(data.num_rows) if rows is None else prediction.read_rows(rows, data)
+    places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
     width = min(int(n), data.num_columns)
     best = np.full((places.size, width), -1)
     known = None if include_known else _known(posterior)

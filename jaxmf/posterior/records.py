@@ -39,7 +39,7 @@ class Meta:
 
 
 class Evidence(NamedTuple):
-    """Estimate of log p(X) and its standard error."""
+    """Estimate of log p(X) and its standard error, NaN where no error can be trusted."""
 
     value: float
     standard_error: float

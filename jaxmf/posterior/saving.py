@@ -1,4 +1,4 @@
-"""Posteriors as folders: npz and JSON, never pickle; and as arviz's InferenceData.
+"""Posteriors as folders: npz and JSON, never pickle.
 
 ``posterior.json`` names the files that belong to it and is replaced last, in one step, so that a
 folder holds either the old posterior or the new one.
@@ -16,7 +16,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmf import diagnostics, registry, settings
+from jaxmf import registry, settings
+from jaxmf.arguments import check_path
 from jaxmf.engine import Run
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -27,10 +28,17 @@ _MANIFEST = "posterior.json"
 
 def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
     """Write a posterior to a folder; see `Posterior.save`."""
-    path = Path(folder)
+    path = check_path("folder", folder)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file; name a folder to save to")
-    described = _describe(posterior)
+    try:
+        described = _describe(posterior)
+        ids = _ids(posterior.data) if include_data else {}
+    except TypeError as error:
+        raise TypeError(
+            f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
+            "with to_arviz() or numpy.savez(path, **posterior.draws)"
+        ) from None
     path.mkdir(parents=True, exist_ok=True)
     before = _files_of(path)
     token = secrets.token_hex(4)
@@ -40,7 +48,7 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
         described.setdefault("arrays", {})[name] = _write_arrays(path / files[name], arrays)
     described["files"] = files
     if include_data:
-        described["data"]["ids"] = _ids(posterior.data)
+        described["data"]["ids"] = ids
     _replace(path / _MANIFEST, json.dumps(described, indent=1))
     for stale in before - set(files.values()):
         (path / stale).unlink(missing_ok=True)
@@ -59,7 +67,7 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
         FileNotFoundError: there is no posterior in the folder.
         ValueError: a file is damaged, or the data is another.
     """
-    path = Path(folder)
+    path = check_path("folder", folder)
     written = _manifest(path)
     meta = _read_meta(written["meta"])
     arrays = {
@@ -298,43 +306,4 @@ def _read_run(posterior: Posterior, numbers: Any, state: dict[str, np.ndarray]) 
         averages=posterior.averages,
         state=jax.tree.unflatten(jax.tree.structure(shapes), leaves),
         **settings.decode(numbers),
-    )
-
-
-def _coordinates(data: Any) -> dict[str, Any]:
-    """Ids of rows and columns, of data that have such."""
-    if not hasattr(data, "num_rows"):
-        return {}
-    rows, columns = data.row_names, data.column_names
-    return {
-        "row": np.arange(data.num_rows) if rows is None else rows,
-        "column": np.arange(data.num_columns) if columns is None else columns,
-    }
-
-
-def to_arviz(posterior: Posterior) -> Any:
-    """See `Posterior.to_arviz`."""
-    try:
-        import arviz
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "to_arviz needs arviz, an extra: pip install 'jaxmf[arviz]'"
-        ) from None
-    draws = dict(posterior.draws)
-    if posterior.is_weighted:
-        counts = diagnostics.choose_draws(posterior.weights.ravel(), posterior.weights.size)
-        chosen = np.repeat(np.arange(counts.size), counts)
-        draws = {
-            name: x.reshape(counts.size, *x.shape[2:])[chosen][None] for name, x in draws.items()
-        }
-    statistics = {"lp": draws.pop("log_joint")} if "log_joint" in draws else None
-    data = posterior.data
-    axes = {"z": ["row", "feature"]}
-    return arviz.from_dict(
-        posterior=draws,
-        sample_stats=statistics,
-        observed_data={"x": data.to_array()} if hasattr(data, "to_array") else None,
-        coords=_coordinates(data),
-        dims={**{k: v for k, v in axes.items() if k in draws}, "x": ["row", "column"]},
-        attrs=posterior.facts(),
     )

@@ -10,7 +10,8 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import prediction
+from jaxmf.posterior import named_cells
+from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.records import Features, NumFeatures
 
 if TYPE_CHECKING:
@@ -49,6 +50,12 @@ def _bits(posterior: Posterior) -> np.ndarray:
 
 def summary(posterior: Posterior) -> Summary:
     """See `Posterior.summary`."""
+    table = _table(posterior)
+    table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
+    return table
+
+
+def _table(posterior: Posterior) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
     found = posterior.quantities()
@@ -58,7 +65,8 @@ def summary(posterior: Posterior) -> Summary:
     caption = f"{posterior.weights.size:,} particles, effective number {size:.0f}"
     if posterior.evidence is not None:
         value, error = posterior.evidence
-        caption += f"; log evidence {value:.2f} ± {error:.2f}"
+        shown = f"± {error:.2f}" if np.isfinite(error) else "without an error that can be trusted"
+        caption += f"; log evidence {value:.2f} {shown}"
     return diagnostics.summarise_weighted(found, posterior.log_weights, caption=caption)
 
 
@@ -87,7 +95,7 @@ def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:
             f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
             f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
         )
-    places = None if rows is None else prediction.read_rows(rows, data)
+    places = None if rows is None else named_cells.read_rows(rows, data)
     return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
 
 

@@ -23,9 +23,10 @@ class TopEntries:
     Args:
         groups: (G,) int, the groups' labels in the reference draw.
         shares: (G,) float, what part of the tokens they have.
-        entries: (G, n) ids of the entries, or positions where there are no ids.
+        entries: (G, n) ids of the entries, or positions where there are no ids. A group with fewer
+            than n of them ends in None, or -1.
         weights: (G, n) float: the probability of a value in the group, or the part of the group's
-            tokens that a level of a column has.
+            tokens that a level of a column has; NaN where there is no entry.
     """
 
     groups: np.ndarray
@@ -36,13 +37,19 @@ class TopEntries:
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line an entry."""
         shape = self.entries.shape
+        kept = ~np.isnan(self.weights).ravel()
         return {
-            "group": np.repeat(self.groups, shape[1]),
-            "share": np.repeat(self.shares, shape[1]),
-            "rank": np.tile(1 + np.arange(shape[1]), shape[0]),
-            "entry": self.entries.ravel(),
-            "weight": self.weights.ravel(),
+            "group": np.repeat(self.groups, shape[1])[kept],
+            "share": np.repeat(self.shares, shape[1])[kept],
+            "rank": np.tile(1 + np.arange(shape[1]), shape[0])[kept],
+            "entry": self.entries.ravel()[kept],
+            "weight": self.weights.ravel()[kept],
         }
+
+    def lists(self) -> list[list[Any]]:
+        """The entries of every group, as many as it has."""
+        kept = ~np.isnan(self.weights)
+        return [entries[here].tolist() for entries, here in zip(self.entries, kept, strict=True)]
 
     def to_pandas(self) -> Any:
         """The table as a pandas DataFrame."""
@@ -53,7 +60,7 @@ class TopEntries:
     def __repr__(self) -> str:
         lines = [
             f"{share:6.1%}  " + ", ".join(str(entry) for entry in entries)
-            for share, entries in zip(self.shares, self.entries, strict=True)
+            for share, entries in zip(self.shares, self.lists(), strict=True)
         ]
         return "\n".join(lines)
 
@@ -81,14 +88,28 @@ def top_entries(posterior: Posterior, column: str, n: int) -> TopEntries:
     sizes = counts.sum(axis=0)
     groups = np.argsort(-sizes, kind="stable")
     groups = groups[sizes[groups] > 0]
-    best = np.argsort(-weights[groups], axis=1, kind="stable")[:, :n]
-    names = model.names(posterior.data, column)
+    # entries that the group has no token of would be listed by the order of their ids alone
+    there = counts.T[groups] > 0
+    heaviest = np.where(there, weights[groups], -np.inf)
+    best = np.argsort(-heaviest, axis=1, kind="stable")[:, :n]
+    is_entry = np.take_along_axis(there, best, axis=1)
     return TopEntries(
         groups=groups,
         shares=sizes[groups] / sizes.sum(),
-        entries=best if names is None else np.asarray(names)[best],
-        weights=np.take_along_axis(weights[groups], best, axis=1),
+        entries=_named(best, is_entry, model.names(posterior.data, column)),
+        weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),
     )
+
+
+def _named(best: np.ndarray, is_entry: np.ndarray, names: Any) -> np.ndarray:
+    """Ids of entries, None where there is none; positions and -1 without ids."""
+    if names is None:
+        return np.asarray(np.where(is_entry, best, -1))
+    found: np.ndarray = np.asarray(names)[best]
+    if not is_entry.all():
+        found = found.astype(object)
+        found[~is_entry] = None
+    return found
 
 
 def transform(posterior: Posterior, new: Tokens, seed: int) -> np.ndarray:
@@ -103,8 +124,6 @@ def document_completion(
     posterior: Posterior, new: Tokens, *, num_draws: int, seed: int
 ) -> HeldOutScore:
     """See `Posterior.document_completion`."""
-    if not hasattr(posterior.model, "word_probabilities"):
-        raise ValueError(f"{type(posterior.model).__name__} is no model of words of documents")
     known, rest = halves(new, seed)
     draws, weights = posterior.flat_draws()
     number = min(num_draws, weights.size)

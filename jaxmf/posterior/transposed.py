@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.arguments import check_object
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
-from jaxmf.posterior.prediction import Prediction, read_cells
+from jaxmf.data.names import Positions
+from jaxmf.posterior.named_cells import read_cells
+from jaxmf.posterior.prediction import Prediction
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -46,31 +49,39 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
         if of_training is not None:
             heading = of_training.described[0].name
             features, classes = features.apart(heading)
-            _same_columns(classes, of_training, repr(heading))
-        _same_columns(features, model.row_features, "features")
+            classes = _same_columns(classes, of_training, repr(heading))
+        features = _same_columns(features, model.row_features, "features")
     if not hasattr(model, "for_new_rows"):
         return model
     own = {} if classes is None else {"classes": classes}
     return model.for_new_rows(features, target.num_rows, **own)
 
 
-def _same_columns(features: Any, of_training: Any, name: str) -> None:
-    width, wanted = (0 if one is None else one.width for one in (features, of_training))
-    if width != wanted:
+def _same_columns(features: Any, of_training: Any, name: str) -> Any:
+    """Features with the columns of those in training; both are None where there are none.
+
+    Raises:
+        ValueError: other columns.
+    """
+    if features is not None and of_training is not None:
+        return features.in_columns_of(of_training, what=name)
+    widths = [0 if one is None else one.width for one in (features, of_training)]
+    if widths[0] != widths[1]:
         raise ValueError(
-            f"{name}: have {width} columns, those in training {wanted}; make them with "
+            f"{name}: have {widths[0]} columns, those in training {widths[1]}; make them with "
             "encode(table) of the features in training"
         )
+    return features
 
 
-def _own(model: Any, features: Any) -> None:
-    """Refuses features where the rows in training had none."""
+def _own(model: Any, features: Any, name: str = "row_features") -> None:
+    """Refuses what is no features, and features where the rows in training had none."""
+    check_object(name, features, Features, "Features.from_pandas(table)")
     if all(getattr(model, name, None) is None for name in ("row_features", "row_classes")):
         raise ValueError(
-            f"features: this {type(model).__name__} was fitted without features of that side"
+            f"{name}: this {type(model).__name__} was fitted without features of that side; leave "
+            "them out"
         )
-    if not isinstance(features, Features):
-        raise TypeError(f"features: must be Features, got {type(features).__name__}")
 
 
 def posterior(posterior: Posterior) -> Posterior:
@@ -81,7 +92,9 @@ def posterior(posterior: Posterior) -> Posterior:
     """
     model = posterior.model
     if not hasattr(model, "transpose_draws"):
-        raise ValueError(f"{type(model).__name__} takes no new columns; see new_rows")
+        raise ValueError(
+            f"new_columns: {type(model).__name__} takes none, nor column_features; see new_rows"
+        )
     return dataclasses.replace(
         posterior,
         model=model.transpose(),
@@ -104,12 +117,21 @@ def prediction_of_columns(
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(given)
+    if features is not None:
+        _own(turned.model, features, "column_features")
     new = None
     if new_columns is not None:
-        new = transpose(as_container(new_columns, Entries))
+        new = transpose(as_container(new_columns, Entries, "new_columns"))
+        unknown = options["unknown"]
+        if unknown == "prior":
+            raise ValueError(
+                'unknown="prior": is of cells; rows of new columns are dropped: "drop"'
+            )
+        new = new.align_columns(turned.data, argument="new_columns", word="row", unknown=unknown)
     if cells is not None:
         rows = rows_without_cells(turned, features, new)
-        cells = read_cells(cells, transpose(rows))[::-1]
+        drop = options["unknown"] == "drop"
+        cells = Positions(*read_cells(cells, transpose(rows), drop=drop)[::-1])
     found = turned.predict(cells, new_rows=new, row_features=features, **options)
     return dataclasses.replace(
         found,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,9 @@ from jax import Array
 from jax.scipy.special import betaln, digamma
 
 from jaxmf import slots
+from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.special import poisson
 
 
@@ -125,13 +128,21 @@ def sample_by_rows(
     return z, overflow
 
 
+def _check_hyperparameters(prior: Any) -> None:
+    """Refuses a mass or concentration that is none; arrays of a state are not looked at."""
+    for name in ("alpha", "concentration"):
+        value = getattr(prior, name)
+        if not isinstance(value, jax.Array):
+            hyper.validate(name, value)
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["alpha", "concentration"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
-class IndianBuffet:
+class IndianBuffet(Readable):
     """The Indian buffet process with numbers of features without bound.
 
     The first row has Poisson(alpha) features; row i has feature k of the rows before it with
@@ -144,6 +155,9 @@ class IndianBuffet:
 
     alpha: Array | float
     concentration: Array | float = 1.0
+
+    def __post_init__(self) -> None:
+        _check_hyperparameters(self)
 
     def exists(self, counts: Array) -> Array:
         """(K,) bool: the slots that are features, those some row has."""
@@ -243,7 +257,7 @@ class IndianBuffet:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True)
-class BetaBernoulli:
+class BetaBernoulli(Readable):
     """The finite model whose limit for many features is the Indian buffet process.
 
     pi_k ~ Beta(alpha beta / K, beta); z_nk ~ Bernoulli(pi_k), with pi integrated out. The first
@@ -258,6 +272,10 @@ class BetaBernoulli:
     alpha: Array | float
     concentration: Array | float = 1.0
     num_features: int = 1
+
+    def __post_init__(self) -> None:
+        _check_hyperparameters(self)
+        check_count("num_features", self.num_features, most=MOST_SLOTS)
 
     @property
     def _pseudo_count(self) -> Array:

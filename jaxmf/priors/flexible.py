@@ -25,7 +25,7 @@ from jax.scipy.special import gammaln, logsumexp
 from jax.tree_util import Partial
 
 from jaxmf import tables
-from jaxmf.arguments import check_number
+from jaxmf.arguments import check_count, check_function, check_number, check_numbers
 from jaxmf.priors import flexible_law
 from jaxmf.priors.flexible_seating import FlexibleSeating, joined
 from jaxmf.priors.flexible_weights import (
@@ -38,6 +38,7 @@ from jaxmf.priors.flexible_weights import (
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.priors.partition_prior import Numbers, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
+from jaxmf.readable import show
 
 
 @partial(
@@ -90,6 +91,7 @@ class FlexiblePrior(PartitionPrior):
         num_unobserved: int | Sequence[int] | None = None,
         log_steps: Any = None,
     ) -> None:
+        check_function("features", features)
         if (log_weights is None) == (log_steps is None):
             raise TypeError("give either log_weights or log_steps, the differences between them")
         if log_weights is not None:
@@ -127,6 +129,14 @@ class FlexiblePrior(PartitionPrior):
                 f"{np.shape(self.feature_weights)}; both must be (F,)"
             )
 
+    def __repr__(self) -> str:
+        settings = {"log_weights": self.log_weights, "features": self.features}
+        if self.features is not None:
+            settings["feature_weights"] = self.feature_weights
+        settings["num_unobserved"] = self.num_unobserved
+        shown = [f"{name}={show(value)}" for name, value in settings.items() if value is not None]
+        return f"FlexiblePrior({', '.join(shown)})"
+
     # --- special cases ----------------------------------------------------------------------------
 
     @classmethod
@@ -136,8 +146,9 @@ class FlexiblePrior(PartitionPrior):
         Raises:
             ValueError: a concentration that is not positive.
         """
+        check_count("num_items", num_items)
         if not is_placeholder(concentration):
-            check_number("concentration", float(concentration), above=0)
+            check_number("concentration", _plain(concentration), above=0)
         return cls.parametric(jnp.log(concentration), 1.0, 0.0, num_items=num_items, **more)
 
     @classmethod
@@ -152,9 +163,10 @@ class FlexiblePrior(PartitionPrior):
         Raises:
             ValueError: a discount outside [0, 1), or a concentration not above minus that.
         """
+        check_count("num_items", num_items)
         if not is_placeholder(concentration) and not is_placeholder(discount):
-            check_number("discount", float(discount), least=0, below=1)
-            check_number("concentration", float(concentration), above=-float(discount))
+            least = check_number("discount", _plain(discount), least=0, below=1)
+            check_number("concentration", _plain(concentration), above=-least)
         numbers = jnp.asarray([concentration, discount], jnp.result_type(float))
         steps = jnp.log(jnp.arange(num_items) - numbers[1]).at[0].set(0)
         return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
@@ -166,9 +178,10 @@ class FlexiblePrior(PartitionPrior):
         Raises:
             ValueError: numbers that are not finite, or a smaller c.
         """
+        check_count("num_items", num_items)
         for name, value, above in (("a", a, -np.inf), ("b", b, -np.inf), ("c", c, -1)):
             if not is_placeholder(value):
-                check_number(name, float(value), above=above)
+                check_number(name, _plain(value), above=above)
         return cls(log_steps=gamma_steps(a, b, c, num_items=num_items), **more)
 
     # --- questions --------------------------------------------------------------------------------
@@ -432,7 +445,15 @@ def opened_tables(numbers: Array, counts: Array) -> Array:
     return jnp.sum(terms, keepdims=True)
 
 
+def _plain(value: Any) -> Any:
+    """The number in an array of one; anything else as it is."""
+    is_one = hasattr(value, "item") and np.ndim(value) == 0
+    return value.item() if is_one else value
+
+
 def _as_floats(weights: Any) -> Any:
     if weights is None or is_placeholder(weights):
         return weights
+    if not hasattr(weights, "shape"):
+        weights = check_numbers("feature_weights", weights)
     return jnp.asarray(weights, jnp.result_type(float))

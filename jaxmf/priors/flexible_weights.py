@@ -13,6 +13,7 @@ import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln
 
+from jaxmf.arguments import check_numbers
 from jaxmf.priors.hyper import is_placeholder
 
 WIDEST = 60.0
@@ -41,7 +42,10 @@ def steps_of(log_weights: Any) -> Any:
 
 
 def _checked_table(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(values, float)
+    array = np.asarray(values) if hasattr(values, "shape") else check_numbers(name, values)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be numbers, got an array of {array.dtype}")
+    array = array.astype(float)
     if array.ndim != 1 or not array.size:
         raise ValueError(
             f"{name} must be an array of one weight for every size of a group, from 1 up; got "
@@ -81,8 +85,14 @@ def checked_number(number: Any) -> Any:
         if isinstance(number, bool) or (number is not None and number < 0):
             raise ValueError(f"num_unobserved must be a number of items, got {number!r}")
         return None if number is None else int(number)
-    array = np.asarray(number)
-    if array.ndim != 1 or not np.issubdtype(array.dtype, np.integer) or np.any(array < 0):
+    is_list = hasattr(number, "shape") or isinstance(number, list | tuple)
+    array = np.asarray(number) if is_list else np.zeros(())
+    if (
+        array.ndim != 1
+        or not array.size
+        or not np.issubdtype(array.dtype, np.integer)
+        or np.any(array < 0)
+    ):
         raise ValueError(
             f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
         )

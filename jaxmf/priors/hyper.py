@@ -14,6 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf.arguments import check_numbers
+
 Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
 
 _NUM_MEDIAN_DRAWS = 1_001
@@ -130,13 +132,16 @@ def validate_probability(
         raise ValueError(f"{name} must be a probability in {words}, got {number}")
 
 
-def validate_concentrations(value: Any, size: int | None) -> Hyperparameter:
+def validate_concentrations(
+    value: Any, size: int | None, name: str = "concentration"
+) -> Hyperparameter:
     """One concentration for all or one for each, as it is kept.
 
     Args:
         value: a number, `size` numbers, a numpyro distribution of one number for all, or a batch of
             `size` of them.
         size: None where it is not known yet.
+        name: how the user calls it, for the message.
 
     Raises:
         TypeError, ValueError: not positive, or not as many as asked for.
@@ -146,21 +151,24 @@ def validate_concentrations(value: Any, size: int | None) -> Hyperparameter:
     if not is_fixed(value):
         shape = getattr(value, "batch_shape", ())
         is_batch = len(shape) == 1 and size in (None, *shape)
-        _validate_distribution("concentration", value, shape if is_batch else ())
+        _validate_distribution(name, value, shape if is_batch else ())
         return value
-    if np.ndim(value) == 0:
-        validate("concentration", value)
+    if not isinstance(value, list | tuple) and np.ndim(value) == 0:
+        validate(name, value)
         return value
-    array = np.asarray(value, float)
-    if array.ndim != 1 or size not in (None, array.size):
+    array = np.asarray(value) if hasattr(value, "shape") else check_numbers(name, value)
+    if array.dtype.kind not in "iuf":
+        raise TypeError(f"{name} must be positive numbers, got an array of {array.dtype}")
+    array = array.astype(float)
+    if array.ndim != 1 or not array.size or size not in (None, array.size):
         raise ValueError(
-            "concentration must be one number or "
+            f"{name} must be one number or "
             f"{f'{size} of them' if size else 'one for each'}, got shape {array.shape}"
         )
     if not np.all(np.isfinite(array) & (array > 0)):
         first = int(np.argmin(np.isfinite(array) & (array > 0)))
         raise ValueError(
-            f"concentration must be positive and finite, got {array[first]} at position {first}"
+            f"{name} must be positive and finite, got {array[first]} at position {first}"
         )
     return jnp.asarray(array, jnp.result_type(float))
 

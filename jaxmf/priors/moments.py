@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf.arguments import check_number, check_numbers
 from jaxmf.priors import flexible_law
 from jaxmf.priors.flexible import FlexiblePrior
 
@@ -45,7 +46,8 @@ def check_expected_counts(expected_counts: Any, shrinkage: float) -> np.ndarray:
     Raises:
         ValueError: no such numbers, or such as no law of partitions of N items has.
     """
-    wanted = np.asarray(expected_counts, float)
+    wanted = check_numbers("expected_counts", expected_counts)
+    check_number("shrinkage", shrinkage, least=0)
     if wanted.ndim != 1 or not wanted.size:
         raise ValueError(
             f"expected_counts must be (N,), E[m_i] of groups of 1 to N; got shape {wanted.shape}"

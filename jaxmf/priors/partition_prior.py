@@ -17,6 +17,7 @@ from jax import Array
 
 from jaxmf import tables
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 
 Numbers = dict[str, Array]
@@ -48,7 +49,7 @@ class Seating(NamedTuple):
     free: Array | None = None
 
 
-class PartitionPrior(ABC):
+class PartitionPrior(Readable, ABC):
     """What a network asks of a prior of partitions, and what all of them share.
 
     Attributes:

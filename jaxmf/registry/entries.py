@@ -1,201 +1,177 @@
-"""The models of the library, by name and by class; a model as JSON and back.
+"""The models of the library, by name and by class.
 
-A new model becomes known everywhere by one more entry in `ENTRIES`.
+A new model becomes known everywhere by one more entry in `ENTRIES`. Entries name classes and
+functions, which are imported when they are first asked for: the command line looks up a name
+without JAX.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from typing import Any
 
-from jaxmf import settings
-from jaxmf.blocks import Network
-from jaxmf.data import (
-    CellFeatures,
-    Dense,
-    Entries,
-    Features,
-    SparseBinary,
-    SparseSeries,
-    Tokens,
-    feature_parts,
-)
-from jaxmf.models.binary_mf import BinaryMF
-from jaxmf.models.bpmf import BPMF
-from jaxmf.models.feature_model import FeatureModel
-from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.mixtures import DPMixture, FlexibleMixture, MixtureOfGaussians
-from jaxmf.models.multiway import MultiHDP, MultiLDA
-from jaxmf.models.noisy_or import NoisyOrIBP
-from jaxmf.models.ratings import URP, BiHDP, BiLDA
-from jaxmf.models.sparse_binary_mf import SparseBinaryMF
-from jaxmf.models.sparse_binary_series import SparseBinarySeries
-from jaxmf.models.topics import HDPLDA, HFP, LDA, PAM, DirichletCompoundMultinomial
-from jaxmf.registry import examples
 from jaxmf.registry.entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="linear-gaussian-ibp",
-        model=LinearGaussianIBP,
+        model_path="jaxmf.models.linear_gaussian:LinearGaussianIBP",
         methods={"sample": "sampler", "particle_filter": "filter"},
-        container=Dense,
+        container_name="Dense",
         one_line="hidden binary features that add up to real data (Indian buffet process)",
-        example=examples.linear_gaussian,
+        example_name="linear_gaussian",
     ),
     Entry(
         name="noisy-or-ibp",
-        model=NoisyOrIBP,
+        model_path="jaxmf.models.noisy_or:NoisyOrIBP",
         methods={"sample": "sampler", "particle_filter": "filter"},
-        container=Dense,
+        container_name="Dense",
         one_line="hidden causes that turn on cells of 0/1 data (noisy-OR, Indian buffet process)",
-        example=examples.noisy_or,
+        example_name="noisy_or",
     ),
     Entry(
         name="binary-mf",
-        model=BinaryMF,
-        container=Dense,
+        model_path="jaxmf.models.binary_mf:BinaryMF",
+        container_name="Dense",
         one_line="binary features of rows and of columns, with weights between them (binary "
         "matrix factorisation)",
-        example=examples.binary_mf,
+        example_name="binary_mf",
     ),
     Entry(
         name="sparse-binary",
-        model=SparseBinaryMF,
+        model_path="jaxmf.models.sparse_binary_mf:SparseBinaryMF",
         methods={"variational": "ascent"},
         default="variational",
-        container=SparseBinary,
+        container_name="SparseBinary",
         one_line="real factors of a large sparse 0/1 matrix such as baskets (variational Bayes)",
-        example=examples.sparse_binary,
+        example_name="sparse_binary",
     ),
     Entry(
         name="mixture-of-gaussians",
-        model=MixtureOfGaussians,
-        container=Dense,
+        model_path="jaxmf.models.mixtures:MixtureOfGaussians",
+        container_name="Dense",
         one_line="groups of rows, a given number of them, each with a mean and a covariance",
-        example=lambda: (MixtureOfGaussians(2, concentration=1.0), examples.rows()),
+        example_name="mixture_of_gaussians",
     ),
     Entry(
         name="dp-mixture",
-        model=DPMixture,
-        container=Dense,
+        model_path="jaxmf.models.mixtures:DPMixture",
+        container_name="Dense",
         one_line="groups of rows, as many as they need (Dirichlet or Pitman-Yor process mixture)",
-        example=lambda: (DPMixture(concentration=1.0), examples.rows()),
+        example_name="dp_mixture",
     ),
     Entry(
         name="flexible-mixture",
-        model=FlexibleMixture,
-        container=Dense,
+        model_path="jaxmf.models.mixtures:FlexibleMixture",
+        container_name="Dense",
         one_line="groups of rows with a prior on how many there are of every size (flexible prior)",
-        example=examples.flexible_mixture,
+        example_name="flexible_mixture",
     ),
     Entry(
         name="dcm",
-        model=DirichletCompoundMultinomial,
-        container=Tokens,
+        model_path="jaxmf.models.topics:DirichletCompoundMultinomial",
+        container_name="Tokens",
         one_line="words of documents, each with probabilities of its own (Dirichlet compound "
         "multinomial)",
-        example=examples.compound,
+        example_name="compound",
     ),
     Entry(
         name="lda",
-        model=LDA,
-        container=Tokens,
+        model_path="jaxmf.models.topics:LDA",
+        container_name="Tokens",
         one_line="topics of documents, a given number of them (latent Dirichlet allocation)",
-        example=lambda: (LDA(2, topic_concentration=0.5), examples.corpus()),
+        example_name="lda",
     ),
     Entry(
         name="hdp",
-        model=HDPLDA,
-        container=Tokens,
+        model_path="jaxmf.models.topics:HDPLDA",
+        container_name="Tokens",
         one_line="topics of documents, as many as they need (hierarchical Dirichlet process)",
-        example=lambda: (HDPLDA(topic_concentration=1.0), examples.corpus()),
+        example_name="hdp",
     ),
     Entry(
         name="hfp",
-        model=HFP,
-        container=Tokens,
+        model_path="jaxmf.models.topics:HFP",
+        container_name="Tokens",
         one_line="topics of documents with words at tables of sizes of their own (hierarchical "
         "flexible priors)",
-        example=examples.flexible_topics,
+        example_name="flexible_topics",
     ),
     Entry(
         name="pam",
-        model=PAM,
-        container=Tokens,
+        model_path="jaxmf.models.topics:PAM",
+        container_name="Tokens",
         one_line="topics of topics, any number of levels (pachinko allocation)",
-        example=lambda: (PAM((2, 3), level_concentration=0.5), examples.corpus()),
+        example_name="pam",
     ),
     Entry(
         name="bi-lda",
-        model=BiLDA,
-        container=Entries,
+        model_path="jaxmf.models.ratings:BiLDA",
+        container_name="Entries",
         one_line="groups of users and of items behind ratings, given numbers of them",
-        example=lambda: (BiLDA(2, 2, user_concentration=0.5), examples.ratings()),
+        example_name="bi_lda",
     ),
     Entry(
         name="bi-hdp",
-        model=BiHDP,
-        container=Entries,
+        model_path="jaxmf.models.ratings:BiHDP",
+        container_name="Entries",
         one_line="groups of users and of items behind ratings, as many as they need",
-        example=lambda: (BiHDP(), examples.ratings()),
+        example_name="bi_hdp",
     ),
     Entry(
         name="urp",
-        model=URP,
-        container=Entries,
+        model_path="jaxmf.models.ratings:URP",
+        container_name="Entries",
         one_line="groups of users with a law of ratings for every item (user rating profile)",
-        example=lambda: (URP(2, user_concentration=0.5), examples.ratings()),
+        example_name="urp",
     ),
     Entry(
         name="bpmf",
-        model=BPMF,
-        container=Entries,
+        model_path="jaxmf.models.bpmf:BPMF",
+        container_name="Entries",
         one_line="real factors of users and items behind ratings, with side information (Bayesian "
         "probabilistic matrix factorisation)",
-        example=lambda: (BPMF(2, level=3.0), examples.stars()),
+        example_name="bpmf",
     ),
     Entry(
         name="multi-lda",
-        model=MultiLDA,
-        container=Tokens,
+        model_path="jaxmf.models.multiway:MultiLDA",
+        container_name="Tokens",
         one_line="groups of every modality of a table of tokens, given numbers of them",
-        example=lambda: (MultiLDA({"author": 2, "year": 2}, "word", 0.5), examples.written()),
+        example_name="multi_lda",
     ),
     Entry(
         name="multi-hdp",
-        model=MultiHDP,
-        container=Tokens,
+        model_path="jaxmf.models.multiway:MultiHDP",
+        container_name="Tokens",
         one_line="groups of every modality of a table of tokens, as many as they need",
-        example=lambda: (MultiHDP(("author", "year"), "word", 1.0), examples.written()),
+        example_name="multi_hdp",
     ),
     Entry(
         name="network",
-        model=Network,
-        container=Tokens,
+        model_path="jaxmf.blocks:Network",
+        container_name="Tokens",
         one_line="a network of mixture blocks of one's own (from Python)",
-        example=examples.network,
+        example_name="network",
         has_functions=True,
     ),
     Entry(
         name="sparse-binary-series",
-        model=SparseBinarySeries,
+        model_path="jaxmf.models.sparse_binary_series:SparseBinarySeries",
         methods={"variational": "ascent"},
         default="variational",
-        container=SparseSeries,
+        container_name="SparseSeries",
         one_line="real factors of a series of sparse 0/1 matrices, functions of time (variational "
         "Bayes, Gaussian processes)",
-        example=examples.sparse_series,
+        example_name="sparse_series",
     ),
     Entry(
         name="feature-model",
-        model=FeatureModel,
+        model_path="jaxmf.models.feature_model:FeatureModel",
         methods={"particle_filter": "filter"},
         default="particle_filter",
-        container=Dense,
+        container_name="Dense",
         one_line="hidden binary features with a likelihood and features of one's own (from Python)",
-        example=examples.feature_model,
+        example_name="feature_model",
         has_functions=True,
     ),
 )
@@ -208,7 +184,7 @@ def get(name: str) -> Entry:
         ValueError: there is none; the message lists the names.
     """
     for entry in ENTRIES:
-        if name in (entry.name, entry.model.__name__):
+        if name in (entry.name, entry.class_name):
             return entry
     known = ", ".join(entry.name for entry in ENTRIES)
     raise ValueError(f"there is no model {name!r}; there are: {known}")
@@ -221,48 +197,17 @@ def entry_of(model: Any) -> Entry:
         TypeError: the object is no model of the library, or the class itself was given.
     """
     for entry in ENTRIES:
+        name = model.__name__ if isinstance(model, type) else type(model).__name__
+        if name != entry.class_name:
+            continue
         if type(model) is entry.model:
             return entry
         if model is entry.model:
             raise TypeError(
-                f"model is the class {entry.model.__name__}; give an object, such as "
-                f"{entry.model.__name__}(...)"
+                f"model is the class {entry.class_name}; give an object, such as "
+                f"{entry.class_name}(...)"
             )
-    known = ", ".join(entry.model.__name__ for entry in ENTRIES)
+    known = ", ".join(entry.class_name for entry in ENTRIES)
     raise TypeError(
         f"model is a {type(model).__name__}, which is no model of jaxmf; there are: {known}"
     )
-
-
-def encode_model(model: Any) -> dict[str, Any]:
-    """A model as JSON: its name and its settings."""
-    entry = entry_of(model)
-    written = {
-        field.name: settings.encode(getattr(model, field.name), name=field.name)
-        for field in dataclasses.fields(model)
-        if field.init
-    }
-    return {"name": entry.name, "settings": written}
-
-
-def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
-    """The model that `encode_model` wrote down, with the arrays of its features by setting."""
-    held = features or {}
-    return get(written["name"]).model(
-        **{
-            key: feature_parts.put_together(value, held[key])
-            if key in held
-            else settings.decode(value)
-            for key, value in written["settings"].items()
-        }
-    )
-
-
-def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
-    """The arrays of a model's features by its settings: what `encode_model` leaves out."""
-    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
-    return {
-        name: feature_parts.arrays(value)
-        for name, value in found.items()
-        if isinstance(value, (Features, CellFeatures))
-    }

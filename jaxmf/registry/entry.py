@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import inspect
+import sys
+import types
+import typing
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+
+from jaxmf.arguments import check_count, check_flag, check_number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -14,23 +21,43 @@ class Entry:
 
     Args:
         name: its name on the command line, words joined by dashes.
-        model: the class.
-        container: the container its data is read into.
+        model_path: where its class is, ``"module:class"``.
+        container_name: the container of `jaxmf.data` that its data is read into.
         one_line: what it is, for `jaxmf models`.
-        example: () -> (tiny model, tiny data) for tests and docs.
+        example_name: the function of `jaxmf.registry.examples` that makes a tiny problem.
         methods: public verb -> method of the class that builds the algorithm.
         default: the verb that `fit` runs.
         has_functions: whether it is made of functions, which the command line cannot read.
     """
 
     name: str
-    model: type
-    container: type
+    model_path: str
+    container_name: str
     one_line: str
-    example: Callable[[], tuple[Any, Any]]
+    example_name: str
     methods: Mapping[str, str] = dataclasses.field(default_factory=lambda: {"sample": "sampler"})
     default: str = "sample"
     has_functions: bool = False
+
+    @property
+    def class_name(self) -> str:
+        """The name of the class, without importing it."""
+        return self.model_path.partition(":")[2]
+
+    @functools.cached_property
+    def model(self) -> type:
+        """The class."""
+        module, _, name = self.model_path.partition(":")
+        return getattr(importlib.import_module(module), name)
+
+    @functools.cached_property
+    def container(self) -> type:
+        """The class of the container."""
+        return getattr(importlib.import_module("jaxmf.data"), self.container_name)
+
+    def example(self) -> tuple[Any, Any]:
+        """A tiny model and tiny data, for tests and docs."""
+        return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
     def builder(self, model: Any, method: str) -> Callable[..., Any]:
         """The bound function of `model` that makes the algorithm of a method."""
@@ -49,7 +76,7 @@ def check_method(entry: Entry, method: str) -> None:
     """Refuse a method that a model does not have, in words that name those it has."""
     if method not in entry.methods:
         verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
-        raise ValueError(f"{entry.model.__name__} has no method {method!r}; use {verbs}")
+        raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
 def check_data(model: Any, data: Any, name: str) -> None:
@@ -96,18 +123,23 @@ def _settings_of(function: Callable[..., Any]) -> list[Setting]:
     ]
 
 
-def check_options(
+def read_options(
     entry: Entry, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> None:
-    """Refuse options that a method does not take, in words that name those it takes.
+) -> dict[str, Any]:
+    """Options of a method as it takes them; refuses others, and values of another type.
+
+    A word may name a function beside the default one: ``resample_fn="stratified"``.
 
     Args:
         entry: the model's.
         method: the verb's name.
         options: what was given beyond the verb's own arguments.
         verb: the function of `jaxmf.api`, whose own arguments are named too.
+    Returns:
+        The options, words for functions replaced by these.
     Raises:
-        TypeError: an option is unknown.
+        TypeError: an option is unknown, or its value is of another type than the method takes.
+        ValueError: a word that names no function.
     """
     own = [s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")]
     known = [s.name for s in method_settings(entry, method) if s.name not in own]
@@ -115,6 +147,61 @@ def check_options(
     if unknown:
         words = ", ".join(repr(name) for name in unknown)
         raise TypeError(
-            f"{method} takes no option {words}; for {entry.model.__name__} it takes "
+            f"{method} takes no option {words}; for {entry.class_name} it takes "
             f"{', '.join(known + own)}"
         )
+    builder = getattr(entry.model, entry.methods[method])
+    hints = typing.get_type_hints(builder)
+    defaults = {setting.name: setting.default for setting in method_settings(entry, method)}
+    return {
+        name: _read_option(name, value, hints.get(name, Any), defaults[name])
+        for name, value in options.items()
+    }
+
+
+def _read_option(name: str, value: Any, hint: Any, default: Any) -> Any:
+    """A value of the type that a method's signature names."""
+    kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
+    if isinstance(value, str) and callable(default):
+        return _function_named(name, value, default)
+    if (value is None and type(None) in kinds) or (callable(value) and _takes_functions(kinds)):
+        return value
+    if bool in kinds:
+        return check_flag(name, value)
+    if float in kinds:
+        check_number(name, value)
+    elif int in kinds:
+        check_count(name, value, -sys.maxsize)
+    elif str in kinds and not isinstance(value, str):
+        raise TypeError(f"{name} must be a word such as {default!r}, got {value!r}")
+    elif _takes_functions(kinds):
+        raise TypeError(
+            f"{name} must be a function such as {default.__name__}, or its name, got {value!r}"
+        )
+    return value
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _takes_functions(kinds: tuple[Any, ...]) -> bool:
+    return any(typing.get_origin(kind) is Callable for kind in kinds)
+
+
+def _function_named(name: str, word: str, default: Callable[..., Any]) -> Callable[..., Any]:
+    """The function that a word names, of those beside the default one with its arguments."""
+    arguments = list(inspect.signature(default).parameters)
+    beside = {
+        other: function
+        for other, function in vars(sys.modules[default.__module__]).items()
+        if inspect.isfunction(function)
+        and function.__module__ == default.__module__
+        and list(inspect.signature(function).parameters) == arguments
+        and not other.startswith("_")
+    }
+    if word not in beside:
+        raise ValueError(
+            f"{name} must be a function, or one of {', '.join(map(repr, beside))}, got {word!r}"
+        )
+    return beside[word]

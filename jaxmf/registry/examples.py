@@ -13,16 +13,19 @@ from jaxmf.blocks import Block, Network
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.models.bpmf import BPMF
 from jaxmf.models.feature_model import FeatureModel
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.mixtures import FlexibleMixture
+from jaxmf.models.mixtures import DPMixture, FlexibleMixture, MixtureOfGaussians
+from jaxmf.models.multiway import MultiHDP, MultiLDA
 from jaxmf.models.noisy_or import NoisyOrIBP
+from jaxmf.models.ratings import URP, BiHDP, BiLDA
 from jaxmf.models.sparse_binary_mf import SparseBinaryMF
 from jaxmf.models.sparse_binary_series import SparseBinarySeries
-from jaxmf.models.topics import HFP, DirichletCompoundMultinomial
+from jaxmf.models.topics import HDPLDA, HFP, LDA, PAM, DirichletCompoundMultinomial
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.priors.hdp import HDP
-from jaxmf.variational import SharedSample
+from jaxmf.variational_bayes import SharedSample
 
 
 def linear_gaussian() -> tuple[Any, Any]:
@@ -164,3 +167,58 @@ def sparse_series() -> tuple[Any, Any]:
     ones = rows @ columns.T + 0.3 * generator.normal(size=(3, 10, 6)) > 0.8
     model = SparseBinarySeries(num_factors=2, zeros=SharedSample(4))
     return model, SparseSeries.from_matrices(list(1 * ones), times)
+
+
+def mixture_of_gaussians() -> tuple[Any, Any]:
+    """Two groups of rows."""
+    return MixtureOfGaussians(2, concentration=1.0), rows()
+
+
+def dp_mixture() -> tuple[Any, Any]:
+    """Groups of rows, as many as they need."""
+    return DPMixture(concentration=1.0), rows()
+
+
+def lda() -> tuple[Any, Any]:
+    """Two topics of a tiny corpus."""
+    return LDA(2, topic_concentration=0.5), corpus()
+
+
+def hdp() -> tuple[Any, Any]:
+    """Topics of a tiny corpus, as many as it needs."""
+    return HDPLDA(topic_concentration=1.0), corpus()
+
+
+def pam() -> tuple[Any, Any]:
+    """Topics of topics of a tiny corpus."""
+    return PAM((2, 3), level_concentration=0.5), corpus()
+
+
+def bi_lda() -> tuple[Any, Any]:
+    """Groups of users and of items behind ratings."""
+    return BiLDA(2, 2, user_concentration=0.5), ratings()
+
+
+def bi_hdp() -> tuple[Any, Any]:
+    """The same, as many groups as they need."""
+    return BiHDP(), ratings()
+
+
+def urp() -> tuple[Any, Any]:
+    """Groups of users behind ratings."""
+    return URP(2, user_concentration=0.5), ratings()
+
+
+def bpmf() -> tuple[Any, Any]:
+    """Factors of users and items behind stars."""
+    return BPMF(2, level=3.0), stars()
+
+
+def multi_lda() -> tuple[Any, Any]:
+    """Groups of authors and years behind words."""
+    return MultiLDA({"author": 2, "year": 2}, "word", 0.5), written()
+
+
+def multi_hdp() -> tuple[Any, Any]:
+    """The same, as many groups as they need."""
+    return MultiHDP(("author", "year"), "word", 1.0), written()

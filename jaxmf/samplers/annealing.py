@@ -11,21 +11,22 @@ import jax.numpy as jnp
 
 from jaxmf.types import Array
 
-_START = 0.2
+ANNEALED_START = 0.2
 _SHARE = 0.75
 
 
-def annealed_factor(progress: Array) -> Array:
+def annealed_factor(progress: Array, start: Array | float = ANNEALED_START) -> Array:
     """The factor on the strength of the signal.
 
     Args:
       progress: () float, the share of the warm-up that is over.
+      start: () float, the factor at progress 0, above 0 and at most 1.
 
     Returns:
       () float, of the dtype of `progress`; one from three quarters of the warm-up on.
     """
     share = jnp.clip(progress / _SHARE, 0, 1)
-    return jnp.exp((1 - share) * jnp.log(jnp.asarray(_START, share.dtype)))
+    return jnp.exp((1 - share) * jnp.log(jnp.asarray(start, share.dtype)))
 
 
 def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:

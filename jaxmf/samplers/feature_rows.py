@@ -23,11 +23,16 @@ import jax.numpy as jnp
 from jax.scipy.special import gammaln, logit, logsumexp
 
 from jaxmf import slots
+from jaxmf.engine import Limit
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods.gaussian import RowPosterior, log_normal_row
 from jaxmf.types import Array
 
 MAX_WHOLE_ROW_SLOTS = 12
+_FEATURES_ADVICE = (
+    "A row takes about (x / s)^2 features, s the scale of their entries or weights: leave the "
+    "scales out, so that they start from the data, or set them in its unit, and centre the data"
+)
 
 
 class RowFit(NamedTuple):
@@ -306,6 +311,23 @@ def check_whole_rows(num_slots: int, *, remedy: str) -> None:
             f"whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
             f"this needs {num_slots}; {remedy}"
         )
+
+
+def features_limit(num_rows: int) -> Limit:
+    """The limit of growth of the features of `num_rows` rows: four a row, 256 to 4,096.
+
+    A posterior has far fewer; chains on their way to it may pass through more than they keep.
+    """
+    return Limit(min(max(256, 4 * num_rows), 4_096), _FEATURES_ADVICE)
+
+
+def whole_rows_limit(*, remedy: str) -> Limit:
+    """The limit of growth of a sweep over whole rows, with what to do where it is too small."""
+    return Limit(
+        MAX_WHOLE_ROW_SLOTS,
+        f"Whole rows are drawn from all 2^K settings, for at most {MAX_WHOLE_ROW_SLOTS} slots; "
+        f"{remedy}",
+    )
 
 
 def all_patterns(num_slots: int) -> Array:

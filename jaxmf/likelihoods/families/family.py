@@ -16,7 +16,9 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
+from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
@@ -24,7 +26,7 @@ Numbers = dict[str, Array]
 """The hyperparameters of a family in a state, by name."""
 
 
-class SweptFamily(ABC):
+class SweptFamily(Readable, ABC):
     """What a sweep over indicators needs of a family.
 
     Attributes:
@@ -136,6 +138,18 @@ class Family(SweptFamily):
     @abstractmethod
     def moments(self, statistics: PyTree, numbers: Numbers) -> tuple[Array, Array]:
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""
+
+
+def check_family(family: Any) -> None:
+    """Refuses what is no family. What jax puts in its position is not looked at.
+
+    Raises:
+        TypeError: anything else.
+    """
+    if not hyper.is_placeholder(family):
+        check_object(
+            "family", family, SweptFamily, "NormalInverseWishart() or DirichletMultinomial()"
+        )
 
 
 def validate_numbers(family: Any, names: tuple[str, ...]) -> None:

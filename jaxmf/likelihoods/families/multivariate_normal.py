@@ -14,7 +14,7 @@ from jax import Array
 from jax.scipy.special import multigammaln
 
 from jaxmf import tables
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_number
 from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
@@ -89,7 +89,8 @@ class NormalInverseWishart(Family):
 
     def __post_init__(self) -> None:
         if self.size is None:
-            return  # checked when it is known
+            self._check_single_numbers()
+            return  # the rest is checked when it is known
         check_count("size", self.size)
         if self.degrees is None:
             object.__setattr__(self, "degrees", float(self.size + 2))
@@ -105,6 +106,24 @@ class NormalInverseWishart(Family):
         wide = jnp.broadcast_to(jnp.asarray(self.location, dtype), (self.size,))
         object.__setattr__(self, "location", wide)
         object.__setattr__(self, "scale", scale)
+
+    def _check_single_numbers(self) -> None:
+        """What can be said before the length of the vectors is known."""
+        if not hyper.is_placeholder(self.weight):
+            validate_numbers(self, ("weight",))
+        if self.degrees is not None and not hyper.is_placeholder(self.degrees):
+            validate_numbers(self, ("degrees",))
+        for name in ("location", "scale"):
+            value = getattr(self, name)
+            leaves = jax.tree.leaves(value)
+            if any(hyper.is_placeholder(leaf) for leaf in leaves):
+                continue
+            if np.ndim(value) > 0 and np.size(value) > 0:
+                continue
+            if np.ndim(value) > 0:
+                raise ValueError(f"{name} must be a number or several, got {value!r}")
+            least = {"above": 0.0} if name == "scale" else {}
+            check_number(name, value.item() if hasattr(value, "item") else value, **least)
 
     def _check_numbers(self) -> None:
         validate_numbers(self, ("weight", "degrees"))

@@ -13,7 +13,9 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf import tables
+from jaxmf.arguments import check_number
 from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.priors import hyper
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
@@ -76,6 +78,9 @@ class NormalInverseGamma(Family):
 
     def __post_init__(self) -> None:
         validate_numbers(self, ("weight", "shape", "rate"))
+        # a state may hold it as an array
+        if not hyper.is_placeholder(self.location) and not isinstance(self.location, jax.Array):
+            check_number("location", self.location)
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.data import Dense
-from jaxmf.engine import Info, merge_overflow
+from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.binary_mf import checks
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -24,7 +24,7 @@ from jaxmf.models.binary_mf.updates import (
 )
 from jaxmf.priors import hyper
 from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
-from jaxmf.samplers.feature_rows import check_whole_rows
+from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -143,6 +143,16 @@ def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Ar
 
 def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
     """The state with more slots on either side."""
-    if plan.whole_rows:
-        check_whole_rows(max(sizes.values()), remedy=checks.WHOLE_ROWS_REMEDY)
+    del plan
     return grow_state(state, sizes)
+
+
+def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
+    """How many slots either side may have."""
+    if plan.whole_rows:
+        whole = whole_rows_limit(remedy=checks.WHOLE_ROWS_REMEDY)
+        return {"row_features": whole, "column_features": whole}
+    return {
+        "row_features": features_limit(data.num_rows),
+        "column_features": features_limit(data.num_columns),
+    }

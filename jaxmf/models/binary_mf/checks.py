@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmf.data.checks import as_numeric
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS
@@ -172,7 +173,7 @@ def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] |
 def _fixed_features(name: str, features: Any) -> Any:
     if features is None or hyper.is_placeholder(features):
         return features
-    array = np.asarray(features)
+    array = as_numeric(name, features)
     if array.ndim != 2:
         raise ValueError(f"{name} must be a matrix (rows, features), got shape {array.shape}")
     if not np.isin(array, (0, 1)).all():

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
@@ -32,6 +32,7 @@ from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
@@ -55,7 +56,7 @@ _CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson
     meta_fields=["likelihood", "diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF:
+class BinaryMF(Readable):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.
@@ -328,12 +329,13 @@ class BinaryMF:
             record=Partial(chain.record, self),
             grow=Partial(chain.grow, plan),
             capacity=capacity_of,
+            limit=Partial(chain.limit, plan),
         )
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         is_rows = side == "rows"
         prior = self.row_prior if is_rows else self.column_prior
         num_fixed = self.num_fixed_rows() if is_rows else self.num_fixed_columns()

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmf.arguments import check_number
+from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -17,7 +17,7 @@ from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational.likelihood import Gaussian
+from jaxmf.variational_bayes.likelihood import Gaussian
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -143,13 +143,11 @@ def capacity(value: Any) -> int:
     """Slots for groups to begin with.
 
     Raises:
-      ValueError: no whole number, or none.
+      TypeError, ValueError: no whole number from 1 on.
     """
     if value is None:
         return _FIRST_SLOTS
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"capacity must be an integer of at least 1, got {value!r}")
-    return value
+    return check_count("capacity", value, most=MOST_SLOTS)
 
 
 def flag(name: str, value: Any) -> bool:

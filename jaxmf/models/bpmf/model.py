@@ -35,16 +35,17 @@ from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells import NormalCells
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.models.bpmf import chain, checks, density, queries, simulation
+from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.readable import Readable
 from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, Key
-from jaxmf.variational.likelihood import Gaussian
+from jaxmf.variational_bayes.likelihood import Gaussian
 
 Draw = dict[str, Array]
 
@@ -69,7 +70,7 @@ Draw = dict[str, Array]
     meta_fields=["num_factors", "biases", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF:
+class BPMF(Readable):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
@@ -448,6 +449,14 @@ class BPMF:
     def transform_rows(self, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
         """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
         return queries.latent_factors(self, key, draw, data, new_data)
+
+    def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:
+        """The model with rows and columns beyond those of the data, of zero features."""
+        return unknown.with_unknown(self, num_new, shape)
+
+    def draw_unknown(self, key: Key, draw: Draw, data: Any, num_new: tuple[int, int]) -> Draw:
+        """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
+        return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
         """Draws of the transposed model: rows and columns in each other's place."""

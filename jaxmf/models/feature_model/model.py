@@ -22,11 +22,12 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model import checks, queries
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
+from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn, TriggerFn
 from jaxmf.types import Array, Key
@@ -38,7 +39,7 @@ from jaxmf.types import Array, Key
     meta_fields=["cell_law"],
 )
 @dataclass(frozen=True)
-class FeatureModel:
+class FeatureModel(Readable):
     """Binary latent features with a likelihood and a law of features of one's own.
 
     Args:
@@ -92,7 +93,7 @@ class FeatureModel:
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, at least as many as a finite prior has features."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         fixed = getattr(self.prior, "num_features", None)
         return int(fixed) if fixed is not None else (8 if capacity is None else capacity)
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Info, merge_overflow
+from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.models.linear_gaussian.updates import (
     update_by_split_merge,
@@ -22,11 +22,13 @@ from jaxmf.models.linear_gaussian.updates import (
     update_hyperparameters,
 )
 from jaxmf.priors import hyper
-from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
-from jaxmf.samplers.feature_rows import check_whole_rows
+from jaxmf.samplers.annealing import ANNEALED_START, annealed_factor, hold_while_annealed
+from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("collapsed", "parallel", "whole_rows")
+# How many features the start of the annealing lets the largest row take.
+_MOST_NEW_FEATURES = 25
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 
 
@@ -46,22 +48,30 @@ class SamplerPlan:
 
 
 def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
-    """No features; scales that have priors start from the spread of the data."""
+    """No features; scales that have priors start from the data.
+
+    The noise starts at the root mean square of the data about the offset, the feature scale
+    at that of the row that has most: a row takes about (x / scale)^2 features, so a scale that
+    starts below what a row needs would fill the slots with features of that row alone.
+    """
+    data = model.centred(data)
     values, observed = data.values, data.observed
     dtype = values.dtype
+    squares = row_mean_squares(data)
     if observed is None:
-        centre, spread, x = jnp.mean(values, axis=0), jnp.std(values), None
+        spread, x = jnp.sqrt(jnp.mean(squares)), None
     else:
         number = jnp.sum(observed, axis=0, dtype=dtype)
         centre = jnp.sum(values, axis=0) / jnp.maximum(number, 1)
-        mean = jnp.sum(values) / jnp.sum(number)
-        spread = jnp.sqrt(jnp.sum(jnp.where(observed, values - mean, 0) ** 2) / jnp.sum(number))
+        spread = jnp.sqrt(jnp.sum(values**2) / jnp.sum(number))
         noise = jax.random.normal(key, values.shape, dtype)
         x = jnp.where(observed, values, centre + spread * noise)
-    spread = jnp.where(spread > 0, spread, 1)
 
     def start(prior, guess):
-        value = hyper.initial_value(prior) if hyper.is_fixed(prior) else guess
+        value = hyper.initial_value(prior)
+        if not hyper.is_fixed(prior):
+            # inside the support of a prior that has bounds
+            value = jnp.where((guess > 0) & prior.support(guess), guess, value)
         return jnp.asarray(value, dtype)
 
     z = jnp.zeros((values.shape[0], plan.num_slots), bool)
@@ -70,9 +80,28 @@ def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
         x=x,
         alpha=jnp.asarray(hyper.initial_value(model.alpha), dtype),
         concentration=jnp.asarray(hyper.initial_value(model.concentration), dtype),
-        noise_scale=start(model.noise_scale, spread / 2),
-        feature_scale=start(model.feature_scale, spread),
+        noise_scale=start(model.noise_scale, spread),
+        feature_scale=start(model.feature_scale, jnp.sqrt(jnp.max(squares))),
     )
+
+
+def row_mean_squares(data: Dense) -> Array:
+    """Mean squares (N,) of the observed cells of each row, 0 where there are none."""
+    squares = jnp.sum(data.values**2, axis=1)
+    if data.observed is None:
+        return squares / data.values.shape[1]
+    return squares / jnp.maximum(jnp.sum(data.observed, axis=1, dtype=squares.dtype), 1)
+
+
+def annealed_start(state: State, data: Dense) -> Array:
+    """Where the factor on the feature scale starts: a fifth, or more where rows would be split.
+
+    At the factor f a row with the mean square v takes up to v / (f scale)^2 features; f is at least
+    what keeps the largest row to a few, and 1 where the scale itself is smaller than that.
+    """
+    largest = jnp.max(row_mean_squares(data))
+    needed = jnp.sqrt(largest / _MOST_NEW_FEATURES) / state.feature_scale
+    return jnp.clip(needed, ANNEALED_START, 1)
 
 
 def step(
@@ -84,7 +113,10 @@ def step(
     progress: Array,
 ) -> tuple[State, Info]:
     """A sweep, splits and merges where wanted, hyperparameters."""
-    factor = annealed_factor(progress) if plan.anneal else 1.0
+    data = model.centred(data)
+    factor: Array | float = 1.0
+    if plan.anneal:
+        factor = annealed_factor(progress, annealed_start(state, data))
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
@@ -126,11 +158,17 @@ def num_features(model: Any, state: State) -> Array:
 
 def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for features."""
-    if plan.sweep == "whole_rows":
-        check_whole_rows(sizes["features"], remedy=WHOLE_ROWS_REMEDY)
+    del plan
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 
 def capacity(state: PyTree) -> dict[str, int]:
     """Slots for features, the bias feature among them."""
     return {"features": state.z.shape[-1]}
+
+
+def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
+    """How many slots for features there may be."""
+    if plan.sweep == "whole_rows":
+        return {"features": whole_rows_limit(remedy=WHOLE_ROWS_REMEDY)}
+    return {"features": features_limit(data.num_rows)}

@@ -152,13 +152,15 @@ def extend(
     plan: Plan, model: Any, key: Key, particle: Particle, choice: Any, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
-    x, observed = data.row(row)
+    x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
     always_on = always_on_of(model, particle)
     child = choice
     if plan.proposal == "exact":
         draw = draw_larger if plan.has_children else draw_child
-        child = draw(jax.random.fold_in(key, 0), model, particle, choice, conditional, data, row)
+        child = draw(
+            jax.random.fold_in(key, 0), model, particle, choice, conditional, (x, observed)
+        )
     claim = slots.claim(~conditional.free, child.num_new)
     features = child.bits | always_on
     if observed is not None:
@@ -208,6 +210,7 @@ def rejuvenate(
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
     assert particle.z is not None
+    data = model.centred(data)
     x = data.values if particle.x is None else particle.x
     z, x, overflow = collapsed_sweep(
         key,

@@ -1,14 +1,17 @@
 """The linear-Gaussian Indian buffet process: X = Z Y + noise with binary Z of unknown width.
 
     alpha ~ its prior,  Z ~ IBP(alpha)                   eq 2
-    y_kd ~ N(0, feature_scale^2),  x_nd ~ N(sum_k z_nk y_kd, noise_scale^2)
+    y_kd ~ N(0, feature_scale^2),  x_nd ~ N(offset_d + sum_k z_nk y_kd, noise_scale^2)
 
+The offset, and the priors of scales that the user leaves open, come from the data: `defaults.py`.
 Y is always summed out between steps (eq 6); see `likelihoods/gaussian.py`. Missing cells are part
 of the state and drawn along (data augmentation), so all methods see complete rows.
 
 Source: Wood & Griffiths (2006), Particle filtering for nonparametric Bayesian matrix factorization,
 sections 2 and 4; Griffiths & Ghahramani (2005).
 """
+
+from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
@@ -18,15 +21,16 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
-from jaxmf.data import Dense
+from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
+from jaxmf.data import Dense, units
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
-from jaxmf.models.linear_gaussian import chain, queries
+from jaxmf.models.linear_gaussian import chain, defaults, queries
 from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
@@ -39,37 +43,38 @@ def _default_alpha() -> Any:
     return dist.Gamma(1.0, 1.0)
 
 
-def _default_scale() -> Any:
-    import numpyro.distributions as dist
-
-    return dist.LogNormal(0.0, 2.0)
-
-
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["alpha", "noise_scale", "feature_scale", "concentration"],
+    data_fields=["alpha", "noise_scale", "feature_scale", "concentration", "offset"],
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP:
+class LinearGaussianIBP(Readable):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
-    X = Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli model.
+    X = offset + Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli
+    model. With no option set the columns are centred and both scales are learned in the unit of the
+    data, so that any location and unit will do; all answers are in the units of the data.
 
     Args:
       alpha: mass of the prior of Z, the expected number of features of a row; a positive number or
         a numpyro distribution. A Gamma is updated exactly, others by slice sampling.
-      noise_scale: standard deviation of the noise, in the units of the data.
-      feature_scale: standard deviation of the entries of Y, in the units of the data.
+      noise_scale: standard deviation of the noise, in the units of the data: a number or a numpyro
+        distribution. None: LogUniform(s / 100, 2 s), s the root mean square of the data about the
+        offset (without data 1).
+      feature_scale: standard deviation of the entries of Y, likewise. None: InverseGamma(2, 2 s).
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
         feature k has probability Beta(alpha concentration / K, concentration).
-      bias: whether to add a feature that every row has (a mean row). It is slot 0 of Z and is not
-        counted as a feature.
+      bias: whether to add a feature that every row has: a mean row, N(offset, feature_scale^2). It
+        is slot 0 of Z and is not counted as a feature.
+      offset: what the cells of a row without features are about: a number, or (D,) one a column.
+        None: where `feature_scale` is left open or `bias` is set the column means of the data
+        (held fixed), 0 otherwise. Set 0 for parts that add up to the data as they are.
 
     Raises:
       TypeError, ValueError: if a hyperparameter is not positive, or its prior is not over positive
-        numbers; if `num_features` is not a positive integer.
+        numbers; if `num_features` is not a positive integer; if `offset` is not finite.
 
     Example:
       >>> import jaxmf as mf
@@ -83,27 +88,47 @@ class LinearGaussianIBP:
     concentration: Hyperparameter = 1.0
     num_features: int | None = None
     bias: bool = False
+    offset: float | Array | None = None
 
     def __post_init__(self) -> None:
-        defaults = {
-            "alpha": _default_alpha,
-            "noise_scale": _default_scale,
-            "feature_scale": _default_scale,
-        }
-        for name, default in defaults.items():
-            if getattr(self, name) is None:
-                object.__setattr__(self, name, default())
-        for name in (*defaults, "concentration"):
-            hyper.validate(name, getattr(self, name))
-        count = self.num_features
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise TypeError(f"num_features must be an integer or None, got {count!r}")
-        if count is not None and count < 1:
-            raise ValueError(
-                f"num_features must be at least 1, got {count}; None leaves the number open"
-            )
-        if not isinstance(self.bias, bool):
-            raise TypeError(f"bias must be True or False, got {self.bias!r}")
+        if self.alpha is None:
+            object.__setattr__(self, "alpha", _default_alpha())
+        for name in ("alpha", "noise_scale", "feature_scale", "concentration"):
+            if getattr(self, name) is not None:
+                hyper.validate(name, getattr(self, name))
+        defaults.validate_offset(self.offset)
+        if self.num_features is not None:
+            check_count("num_features", self.num_features, most=MOST_SLOTS)
+        check_flag("bias", self.bias)
+
+    def matched(self, data: Dense) -> LinearGaussianIBP:
+        """The model with the offset and the priors that were left open taken from a data set.
+
+        Args:
+          data: (N, D).
+
+        Raises:
+          ValueError: values so large or small that their squares leave the range of floats, a
+            feature scale so small that rows would need 10,000 features of that scale, or an offset
+            that is not one number a column.
+
+        Warns where a row needs more than 25 features of the scale that was set, and where columns
+        are in very different units.
+        """
+        return defaults.matched(self, data)
+
+    def check_data(self, data: Dense, name: str) -> None:
+        """Refuses values whose squares leave the range of floats.
+
+        Args:
+          data: (N, D).
+          name: what the user calls it.
+        """
+        units.check_magnitude(data, name)
+
+    def centred(self, data: Dense) -> Dense:
+        """The data minus the offset."""
+        return units.centred(data, self.offset)
 
     def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
@@ -132,19 +157,20 @@ class LinearGaussianIBP:
         Returns:
           () float.
         """
-        x = complete(state, data)
+        x = complete(state, self.centred(data))
         gram, cross = gaussian.gram_statistics(state.z, x)
         start = self.first_slot()
         log_prior = self.prior(state).log_prob(
             jnp.diagonal(gram)[start:], gram[start:, start:], x.shape[0]
         )
-        statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+        statistics = gaussian.spectrum(state.z, x, (gram, cross))
         log_likelihood = gaussian.log_marginal(statistics, state.noise_scale, state.feature_scale)
         return log_prior + log_likelihood + self._log_hyperprior(state)
 
     def _log_hyperprior(self, state: State) -> Array:
+        model = defaults.completed(self)
         terms = [
-            hyper.log_prior(getattr(self, name), getattr(state, name))
+            hyper.log_prior(getattr(model, name), getattr(state, name))
             for name in ("alpha", "concentration", "noise_scale", "feature_scale")
         ]
         return sum(terms[1:], terms[0])
@@ -172,11 +198,12 @@ class LinearGaussianIBP:
         self, z_key: Key, hyper_key: Key, num_rows: int, capacity: int
     ) -> tuple[State, Array]:
         """A state from the prior, and () bool whether `capacity` was too small for it."""
+        model = defaults.completed(self)
         alpha, concentration, noise, feature = (
             hyper.sample_prior(key, prior)
             for key, prior in zip(
                 jax.random.split(hyper_key, 4),
-                (self.alpha, self.concentration, self.noise_scale, self.feature_scale),
+                (model.alpha, model.concentration, model.noise_scale, model.feature_scale),
                 strict=True,
             )
         )
@@ -200,7 +227,9 @@ class LinearGaussianIBP:
         dtype = state.noise_scale.dtype
         y = jax.random.normal(y_key, (state.z.shape[1], num_columns), dtype)
         noise = jax.random.normal(noise_key, (state.z.shape[0], num_columns), dtype)
-        return state.feature_scale * (state.z.astype(dtype) @ y) + state.noise_scale * noise
+        offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
+        signal = state.feature_scale * (state.z.astype(dtype) @ y)
+        return offset + signal + state.noise_scale * noise
 
     def sampler(
         self,
@@ -217,8 +246,9 @@ class LinearGaussianIBP:
             row drawn from all its 2^K settings, mixes better, for at most
             12 slots. "parallel": all rows at once given Y, for accelerators.
           anneal: start from no features and, during the first three quarters of the warm-up, let
-            the sweeps see a feature scale that rises geometrically from a fifth of its value, which
-            is itself held meanwhile. Without it most chains end in a poor mode.
+            the sweeps see a feature scale that rises geometrically from a fifth of its value (from
+            more where a row would take more than 25 features at that), which is itself held
+            meanwhile. Without it most chains end in a poor mode.
           split_merge: proposals to split a feature or merge two after every sweep; each goes three
             times over the rows that have one of its features. None by default: on the images of
             section 4.2 the annealed start alone brought 40 of 40 chains to the mode. Without it
@@ -243,20 +273,25 @@ class LinearGaussianIBP:
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
             )
         plan = chain.SamplerPlan(
-            num_slots=num_slots, sweep=sweep, anneal=bool(anneal), split_merge=split_merge
+            num_slots=num_slots,
+            sweep=sweep,
+            anneal=check_flag("anneal", anneal),
+            split_merge=split_merge,
         )
+        model = defaults.completed(self)
         return algorithm(
-            init=Partial(chain.init, plan, self),
-            step=Partial(chain.step, plan, self),
-            record=Partial(chain.record, self),
+            init=Partial(chain.init, plan, model),
+            step=Partial(chain.step, plan, model),
+            record=Partial(chain.record, model),
             grow=Partial(chain.grow, plan),
             capacity=chain.capacity,
+            limit=Partial(chain.limit, plan),
         )
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()
@@ -264,11 +299,24 @@ class LinearGaussianIBP:
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
         """Mean and standard deviation of Y given a draw and the observed cells, each (K, D) float.
 
+        What a feature adds to the offset; a bias feature, in slot 0, has the offset in its mean.
+
         Args:
           draw: what a chain records: z (N, K) bool and the hyperparameters.
           data: the training data.
         """
-        return queries.features(queries.feature_law(draw["z"], data, scales(draw)), scales(draw))
+        mean, deviation = queries.features(self._feature_law(draw, data), scales(draw))
+        if self.bias and self.offset is not None:
+            mean = mean.at[0].add(jnp.asarray(self.offset, mean.dtype))
+        return mean, deviation
+
+    def _feature_law(self, draw: dict[str, Array], data: Dense) -> queries.FeatureLaw:
+        return queries.feature_law(draw["z"], self.centred(data), scales(draw))
+
+    def _offset_of(self, columns: Array, dtype: Any) -> Array:
+        """Offsets of columns (M,), of their shape."""
+        offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
+        return jnp.broadcast_to(offset, columns.shape) if offset.ndim == 0 else offset[columns]
 
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
@@ -277,8 +325,9 @@ class LinearGaussianIBP:
 
         For a missing cell this is its law given the draw; for an observed one that of a replicate.
         """
-        law = queries.feature_law(draw["z"], data, scales(draw))
-        return queries.cells(law, draw["z"], rows, columns, scales(draw))
+        law = self._feature_law(draw, data)
+        mean, variance = queries.cells(law, draw["z"], rows, columns, scales(draw))
+        return mean + self._offset_of(columns, mean.dtype), variance
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
@@ -295,17 +344,18 @@ class LinearGaussianIBP:
         is the predictive law.
         """
         law, rows = self._new_rows(key, draw, data, new_data)
-        return queries.new_row_moments(law, rows, scales(draw))
+        mean, variance = queries.new_row_moments(law, rows, scales(draw))
+        return mean + self._offset_of(jnp.arange(mean.shape[1]), mean.dtype), variance
 
     def _new_rows(self, key, draw, data, new_data):
-        law = queries.feature_law(draw["z"], data, scales(draw))
+        law = self._feature_law(draw, data)
         rows = queries.draw_new_rows(
             key,
             law,
             self.feature_prior(draw["alpha"], draw["concentration"]),
             draw["z"],
             scales(draw),
-            new_data,
+            self.centred(new_data),
             num_fixed=self.first_slot(),
         )
         return law, rows
@@ -327,7 +377,7 @@ class LinearGaussianIBP:
         from jaxmf.models.linear_gaussian.filter import build_filter
 
         return build_filter(
-            self,
+            defaults.completed(self),
             num_particles=num_particles,
             proposal=proposal,
             resample_fn=resample_fn,

@@ -43,7 +43,7 @@ def propose(
 def _weighed_children(
     plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Any, Array]:
-    x, observed = data.row(row)
+    x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
     if plan.proposal == "prior":
         return _propose_from_prior(key, model, particle, conditional, x, observed)
@@ -96,11 +96,10 @@ def draw_child(
     particle: Particle,
     block: row_enumeration.Block,
     conditional: RowPrior,
-    data: Dense,
-    row: Array,
+    cells: tuple[Array, Array | None],
 ) -> Setting:
     """A setting from the exact conditional: copies of one parent get children of their own."""
-    x, observed = data.row(row)
+    x, observed = cells
     uniforms = jax.random.uniform(key, (2,), x.dtype)
     bits = row_enumeration.draw_bits(
         uniforms[0], block, conditional.movable, first=model.first_slot()
@@ -118,11 +117,10 @@ def draw_larger(
     particle: Particle,
     child: Setting,
     conditional: RowPrior,
-    data: Dense,
-    row: Array,
+    cells: tuple[Array, Array | None],
 ) -> Setting:
     """A child whose number of new features, where it stood for all larger ones, is drawn."""
-    x, observed = data.row(row)
+    x, observed = cells
     fit = _fit_of(particle, child.bits | always_on_of(model, particle), x, observed)
     last = _NUM_NUMBERS - 1
     drawn = row_enumeration.draw_number(

@@ -14,7 +14,8 @@ class State(NamedTuple):
 
     Attributes:
       z: (N, K) bool; with a bias feature, slot 0 is always on.
-      x: (N, D) float, the data with missing cells imputed; None when nothing is missing.
+      x: (N, D) float, the data minus the offset with missing cells imputed; None when nothing is
+        missing.
       alpha, concentration, noise_scale, feature_scale: () float.
     """
 
@@ -27,7 +28,7 @@ class State(NamedTuple):
 
 
 def complete(state: State, data: Dense) -> Array:
-    """The data (N, D) with the state's missing cells."""
+    """The data minus the offset (N, D), which is what `data` holds, with the missing cells."""
     return data.values if state.x is None else state.x
 
 

@@ -1,6 +1,7 @@
 """The kernels of the linear-Gaussian Indian buffet process: sweeps, splits and merges, scales.
 
-Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant.
+Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant; `data` is
+the data minus the offset.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> t
     state = state._replace(alpha=alpha, concentration=concentration)
     if hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale):
         return state, Info(overflow={})
-    statistics = gaussian.spectrum_of_statistics(gram, cross, jnp.sum(x**2), x.shape[0])
+    statistics = gaussian.spectrum(state.z, x, (gram, cross))
     noise, feature = update_scales(
         model, jax.random.fold_in(key, 1), statistics, state.noise_scale, state.feature_scale
     )

@@ -28,7 +28,7 @@ from jaxmf.blocks.prediction import (
 from jaxmf.blocks.values import draw_in_parts, draw_places, log_mixture
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
-from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
@@ -38,8 +38,14 @@ from jaxmf.types import Array, Key, PyTree
 
 
 class _Mixture(NetworkModel):
-    """Rows of a complete matrix as tokens, with one indicator each."""
+    """Rows of a complete matrix as tokens, with one indicator each.
 
+    Attributes:
+        predicts_its_rows: whether `predict_cells` is of the rows of the data; it is of a further
+            row.
+    """
+
+    predicts_its_rows = False
     family: Family
 
     @abstractmethod
@@ -165,6 +171,7 @@ class MixtureOfGaussians(_Mixture):
 
     def __post_init__(self) -> None:
         Dirichlet(self.num_components, self.concentration)
+        check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return Dirichlet(self.num_components, self.concentration)
@@ -201,6 +208,7 @@ class DPMixture(_Mixture):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "concentration", self._prior().concentration)
+        check_family(self.family)
 
     def _prior(self) -> DirichletProcess | PitmanYor:
         if self.discount is None:
@@ -234,6 +242,7 @@ class FlexibleMixture(_Mixture):
 
     def __post_init__(self) -> None:
         check_flexible("prior", self.prior)
+        check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return self.prior

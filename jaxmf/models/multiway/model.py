@@ -11,7 +11,7 @@ Source: Porteous (2010), sections 6.1.6 to 6.1.10.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,7 +24,8 @@ from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities, probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
-from jaxmf.likelihoods.families.family import Family
+from jaxmf.likelihoods.families.family import Family, check_family
+from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -32,9 +33,23 @@ from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array
 
 
+def _check_heading(argument: str, name: Any) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"{argument}: {name!r} is no heading of a column; columns have texts")
+
+
 class _Multiway(NetworkModel):
     observed: str
     family: Family
+
+    def _check_values(self, modalities: Sequence[str]) -> None:
+        """Refuses a column of values that is none, or is a modality, and a family that is none."""
+        _check_heading("observed", self.observed)
+        if self.observed in modalities:
+            raise ValueError(
+                f"observed: {self.observed!r} is one of the modalities; name the column of values"
+            )
+        check_family(self.family)
 
     @abstractmethod
     def _priors(self) -> dict[str, PartitionPrior]:
@@ -95,10 +110,21 @@ class MultiLDA(_Multiway):
 
     def __post_init__(self) -> None:
         given = self.num_groups
+        is_pairs = isinstance(given, tuple | list) and all(
+            isinstance(pair, tuple | list) and len(pair) == 2 for pair in given
+        )
+        if not given or not (is_pairs or isinstance(given, Mapping)):
+            raise TypeError(
+                "num_groups must be a mapping from columns to numbers of groups, such as "
+                f'{{"author": 20, "year": 5}}, got {given!r}'
+            )
         pairs = tuple(given.items() if isinstance(given, Mapping) else map(tuple, given))
         for name, size in pairs:
+            _check_heading("num_groups", name)
             check_count(f"num_groups[{name!r}]", size)
+            hyper.validate_concentrations(self.concentration, size)
         object.__setattr__(self, "num_groups", pairs)
+        self._check_values([name for name, _ in pairs])
         self.network()
 
     def _priors(self) -> dict[str, PartitionPrior]:
@@ -137,12 +163,15 @@ class MultiHDP(_Multiway):
     family: Family = field(default_factory=DirichletMultinomial)
 
     def __post_init__(self) -> None:
-        if isinstance(self.modalities, str) or not self.modalities:
+        if not isinstance(self.modalities, tuple | list) or not self.modalities:
             raise TypeError(
                 f"modalities must be names of columns, such as ('user', 'item'), got "
                 f"{self.modalities!r}"
             )
+        for name in self.modalities:
+            _check_heading("modalities", name)
         object.__setattr__(self, "modalities", tuple(self.modalities))
+        self._check_values(self.modalities)
         law = HDP(self.concentration, self.base_concentration)
         object.__setattr__(self, "concentration", law.concentration)
         object.__setattr__(self, "base_concentration", law.base_concentration)

@@ -14,10 +14,11 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Info, merge_overflow
+from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
 from jaxmf.priors import hyper
+from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
 SWEEPS = ("sequential", "parallel")
@@ -89,3 +90,8 @@ def grow(state: State, sizes: dict[str, int]) -> State:
 def capacity(state: PyTree) -> dict[str, int]:
     """Slots for causes."""
     return {"features": state.z.shape[-1]}
+
+
+def limit(data: Dense) -> dict[str, Limit]:
+    """How many slots for causes there may be."""
+    return {"features": features_limit(data.num_rows)}

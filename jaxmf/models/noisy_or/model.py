@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, checks
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
@@ -34,6 +34,7 @@ from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, p
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key
@@ -56,7 +57,7 @@ def _default_priors() -> dict[str, Any]:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True, kw_only=True)
-class NoisyOrIBP:
+class NoisyOrIBP(Readable):
     """Hidden causes of unknown number that turn binary variables on (noisy-OR).
 
     P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(active causes of row n in column d), with the rows
@@ -104,13 +105,8 @@ class NoisyOrIBP:
         hyper.validate_probability("cause_probability", self.cause_probability)
         hyper.validate_probability("efficacy", self.efficacy, zero=True, one=True)
         hyper.validate_probability("leak", self.leak, zero=True)
-        count = self.num_features
-        if count is not None and (isinstance(count, bool) or not isinstance(count, int)):
-            raise TypeError(f"num_features must be an integer or None, got {count!r}")
-        if count is not None and count < 1:
-            raise ValueError(
-                f"num_features must be at least 1, got {count}; None leaves the number open"
-            )
+        if self.num_features is not None:
+            check_count("num_features", self.num_features, most=MOST_SLOTS)
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses observed values other than 0 and 1.
@@ -260,12 +256,13 @@ class NoisyOrIBP:
             record=Partial(chain.record, self),
             grow=Partial(chain.grow),
             capacity=chain.capacity,
+            limit=chain.limit,
         )
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, all causes of a finite model held."""
         if capacity is not None:
-            capacity = check_count("capacity", capacity)
+            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
         if self.num_features is not None:
             return self.num_features
         return 16 if capacity is None else capacity

@@ -22,6 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.arguments import check_count, check_numbers, check_object
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
 from jaxmf.blocks.model import NetworkModel
@@ -40,8 +41,10 @@ from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
 from jaxmf.likelihoods.families.family import Family
 from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array, Key
 
@@ -65,6 +68,13 @@ class _Ratings(NetworkModel):
                 f"family: ratings are DirichletMultinomial(), BetaBinary() or "
                 f"NormalInverseGamma(), got {type(self.family).__name__}"
             )
+        for name in ("num_user_groups", "num_item_groups"):
+            if hasattr(self, name):
+                check_count(name, getattr(self, name))
+        for name in ("user_concentration", "item_concentration"):
+            if hasattr(self, name):
+                size = getattr(self, f"num_{name.removesuffix('_concentration')}_groups")
+                hyper.validate_concentrations(getattr(self, name), size, name)
         values = self.values
         if is_real:
             values = None
@@ -73,9 +83,11 @@ class _Ratings(NetworkModel):
         elif values is None:
             raise ValueError("values: name the values of a rating, such as (1, 2, 3, 4, 5)")
         if values is not None:
-            values = tuple(float(value) for value in values)
-            if sorted(set(values)) != list(values):
-                raise ValueError(f"values must rise, each once, got {values}")
+            values = tuple(check_numbers("values", values).tolist())
+            if len(values) < 2 or not np.all(np.isfinite(values)) or np.any(np.diff(values) <= 0):
+                raise ValueError(
+                    f"values must be two or more finite numbers that rise, each once, got {values}"
+                )
         object.__setattr__(self, "values", values)
         self.network()
 
@@ -267,6 +279,8 @@ class BiHDP(_Ratings):
         for name in ("users", "items"):
             if getattr(self, name) is None:
                 object.__setattr__(self, name, HDP())
+            if not hyper.is_placeholder(getattr(self, name)):
+                check_object(name, getattr(self, name), PartitionPrior, "HDP(1.0, 1.0)")
         self._checked()
 
     def network(self) -> Network:

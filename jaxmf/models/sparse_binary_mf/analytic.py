@@ -8,10 +8,10 @@ import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.types import Array
-from jaxmf.variational import Gaussian
-from jaxmf.variational.analytic import AnalyticSolution, analytic_solution, coded_ones
-from jaxmf.variational.analytic_sigmoid import sigmoid_solution
-from jaxmf.variational.state import as_draw
+from jaxmf.variational_bayes import Gaussian
+from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution, coded_ones
+from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
+from jaxmf.variational_bayes.state import as_draw
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF

@@ -12,18 +12,18 @@ import optax
 
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key
-from jaxmf.variational import updates as closed
-from jaxmf.variational.batch_pass import Rule, one_pass, start_optimizers
-from jaxmf.variational.batches import Batches
-from jaxmf.variational.free_energy import divergence_from_prior, expected_cost, free_energy
-from jaxmf.variational.gradients import bound_bias, bounded, unbounded
-from jaxmf.variational.parameters import Normal, Parameters, half, with_half
-from jaxmf.variational.pieces import Layout
-from jaxmf.variational.progress import Value, first_state, look, with_new_noise
-from jaxmf.variational.samples import LAST_STEP, Chosen, choose_zeros, lateness
-from jaxmf.variational.start import start_parameters
-from jaxmf.variational.state import Prepared, State
-from jaxmf.variational.sums import side_sums
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
+from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
+from jaxmf.variational_bayes.gradients import bound_bias, bounded, unbounded
+from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
+from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational_bayes.start import start_parameters
+from jaxmf.variational_bayes.state import Prepared, State
+from jaxmf.variational_bayes.sums import side_sums
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF

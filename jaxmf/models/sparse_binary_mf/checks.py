@@ -7,9 +7,9 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from jaxmf.arguments import check_count
-from jaxmf.variational import checks
-from jaxmf.variational.newton import PartialNewtonState
+from jaxmf.arguments import check_count, check_number
+from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes.newton import PartialNewtonState
 
 UPDATES = ("block", "partial_newton", "gradient")
 
@@ -52,6 +52,8 @@ def options(model: Any, given: dict[str, Any]) -> None:
         _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
         check_count("batch_size", given["batch_size"])
+    for name in ("power", "step_size"):
+        check_number(name, given[name], above=0)
     if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
@@ -75,7 +77,7 @@ def _check_curvature(optimizer: Any) -> None:
     if steps[0] == steps[1]:
         raise ValueError(
             "optimizer takes no curvature, which update='partial_newton' gives it; write a chain "
-            "with jaxmf.variational.partial_newton() in it, or update='gradient'"
+            "with jaxmf.variational_bayes.partial_newton() in it, or update='gradient'"
         )
 
 

@@ -9,12 +9,12 @@ import jax.numpy as jnp
 
 from jaxmf.data import SparseBinary
 from jaxmf.types import Array
-from jaxmf.variational import updates as closed
-from jaxmf.variational.answers import table_of_new_rows
-from jaxmf.variational.parameters import Half, Normal, half
-from jaxmf.variational.state import from_draw
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import All
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.answers import table_of_new_rows
+from jaxmf.variational_bayes.parameters import Half, Normal, half
+from jaxmf.variational_bayes.state import from_draw
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import All
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF

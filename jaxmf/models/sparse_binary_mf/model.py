@@ -25,12 +25,13 @@ from jax.tree_util import Partial
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
+from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational import Gaussian, Parameters, answers, partial_newton, progress, state
-from jaxmf.variational.cells import ScoredCells
-from jaxmf.variational.likelihood import Likelihood
-from jaxmf.variational.updates import Learned
-from jaxmf.variational.zeros import ZerosSpec
+from jaxmf.variational_bayes import Gaussian, Parameters, answers, partial_newton, progress, state
+from jaxmf.variational_bayes.cells import ScoredCells
+from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.updates import Learned
+from jaxmf.variational_bayes.zeros import ZerosSpec
 
 _MAX_BLOCK_FACTORS = 32
 _LEARNING_RATE = 0.02
@@ -50,7 +51,7 @@ _LEARNING_RATE = 0.02
     meta_fields=["num_factors", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF(ScoredCells):
+class SparseBinaryMF(Readable, ScoredCells):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:
@@ -161,7 +162,7 @@ class SparseBinaryMF(ScoredCells):
           power: alpha of partial Newton.
           step_size: gamma of partial Newton at the start; it adapts to the free energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
-            "partial_newton" a chain with `jaxmf.variational.partial_newton(...)` in it.
+            "partial_newton" a chain with `jaxmf.variational_bayes.partial_newton(...)` in it.
           batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
             sums over a few rows, or the derivative from these, in steps that decay: for data of so
             many rows that a pass is long.

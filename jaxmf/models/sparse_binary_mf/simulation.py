@@ -10,9 +10,9 @@ import numpy as np
 
 from jaxmf.data import SparseBinary
 from jaxmf.types import Key
-from jaxmf.variational import Gaussian, Normal, Parameters
-from jaxmf.variational.simulation import draw_ones
-from jaxmf.variational.start import start_priors
+from jaxmf.variational_bayes import Gaussian, Normal, Parameters
+from jaxmf.variational_bayes.simulation import draw_ones
+from jaxmf.variational_bayes.start import start_priors
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF

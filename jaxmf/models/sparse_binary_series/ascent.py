@@ -11,16 +11,16 @@ import jax.numpy as jnp
 
 from jaxmf.engine import Info
 from jaxmf.types import Array, Key
-from jaxmf.variational import series
-from jaxmf.variational import updates as closed
-from jaxmf.variational.free_energy import divergence_of_others, expected_cost
-from jaxmf.variational.parameters import Normal, half, with_half
-from jaxmf.variational.progress import Value, first_state, look, with_new_noise
-from jaxmf.variational.samples import LAST_STEP, Chosen, choose_zeros, lateness
-from jaxmf.variational.series import Search, SeriesParameters
-from jaxmf.variational.start import start_parameters
-from jaxmf.variational.state import Prepared, State, as_draw
-from jaxmf.variational.sums import Sums, side_sums
+from jaxmf.variational_bayes import series
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
+from jaxmf.variational_bayes.parameters import Normal, half, with_half
+from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
+from jaxmf.variational_bayes.samples import LAST_STEP, Chosen, choose_zeros, lateness
+from jaxmf.variational_bayes.series import Search, SeriesParameters
+from jaxmf.variational_bayes.start import start_parameters
+from jaxmf.variational_bayes.state import Prepared, State, as_draw
+from jaxmf.variational_bayes.sums import Sums, side_sums
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries

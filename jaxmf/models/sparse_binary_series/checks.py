@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmf.data import SparseSeries
-from jaxmf.variational import checks
-from jaxmf.variational.paths import KERNELS
+from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes.paths import KERNELS
 
 UPDATES = ("joint", "factors")
 

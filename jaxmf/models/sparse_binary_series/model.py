@@ -28,12 +28,13 @@ from jax.tree_util import Partial
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
+from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational import Gaussian, Parameters, answers, progress, state
-from jaxmf.variational.cells import ScoredCells
-from jaxmf.variational.likelihood import Likelihood
-from jaxmf.variational.updates import Learned
-from jaxmf.variational.zeros import ZerosSpec
+from jaxmf.variational_bayes import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational_bayes.cells import ScoredCells
+from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.updates import Learned
+from jaxmf.variational_bayes.zeros import ZerosSpec
 
 
 @partial(
@@ -51,7 +52,7 @@ from jaxmf.variational.zeros import ZerosSpec
     meta_fields=["num_factors", "kernel", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinarySeries(ScoredCells):
+class SparseBinarySeries(Readable, ScoredCells):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
 
     Args:

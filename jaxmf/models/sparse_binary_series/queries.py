@@ -12,15 +12,15 @@ import numpy as np
 
 from jaxmf.data import SparseSeries
 from jaxmf.types import Array
-from jaxmf.variational import paths as gp
-from jaxmf.variational import series
-from jaxmf.variational.answers import table_of_new_rows
-from jaxmf.variational.parameters import Normal, half
-from jaxmf.variational.paths import Paths
-from jaxmf.variational.series import SeriesParameters
-from jaxmf.variational.state import from_draw
-from jaxmf.variational.sums import side_sums
-from jaxmf.variational.zeros import All
+from jaxmf.variational_bayes import paths as gp
+from jaxmf.variational_bayes import series
+from jaxmf.variational_bayes.answers import table_of_new_rows
+from jaxmf.variational_bayes.parameters import Normal, half
+from jaxmf.variational_bayes.paths import Paths
+from jaxmf.variational_bayes.series import SeriesParameters
+from jaxmf.variational_bayes.state import from_draw
+from jaxmf.variational_bayes.sums import side_sums
+from jaxmf.variational_bayes.zeros import All
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries

@@ -10,10 +10,10 @@ import numpy as np
 
 from jaxmf.data import SparseSeries
 from jaxmf.types import Key
-from jaxmf.variational import Gaussian, Normal, Parameters
-from jaxmf.variational.paths import correlation
-from jaxmf.variational.simulation import draw_ones
-from jaxmf.variational.start import start_priors
+from jaxmf.variational_bayes import Gaussian, Normal, Parameters
+from jaxmf.variational_bayes.paths import correlation
+from jaxmf.variational_bayes.simulation import draw_ones
+from jaxmf.variational_bayes.start import start_priors
 
 if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries

@@ -66,6 +66,7 @@ class HFP(WordModel):
         check_flexible("table_prior", self.table_prior)
         if self.topic_prior is None:
             object.__setattr__(self, "topic_prior", DirichletProcess())
+        self.check_words()
         if isinstance(self.topic_prior, PartitionPrior):
             self.network()
         elif not is_placeholder(self.topic_prior):

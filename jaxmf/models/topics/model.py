@@ -28,6 +28,7 @@ from jaxmf.blocks.prediction import Draw, predict_categories
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.topics.words import WordModel
+from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
@@ -80,6 +81,7 @@ class DirichletCompoundMultinomial(NetworkModel):
     word_concentration: Hyperparameter = 0.1
 
     def __post_init__(self) -> None:
+        hyper.validate_concentrations(self.word_concentration, None, "word_concentration")
         DirichletMultinomial(concentration=self.word_concentration)
 
     def network(self) -> Network:
@@ -122,6 +124,11 @@ class LDA(_TopicModel):
     word_concentration: Hyperparameter = 0.01
 
     def __post_init__(self) -> None:
+        check_count("num_topics", self.num_topics)
+        hyper.validate_concentrations(
+            self.topic_concentration, self.num_topics, "topic_concentration"
+        )
+        self.check_words()
         self.network()
 
     def network(self) -> Network:
@@ -157,6 +164,10 @@ class HDPLDA(_TopicModel):
     word_concentration: Hyperparameter = 0.01
 
     def __post_init__(self) -> None:
+        for name in ("topic_concentration", "base_concentration"):
+            if getattr(self, name) is not None:
+                hyper.validate(name, getattr(self, name))
+        self.check_words()
         law = self.network().blocks["topic"].law
         object.__setattr__(self, "topic_concentration", law.concentration)
         object.__setattr__(self, "base_concentration", law.base_concentration)
@@ -203,6 +214,9 @@ class PAM(_TopicModel):
         for size in sizes:
             check_count("num_topics", size)
         object.__setattr__(self, "num_topics", tuple(sizes))
+        for size in sizes:
+            hyper.validate_concentrations(self.level_concentration, size, "level_concentration")
+        self.check_words()
         self.network()
 
     @property

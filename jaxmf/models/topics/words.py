@@ -7,6 +7,7 @@ from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array
 
@@ -20,6 +21,10 @@ class WordModel(NetworkModel):
 
     last = "topic"
     word_concentration: Hyperparameter
+
+    def check_words(self) -> None:
+        """Refuses a concentration of words that is none, by the name it has here."""
+        hyper.validate_concentrations(self.word_concentration, None, "word_concentration")
 
     def words_by(self, by: str) -> Block:
         """The block of the words."""

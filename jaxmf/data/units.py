@@ -1,0 +1,128 @@
+"""Location and scale of a dense matrix: what models of numbers centre by and start from.
+
+Sums are taken in 64-bit floats and by blocks of rows, on the host; missing cells are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import checks
+from jaxmf.data.container import bare
+from jaxmf.data.dense import Dense
+from jaxmf.types import Array
+
+_ROWS_A_BLOCK = 4096
+
+
+def column_means(data: Dense) -> np.ndarray:
+    """Means (D,) of the observed cells of each column, of the dtype of the data.
+
+    A column without an observed cell has the mean of all cells.
+    """
+    total, count = np.zeros(data.num_columns), np.zeros(data.num_columns)
+    for values, observed in _blocks(data):
+        total += np.sum(values, axis=0, dtype=float, where=observed)
+        count += np.sum(observed, axis=0)
+    overall = np.sum(total) / np.sum(count)
+    means = np.where(count > 0, total / np.maximum(count, 1), overall)
+    return means.astype(np.asarray(data.values[:1, :1]).dtype)
+
+
+def column_scales(data: Dense) -> np.ndarray:
+    """Standard deviations (D,) of the observed cells of each column; 0 where none is observed."""
+    means, total, count = column_means(data), 0.0, 0.0
+    for values, observed in _blocks(data):
+        total += np.sum(np.square(values - means, dtype=float), axis=0, where=observed)
+        count += np.sum(observed, axis=0)
+    return np.sqrt(total / np.maximum(count, 1))
+
+
+def row_mean_squares(data: Dense, offset: Any = 0.0) -> np.ndarray:
+    """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
+
+    Args:
+        data: (N, D).
+        offset: number, or (D,) one a column.
+    """
+    pieces = []
+    for values, observed in _blocks(data):
+        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        total = np.sum(squares, axis=1, where=observed)
+        pieces.append(total / np.maximum(np.sum(observed, axis=1), 1))
+    return np.concatenate(pieces)
+
+
+def scale_about(data: Dense, offset: Any = 0.0) -> float:
+    """Root mean square of the observed cells about an offset.
+
+    Where all of them equal the offset there is no such scale: then the largest absolute value of
+    the data, and 1 where they are all zero.
+
+    Args:
+        data: (N, D).
+        offset: number, or (D,) one a column.
+    """
+    total, count, largest = 0.0, 0, 0.0
+    for values, observed in _blocks(data):
+        squares = np.square(values - np.asarray(offset, float), dtype=float)
+        total += float(np.sum(squares, where=observed))
+        count += int(np.sum(observed))
+        largest = max(largest, float(np.max(np.abs(values), where=observed, initial=0.0)))
+    return float(np.sqrt(total / count)) or largest or 1.0
+
+
+def check_magnitude(data: Dense, name: str) -> None:
+    """Refuses numbers whose squares, summed and divided, leave the range of the data's floats.
+
+    Args:
+        data: (N, D).
+        name: what the user calls it.
+
+    Raises:
+        ValueError: the largest absolute value is above 2.5e15 or, not 0, below 2.7e-16 (with
+            32-bit floats; the 0.4th power of their range).
+    """
+    if checks.is_traced(data.values):
+        return
+    values = np.asarray(data.values)
+    limits = np.finfo(values.dtype)
+    row, column = np.unravel_index(np.argmax(np.abs(values)), values.shape)
+    largest = float(np.abs(values[row, column]))
+    if largest == 0 or float(limits.tiny) ** 0.4 <= largest <= float(limits.max) ** 0.4:
+        return
+    action = "Divide" if largest > 1 else "Multiply"
+    power = f"1e{abs(int(np.floor(np.log10(largest))))}"
+    raise ValueError(
+        f"{name}: the largest value is {values[row, column]:g}, at row {row}, column {column}; "
+        f"squares of such values leave the range of {limits.bits}-bit floats. {action} the data "
+        f"by {power}, that is, take another unit"
+    )
+
+
+def centred(data: Dense, offset: Any) -> Dense:
+    """The data minus an offset, missing cells 0 as before; inside a transformation too.
+
+    Args:
+        data: (N, D).
+        offset: number, (D,) one a column, or None for no offset.
+    """
+    if offset is None:
+        return data
+    values: Array = data.values - jnp.asarray(offset, data.values.dtype)
+    if data.observed is not None:
+        values = jnp.where(data.observed, values, 0)
+    return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)
+
+
+def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, Any]]:
+    """Blocks of rows on the host: values, and which are observed."""
+    for start in range(0, data.num_rows, _ROWS_A_BLOCK):
+        rows = slice(start, start + _ROWS_A_BLOCK)
+        values = np.asarray(data.values[rows])
+        observed = True if data.observed is None else np.asarray(data.observed[rows])
+        yield values, np.broadcast_to(observed, values.shape)

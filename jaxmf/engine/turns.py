@@ -1,0 +1,118 @@
+"""How many programs may run at the same time without waiting for one another for ever.
+
+On CPU a batch of factorisations is shared out to the threads of XLA's pool, and the thread that
+asked for it waits. That thread may be one of the pool: with two threads and two such programs, both
+may wait for a free thread, and there is none (seen with jaxlib 0.10). With one thread the batch is
+not shared out. So of the programs that factorise in batches fewer run at once than the pool has
+threads, in the whole process; other programs are not held up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import jax
+
+FACTORISATIONS = (
+    "cholesky",
+    "eig",
+    "eigh",
+    "geqp3",
+    "geqrf",
+    "householder_product",
+    "lu",
+    "ormqr",
+    "qr",
+    "schur",
+    "svd",
+    "triangular_solve",
+    "tridiagonal",
+    "tridiagonal_solve",
+)
+
+
+class Turns:
+    """Lets in at most `num_turns` at a time; None for any number."""
+
+    def __init__(self, num_turns: int | None):
+        self.num_turns = num_turns
+        self._free = None if num_turns is None else threading.Semaphore(num_turns)
+
+    @contextlib.contextmanager
+    def take(self) -> Iterator[None]:
+        """Waits for a turn."""
+        if self._free is None:
+            yield
+            return
+        with self._free:
+            yield
+
+
+def num_pool_threads() -> int:
+    """Threads of XLA's pool on CPU: PJRT_NPROC, else NPROC, else the cores of this process."""
+    for name in ("PJRT_NPROC", "NPROC"):
+        value = os.environ.get(name, "")
+        if value.isdigit() and int(value) > 0:
+            return int(value)
+    return num_cores()
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def num_turns(pool: int) -> int | None:
+    """Programs with batches of factorisations that may run at once beside `pool` threads.
+
+    Example:
+        >>> num_turns(1), num_turns(2), num_turns(8)
+        (None, 1, 7)
+    """
+    return None if pool == 1 else pool - 1
+
+
+_TURNS: list[Turns] = []
+_LOCK = threading.Lock()
+
+
+def batched_factorisations() -> Turns:
+    """The turns of all programs of this process that factorise in batches."""
+    with _LOCK:
+        if not _TURNS:
+            on_cpu = jax.default_backend() == "cpu"
+            _TURNS.append(Turns(num_turns(num_pool_threads()) if on_cpu else None))
+        return _TURNS[0]
+
+
+def factorises_in_batches(jaxpr: Any) -> bool:
+    """Whether a program holds a factorisation of several matrices at once.
+
+    Args:
+        jaxpr: `jax.extend.core.Jaxpr` of the program, or a closed one.
+    """
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    for equation in jaxpr.eqns:
+        if equation.primitive.name in FACTORISATIONS and any(
+            len(variable.aval.shape) > 2 for variable in equation.invars
+        ):
+            return True
+        if any(factorises_in_batches(inner) for inner in _inner(equation.params)):
+            return True
+    return False
+
+
+def _inner(value: Any) -> Iterator[Any]:
+    if isinstance(value, dict):
+        value = tuple(value.values())
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _inner(part)
+    elif hasattr(getattr(value, "jaxpr", value), "eqns"):
+        yield value

@@ -1,0 +1,65 @@
+"""Rows and columns that a fit knows nothing of: their vectors come from the prior of their side."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+
+from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.data.container import bare
+from jaxmf.models.bpmf import queries
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
+
+
+def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) -> BPMF:
+    """The model of a larger matrix; the features of further rows and columns are zero."""
+    present = {field.name: getattr(model, field.name) for field in fields(model)}
+    sides = {"row_features": 0, "row_classes": 0, "column_features": 1, "column_classes": 1}
+    for name, side in sides.items():
+        if present[name] is not None:
+            present[name] = _longer(present[name], num_new[side])
+    cells = model.cell_features
+    if cells is not None:
+        table = Features(np.asarray(cells.values), columns=cells.described)
+        larger = shape[0] + num_new[0], shape[1] + num_new[1]
+        present["cell_features"] = CellFeatures(*cells.cells(), table, larger)
+    return bare(type(model), **present)
+
+
+def draw_unknown(
+    model: BPMF, key: Key, draw: queries.Draw, data: Any, num_new: tuple[int, int]
+) -> queries.Draw:
+    """The vectors of rows (N + a, D) and columns (M + b, D') of a draw, further ones drawn."""
+    row_key, column_key = jax.random.split(key)
+    rows = _drawn(model, row_key, draw, data, num_new[0])
+    turned, turned_draw = model.transpose(), model.transpose_draws(draw)
+    columns = _drawn(turned, column_key, turned_draw, data, num_new[1])
+    return {"u": rows, "v": columns}
+
+
+def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Any, number: int) -> Array:
+    """The rows' vectors of a draw and below them those of further rows without cells."""
+    known = jnp.asarray(draw["u"])
+    if number == 0:
+        return known
+    none = jnp.zeros((0,), jnp.int32)
+    shape = number, jnp.asarray(draw["v"]).shape[0]
+    ids = {"row_names": None, "column_names": None}
+    nothing = jnp.zeros((0,), known.dtype)
+    cells = bare(Entries, rows=none, columns=none, values=nothing, shape=shape, **ids)
+    new = queries.fold_in(model.for_new_rows(None, number), key, draw, data, cells)
+    return jnp.concatenate([known, new.astype(known.dtype)])
+
+
+def _longer(features: Features, number: int) -> Features:
+    empty = scipy.sparse.coo_array((number, features.width))
+    matrix = scipy.sparse.vstack([features.to_scipy(), empty])
+    return Features(matrix if features.is_sparse else matrix.toarray(), columns=features.described)

@@ -1,0 +1,152 @@
+"""What a linear-Gaussian model takes from the data where the user left it open.
+
+The offset is the column means, and priors of scales are relative to the spread of the data about
+it: a choice by the data itself (empirical Bayes), so that x and a + b x have the same features.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import replace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmf.data import Dense, units
+from jaxmf.priors import hyper
+
+# A row that needs more features than this is a warning, one that needs more than that is refused.
+_MANY_FEATURES = 25
+_TOO_MANY_FEATURES = 10_000
+# Columns whose spreads differ by more than this share no noise scale.
+_UNEQUAL_SPREADS = 100.0
+_NUM_PRIOR_DRAWS = 1_001
+
+
+def noise_prior(unit: float) -> Any:
+    """Noise between a hundredth of and twice the spread of the data, evenly on the log scale."""
+    import numpyro.distributions as dist
+
+    return dist.LogUniform(0.01 * unit, 2.0 * unit)
+
+
+def feature_prior(unit: float) -> Any:
+    """Entries of Y about as large as the data: rarely below a quarter, with a long upper tail."""
+    import numpyro.distributions as dist
+
+    return dist.InverseGamma(2.0, 2.0 * unit)
+
+
+def validate_offset(offset: Any) -> None:
+    """Refuses what cannot be an offset.
+
+    Raises:
+        TypeError: not a number nor a vector of numbers.
+        ValueError: not finite, or of more than one dimension.
+    """
+    if offset is None or hyper.is_placeholder(offset):
+        return
+    try:
+        array = np.asarray(offset, float)
+    except (TypeError, ValueError):
+        array = None
+    if array is None or isinstance(offset, (bool, str)):
+        raise TypeError(f"offset must be a number or (D,) one a column, got {offset!r}")
+    if array.ndim > 1 or not array.size:
+        raise ValueError(f"offset must be a number or (D,) one a column, got shape {array.shape}")
+    if not np.all(np.isfinite(array)):
+        first = int(np.argmin(np.isfinite(np.atleast_1d(array))))
+        raise ValueError(
+            f"offset must be finite, got {np.atleast_1d(array)[first]} at position {first}"
+        )
+
+
+def completed(model: Any, unit: float = 1.0, offset: Any = None) -> Any:
+    """The model with the settings that were left open filled in.
+
+    Args:
+        model: the description.
+        unit: spread of the data about the offset; 1 without data.
+        offset: used where the model has none, (D,) or a number.
+    """
+    open_settings: dict[str, Any] = {}
+    if model.noise_scale is None:
+        open_settings["noise_scale"] = noise_prior(unit)
+    if model.feature_scale is None:
+        open_settings["feature_scale"] = feature_prior(unit)
+    if model.offset is None and offset is not None:
+        open_settings["offset"] = offset
+    return replace(model, **open_settings) if open_settings else model
+
+
+def matched(model: Any, data: Dense) -> Any:
+    """The model with what was left open taken from the data; see `LinearGaussianIBP`."""
+    if data.num_rows == 0 or isinstance(data.values, jax.core.Tracer):
+        return model
+    units.check_magnitude(data, "data")
+    offset = model.offset
+    if np.ndim(offset) and np.shape(offset) != (data.num_columns,):
+        raise ValueError(
+            f"offset has {np.shape(offset)[0]} numbers, data has {data.num_columns} columns; one "
+            "a column is needed"
+        )
+    if offset is None:
+        is_centred = model.feature_scale is None or model.bias
+        offset = units.column_means(data) if is_centred else 0.0
+    is_open = model.noise_scale is None or model.feature_scale is None
+    unit = units.scale_about(data, offset) if is_open else 1.0
+    _warn_of_columns(data)
+    result = completed(model, unit, offset)
+    _compare_scales(result, data, offset)
+    return result
+
+
+def _warn_of_columns(data: Dense) -> None:
+    """One noise scale serves all columns: says so where their spreads are far from each other."""
+    spreads = units.column_scales(data)
+    varied = np.flatnonzero(spreads > 0)
+    if varied.size == 0:
+        return
+    least, most = varied[np.argmin(spreads[varied])], int(np.argmax(spreads))
+    if spreads[most] > _UNEQUAL_SPREADS * spreads[least]:
+        warnings.warn(
+            f"data: column {most} has standard deviation {spreads[most]:.3g} and column {least} "
+            f"{spreads[least]:.3g}, but one noise_scale serves all columns: those of small spread "
+            "will count as constant. Divide each column by its standard deviation if they are in "
+            "different units.",
+            stacklevel=4,
+        )
+
+
+def _compare_scales(model: Any, data: Dense, offset: Any) -> None:
+    """Says where the scales that the user chose make rows need very many features."""
+    largest = _upper_value(model.feature_scale)
+    noise = _upper_value(model.noise_scale)
+    squares = units.row_mean_squares(data, offset)
+    row = int(np.argmax(squares))
+    num_needed = max(squares[row] - noise**2, 0.0) / largest**2
+    if num_needed <= _MANY_FEATURES:
+        return
+    remedy = (
+        "Leave feature_scale out, so that it is learned in the units of the data"
+        if np.ndim(model.offset) or model.bias
+        else "Centre the columns, set bias=True, or leave feature_scale out, so that the data are "
+        "centred and it is learned in their units"
+    )
+    message = (
+        f"data: row {row} lies {np.sqrt(squares[row]):.3g} from "
+        f"{'the offset' if np.ndim(model.offset) else 'zero'} in the root mean square, but "
+        f"feature_scale is at most {largest:.3g}: such a row may need about {num_needed:.3g} "
+        f"features. {remedy}"
+    )
+    if num_needed > _TOO_MANY_FEATURES:
+        raise ValueError(message)
+    warnings.warn(message + ".", stacklevel=5)
+
+
+def _upper_value(prior: Any) -> float:
+    """The number itself; of a prior the largest of many draws."""
+    if hyper.is_fixed(prior):
+        return float(prior)
+    return float(np.max(np.asarray(prior.sample(jax.random.key(0), (_NUM_PRIOR_DRAWS,)))))

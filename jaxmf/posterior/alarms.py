@@ -1,0 +1,244 @@
+"""Sentences that say when a run should not be trusted as it stands, and what to do.
+
+Each check reads what a finished run holds anyway and costs next to nothing. `jaxmf.sample` and the
+other verbs warn with the first sentence; `Posterior.alarms` has all, and the summary, the report
+and the command line show them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxmf import diagnostics, registry
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+LARGEST_RHAT = 1.05
+_FEWEST_DRAWS = 4  # R-hat is not defined for fewer
+_DRIFT_DRAWS = 20
+_DRIFT_ERRORS = 4.0
+_MOST_LEVELS = 12  # whole numbers that are grades, not measurements
+_CONVERGED = 1e-4
+
+
+class RunWarning(UserWarning):
+    """A run that should not be trusted as it stands; the message says why and what to do."""
+
+
+class Alarm(NamedTuple):
+    """What is wrong with a run.
+
+    Args:
+        kind: one word or two for programs, such as ``"R-hat"``.
+        sentence: what was seen and what to do.
+    """
+
+    kind: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def alarms(posterior: Posterior) -> tuple[Alarm, ...]:
+    """See `Posterior.alarms`."""
+    return tuple(alarm for check in _CHECKS for alarm in check(posterior))
+
+
+def warn(posterior: Posterior) -> Posterior:
+    """The posterior, after a `RunWarning` with its first alarm if it has any."""
+    found = alarms(posterior)
+    if found:
+        more = len(found) - 1
+        ending = f" ({more} more: see post.alarms())" if more else ""
+        # the caller of the verb, which called this
+        warnings.warn(f"{found[0].sentence}{ending}", RunWarning, stacklevel=3)
+    return posterior
+
+
+def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
+    """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
+    for name, values in posterior.draws.items():
+        if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
+            continue
+        what = name.removeprefix("num_").replace("_", " ")
+        if not _is_of_features(name):
+            if np.all(values == 1):
+                yield Alarm(
+                    "one group",
+                    f"All draws have one group ({name} is 1): no structure was found. If you "
+                    "expect some, run longer or state a larger concentration",
+                )
+        elif not values.any():
+            yield Alarm(
+                "no features",
+                f"No draw has any {what} ({name} is 0): predictions know nothing but the "
+                "hyperparameters. Check the scale of the data against the priors",
+            )
+        elif not values.any(axis=1).all():
+            chain = int(np.flatnonzero(~values.any(axis=1))[0])
+            yield Alarm(
+                "no features",
+                f"Chain {chain} has no {what} in any draw while others do: it is caught in an "
+                "empty state. Run longer, or start from another seed",
+            )
+
+
+def _is_counted(name: str) -> bool:
+    return name not in ("num_epochs", "num_iterations")
+
+
+def _is_of_features(name: str) -> bool:
+    return name.endswith(("features", "factors"))
+
+
+def _noise(posterior: Posterior) -> Iterator[Alarm]:
+    """Noise that is surely above the sd of the data: the model explains less than one number."""
+    noise = posterior.draws.get("noise_scale")
+    values = _observed(posterior.data)
+    if noise is None or values is None or noise.ndim != 2 or values.size < 2:
+        return
+    spread = float(values.std())
+    if spread == 0 or float(np.quantile(noise, 0.05)) <= 1.02 * spread:
+        return
+    fixed = getattr(posterior.model, "noise_scale", None)
+    if isinstance(fixed, int | float):
+        yield Alarm(
+            "noise",
+            f"noise_scale is fixed at {fixed:g}, and the sd of the data is {spread:.3g}: nothing "
+            "can be found below the noise. State a smaller one, or leave it out to learn it",
+        )
+    else:
+        yield Alarm(
+            "noise",
+            f"The noise ({float(noise.mean()):.3g}) is larger than the sd of the data "
+            f"({spread:.3g}): predictions are worse than the plain mean. The chain has not "
+            "converged; run longer, or use fewer factors or features",
+        )
+
+
+def _observed(data: Any) -> np.ndarray | None:
+    """(M,) values of the observed cells of a matrix; None for other data."""
+    values = getattr(data, "values", None)
+    if values is None or np.ndim(values) not in (1, 2):
+        return None
+    values = np.asarray(values, dtype=float)
+    observed = getattr(data, "observed", None)
+    return values.ravel() if observed is None else values[np.asarray(observed)]
+
+
+def _rhat(posterior: Posterior) -> Iterator[Alarm]:
+    """Chains that disagree."""
+    if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
+        return
+    quantities = posterior.quantities()
+    table = diagnostics.summarise_chains(quantities)
+    rhats = {name: table[name, "R-hat"] for name in table.names}
+    for name, x in quantities.items():
+        if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
+            rhats[name] = np.inf  # every chain stays where it is
+    name = max(rhats, key=lambda name: np.nan_to_num(rhats[name], nan=0.0, posinf=np.inf))
+    value = rhats[name]
+    if not value > LARGEST_RHAT:
+        return
+    shown = f"{value:.2f}" if value < 10 else "above 10"
+    several = posterior.num_chains > 1
+    what = "the chains disagree" if several else "the chain has not settled"
+    yield Alarm(
+        "R-hat",
+        f"R-hat of {name} is {shown}, which should be below {LARGEST_RHAT}: {what}. "
+        f"{_advice(posterior)}",
+    )
+
+
+def _advice(posterior: Posterior) -> str:
+    """Which options of this run to turn."""
+    run, options = posterior.meta.run, posterior.meta.options
+    warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
+    parts = [f"num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"]
+    entry = registry.entry_of(posterior.model)
+    known = {setting.name for setting in registry.method_settings(entry, "sample")}
+    if "split_merge" in known and not options.get("split_merge"):
+        parts.append("split_merge=5")
+    return "Try " + " or ".join(parts)
+
+
+def _drift(posterior: Posterior) -> Iterator[Alarm]:
+    """A log joint whose second half lies to one side of its first, in all chains."""
+    values = posterior.draws.get("log_joint")
+    if posterior.meta.method != "sample" or values is None or values.ndim != 2:
+        return
+    x = np.asarray(values, dtype=float)
+    if x.shape[1] < _DRIFT_DRAWS or not np.isfinite(x).all():
+        return
+    batches = x[:, x.shape[1] % 10 :].reshape(x.shape[0], 2, 5, -1).mean(axis=-1)
+    shift = batches[:, 1].mean(axis=-1) - batches[:, 0].mean(axis=-1)
+    spread = batches.std(axis=-1, ddof=1)
+    error = np.sqrt((spread**2).sum(axis=-1) / 5)
+    if np.all(np.abs(shift) > _DRIFT_ERRORS * error) and np.ptp(np.sign(shift)) == 0:
+        direction = "rises" if shift[0] > 0 else "falls"
+        yield Alarm(
+            "drift",
+            f"The log joint still {direction} from the first half of the draws to the second: the "
+            f"warm-up was too short. {_advice(posterior)}",
+        )
+
+
+def _free_energy(posterior: Posterior) -> Iterator[Alarm]:
+    """A variational fit that ended before its free energy did."""
+    energies = posterior.trace.get("free_energy")
+    limit = posterior.meta.run.get("num_epochs")
+    if not posterior.is_variational or energies is None or limit is None:
+        return
+    epochs = int(posterior.draws["num_epochs"].ravel()[0])
+    path = np.asarray(energies, dtype=float).ravel()
+    path = path[np.isfinite(path)]
+    if epochs < int(limit) or path.size < 3 or posterior.meta.run.get("num_validation"):
+        return
+    change, whole = path[-2] - path[-1], path.max() - path.min()
+    if abs(change) > max(_CONVERGED * abs(path[-1]), 1e-2 * whole):
+        yield Alarm(
+            "free energy",
+            f"The free energy still changed by {abs(change):.3g} in epoch {epochs}, the last: the "
+            f"fit has not converged. Try num_epochs={2 * epochs}",
+        )
+
+
+def _support(posterior: Posterior) -> Iterator[Alarm]:
+    """Gaussian noise on grades, whose intervals leave the scale."""
+    likelihood = getattr(posterior.model, "likelihood", None)
+    if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
+        return
+    values = _observed(posterior.data)
+    if values is None or values.size < 50 or np.any(values != np.round(values)):
+        return
+    levels = np.unique(values).astype(int)
+    if 3 <= levels.size <= _MOST_LEVELS:
+        yield Alarm(
+            "support",
+            f"The ratings are whole numbers from {levels[0]} to {levels[-1]}, and Gaussian "
+            "intervals leave that scale. likelihood=mf.Ordinal(levels="
+            f"{tuple(levels.tolist())}) keeps to it",
+        )
+
+
+def _evidence(posterior: Posterior) -> Iterator[Alarm]:
+    """A filter whose evidence has no error that could be trusted."""
+    if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
+        return
+    particles = posterior.weights.shape[1]
+    yield Alarm(
+        "evidence",
+        f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: the "
+        "particles of a run descend from few of its first ones, or its runs differ by more than "
+        "their own error. Do not compare models by it; try "
+        f"num_particles={10 * particles} or another proposal, and num_runs=5",
+    )
+
+
+_CHECKS = (_nothing_in_use, _noise, _rhat, _drift, _free_energy, _evidence, _support)

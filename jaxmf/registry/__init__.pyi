@@ -1,0 +1,15 @@
+"""The names of the registry and where each stands."""
+
+from .encoding import decode_model as decode_model
+from .encoding import encode_model as encode_model
+from .encoding import feature_arrays as feature_arrays
+from .entries import ENTRIES as ENTRIES
+from .entries import entry_of as entry_of
+from .entries import get as get
+from .entry import Entry as Entry
+from .entry import Setting as Setting
+from .entry import check_data as check_data
+from .entry import check_method as check_method
+from .entry import method_settings as method_settings
+from .entry import model_settings as model_settings
+from .entry import read_options as read_options

@@ -1,0 +1,45 @@
+"""A model as JSON and back."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from jaxmf import settings
+from jaxmf.data import CellFeatures, Features, feature_parts
+from jaxmf.registry.entries import entry_of, get
+
+
+def encode_model(model: Any) -> dict[str, Any]:
+    """A model as JSON: its name and its settings."""
+    entry = entry_of(model)
+    written = {
+        field.name: settings.encode(getattr(model, field.name), name=field.name)
+        for field in dataclasses.fields(model)
+        if field.init
+    }
+    return {"name": entry.name, "settings": written}
+
+
+def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
+    """The model that `encode_model` wrote down, with the arrays of its features by setting."""
+    held = features or {}
+    return get(written["name"]).model(
+        **{
+            key: feature_parts.put_together(value, held[key])
+            if key in held
+            else settings.decode(value)
+            for key, value in written["settings"].items()
+        }
+    )
+
+
+def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
+    """The arrays of a model's features by its settings: what `encode_model` leaves out."""
+    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    return {
+        name: feature_parts.arrays(value)
+        for name, value in found.items()
+        if isinstance(value, (Features, CellFeatures))
+    }

@@ -1,0 +1,177 @@
+"""Seeger and Bouchard's iteration: logistic cells by analytic Gaussian solutions.
+
+-log sigma(m) has a second derivative of at most 1/4, hence a Gaussian bound of variance 4 around
+any point z: f(m) <= f(z) + f'(z) (m - z) + (m - z)^2/8. The best Gaussian factors for given points
+are the analytic solution for the pseudo-data z - 4 f'(z) (`jaxmf.variational_bayes.analytic`),
+the best points for given factors are the posterior means of m; so the bound never rises. Seeger and
+Bouchard (2012), "Fast variational Bayesian inference for non-conjugate matrix factorization
+models".
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple, cast
+
+import numpy as np
+
+from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution
+from jaxmf.variational_bayes.singular import SparsePlusConstant
+
+CURVATURE = 0.25
+_MOST_CELLS = 400_000_000
+
+
+class SigmoidSolution(NamedTuple):
+    """The last solution, and the bound on -log p(X) after every iteration.
+
+    Attributes:
+        solution: its noise variance is that of the bound, 4; its free energy the last bound.
+        bounds: (T,) float64, never rising.
+    """
+
+    solution: AnalyticSolution
+    bounds: np.ndarray
+
+
+def sigmoid_solution(
+    ones: Any,
+    *,
+    num_factors: int,
+    zeros: Literal["shared", "each"] = "shared",
+    num_iterations: int = 10,
+    row_prior_variance: float = 1.0,
+    column_prior_variance: float | None = 1.0,
+    tolerance: float = 0.0,
+) -> SigmoidSolution:
+    """Factors of P(x_ij = 1) = sigma(a_i . s_j), every cell observed.
+
+    Args:
+        ones: (N, D) scipy.sparse of ones, as `SparseBinary.to_scipy` gives it.
+        num_factors: the most factors, at most min(N, D).
+        zeros: "shared" has one point of expansion for all zeros, the best one, and costs O(ones);
+            "each" has one for every zero, a dense matrix.
+        num_iterations: at least 1; it ends before if the bound falls by less than 1e-9 of itself.
+        row_prior_variance: u of every factor.
+        column_prior_variance: v of every factor; None learns one for each.
+        tolerance: of the decomposition.
+    Raises:
+        ValueError: as `analytic_solution`; no iteration; more cells than 4e8 with "each".
+    """
+    if num_iterations < 1:
+        raise ValueError(f"num_iterations: {num_iterations}; at least 1 is needed.")
+    if zeros not in ("shared", "each"):
+        raise ValueError(f"zeros: {zeros!r}; it is 'shared' or 'each'.")
+    num_cells = float(ones.shape[0]) * float(ones.shape[1])
+    if zeros == "each" and num_cells > _MOST_CELLS:
+        raise ValueError(
+            f"zeros: 'each' makes a dense matrix of {num_cells:.3g} cells, at most "
+            f"{_MOST_CELLS:.0e} are allowed; use 'shared'."
+        )
+    ones = ones.tocoo()
+    expansion = _Shared if zeros == "shared" else _Each
+    points = expansion.start(ones)
+    bounds: list[float] = []
+    for _ in range(num_iterations):
+        solution = analytic_solution(
+            points.pseudo_data(ones),
+            num_factors=num_factors,
+            row_prior_variance=row_prior_variance,
+            column_prior_variance=column_prior_variance,
+            noise_variance=1 / CURVATURE,
+            tolerance=tolerance,
+        )
+        points = expansion.at(ones, solution)
+        bounds.append(points.misfit(ones, solution) + solution.divergence)
+        if len(bounds) > 1 and bounds[-2] - bounds[-1] < 1e-9 * abs(bounds[-1]):
+            break
+    return SigmoidSolution(solution._replace(free_energy=bounds[-1]), np.asarray(bounds))
+
+
+class _Shared(NamedTuple):
+    """Points of expansion: one for each one (T,), and one for all zeros."""
+
+    at_ones: np.ndarray
+    at_zeros: float
+
+    @classmethod
+    def start(cls, ones: Any) -> _Shared:
+        return cls(np.zeros(ones.nnz), 0.0)
+
+    @classmethod
+    def at(cls, ones: Any, solution: AnalyticSolution) -> _Shared:
+        """The means of the ones, the mean of the means of the zeros: the best of each kind."""
+        at_ones = _means_of_ones(ones, solution)
+        total = solution.row_means.sum(axis=0) @ solution.column_means.sum(axis=0)
+        num_zeros = float(ones.shape[0]) * float(ones.shape[1]) - ones.nnz
+        return cls(at_ones, float(total - at_ones.sum()) / max(num_zeros, 1.0))
+
+    def pseudo_data(self, ones: Any) -> SparsePlusConstant:
+        from scipy.sparse import csr_array
+
+        constant = self.at_zeros - _sigmoid(self.at_zeros) / CURVATURE
+        values = self.at_ones + _sigmoid(-self.at_ones) / CURVATURE - constant
+        sparse = csr_array((values, (ones.row, ones.col)), shape=ones.shape)
+        return SparsePlusConstant(cast(Any, sparse), float(constant))
+
+    def misfit(self, ones: Any, solution: AnalyticSolution) -> float:
+        """Expected bound of all cells, at these points."""
+        a, s = solution.row_means, solution.column_means
+        num_zeros = float(ones.shape[0]) * float(ones.shape[1]) - ones.nnz
+        squares = np.sum((a.T @ a) * (s.T @ s)) - np.sum(self.at_ones**2)
+        z = self.at_zeros
+        # sum of (m - z)^2 over the zeros, z their mean: the slope's term is 0
+        apart = max(float(squares) - num_zeros * z**2, 0.0)
+        value = np.sum(np.logaddexp(0, -self.at_ones)) + num_zeros * np.logaddexp(0, z)
+        return float(value + 0.5 * CURVATURE * (apart + _sum_of_variances(solution)))
+
+
+class _Each(NamedTuple):
+    """Points of expansion: one for every cell, (N, D)."""
+
+    points: np.ndarray
+
+    @classmethod
+    def start(cls, ones: Any) -> _Each:
+        return cls(np.zeros(ones.shape))
+
+    @classmethod
+    def at(cls, ones: Any, solution: AnalyticSolution) -> _Each:
+        del ones
+        return cls(solution.row_means @ solution.column_means.T)
+
+    def pseudo_data(self, ones: Any) -> np.ndarray:
+        values = self.points - _sigmoid(self.points) / CURVATURE
+        values[ones.row, ones.col] += 1 / CURVATURE
+        return values
+
+    def misfit(self, ones: Any, solution: AnalyticSolution) -> float:
+        value = np.logaddexp(0, self.points).sum() - self.points[ones.row, ones.col].sum()
+        return float(value + 0.5 * CURVATURE * _sum_of_variances(solution))
+
+
+def _means_of_ones(ones: Any, solution: AnalyticSolution) -> np.ndarray:
+    """(T,) posterior means of the ones, in blocks."""
+    means = np.empty(ones.nnz)
+    for start in range(0, ones.nnz, 100_000):
+        piece = slice(start, start + 100_000)
+        rows, columns = solution.row_means[ones.row[piece]], solution.column_means[ones.col[piece]]
+        means[piece] = np.einsum("tk,tk->t", rows, columns)
+    return means
+
+
+def _sum_of_variances(solution: AnalyticSolution) -> float:
+    """Of a_i . s_j, over all cells: O((N + D) K)."""
+    row_square, row_variance = (
+        (solution.row_means**2).sum(axis=0),
+        solution.row_variances.sum(axis=0),
+    )
+    column_square = (solution.column_means**2).sum(axis=0)
+    column_variance = solution.column_variances.sum(axis=0)
+    each = row_square * column_variance + row_variance * (column_square + column_variance)
+    return float(each.sum())
+
+
+def _sigmoid(x: Any) -> Any:
+    from scipy.special import expit
+
+    return expit(x)

@@ -1,0 +1,114 @@
+"""What a fit says: scores and their uncertainty, probabilities, a table of scalars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Normal, half
+from jaxmf.variational_bayes.pieces import Table, cut
+from jaxmf.variational_bayes.state import from_draw
+from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_moments
+
+Draw = dict[str, Array]
+_NUM_NODES = 32
+# Factors weaker than this share of the strongest, or than this, are switched off.
+_LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-6
+
+
+def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
+    """Mean and variance under Q of the scores of cells (M,): (M,) each."""
+    view = half(from_draw(draw), "rows")
+    mine = Normal(view.mine.mean[rows], view.mine.variance[rows])
+    others = gatherer(view.others)(columns[:, None])
+    mean, variance = gathered_moments(mine, others, view.bias)
+    return mean[:, 0], variance[:, 0]
+
+
+def score_rows(draw: Draw, mine: Normal) -> tuple[Array, Array]:
+    """Mean and variance of the scores of lines (M, L) with all columns: (M, D) each."""
+    view = half(from_draw(draw), "rows")
+    return shared_moments(mine, view.others, view.bias)
+
+
+def factors_of_rows(draw: Draw, rows: Array) -> Normal:
+    """Factors of some rows with their offsets, as `score_rows` takes them: (M, L) each."""
+    view = half(from_draw(draw), "rows")
+    return Normal(view.mine.mean[rows], view.mine.variance[rows])
+
+
+def probability(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
+    """Probability of a one, E[sigma(m)] over a Gaussian score by Gauss-Hermite quadrature.
+
+    With Gaussian cells the mean of the cell as 0 or 1, which may lie outside of them.
+    """
+    if isinstance(likelihood, Gaussian):
+        return (1 + mean) / 2
+    nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
+    weights = weights / weights.sum()
+    spread = jnp.sqrt(variance)
+
+    def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+        return total + node[1] * jax.nn.sigmoid(mean + spread * node[0]), None
+
+    pairs = (jnp.asarray(nodes, mean.dtype), jnp.asarray(weights, mean.dtype))
+    return jax.lax.scan(add, jnp.zeros_like(mean), pairs)[0]
+
+
+def cell_moments(
+    likelihood: Likelihood, draw: Draw, mean: Array, variance: Array
+) -> tuple[Array, Array]:
+    """Mean and variance of cells as 0 or 1, from those of their scores."""
+    expected = probability(likelihood, mean, variance)
+    if isinstance(likelihood, Gaussian):
+        return expected, (variance + draw["noise_variance"]) / 4
+    return expected, expected * (1 - expected)
+
+
+def table_of_new_rows(
+    rows: Array, columns: Array, missing: tuple[Array, Array] | None, *, shape: tuple[int, int]
+) -> Table:
+    """Rows to be folded in, as their sums go through them; traced or not.
+
+    Args:
+      rows: (T,) int32, rows of the ones, in increasing order.
+      columns: (T,) int32.
+      missing: rows and columns of the cells that were not observed, likewise; None where all were.
+      shape: (M, D).
+    """
+    gaps = None if missing is None else cut(*missing, num_lines=shape[0])
+    return Table(
+        ones=cut(rows, columns, num_lines=shape[0]),
+        missing=gaps,
+        starts=jnp.zeros((shape[0] + 1,), jnp.int32),
+        taken=columns,
+        order=jnp.arange(shape[1], dtype=jnp.int32),
+    )
+
+
+def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
+    """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law.
+
+    The strength of a factor is the root mean square of its part of the scores over all cells.
+    Factors that the fit has switched off, of next to no strength, are left out.
+    """
+    nothing = float("nan")
+    rows = {"free_energy": (float(draw["free_energy"]), nothing)}
+    if "validation_score" in draw:
+        rows["validation_score"] = (float(draw["validation_score"]), nothing)
+    if settings.offsets != "none":
+        rows["bias"] = (float(draw["bias"]), float(np.sqrt(draw["bias_variance"])))
+    if isinstance(settings.likelihood, Gaussian):
+        rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
+    strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
+    in_use = np.sort(strength)[::-1]
+    in_use = in_use[in_use > max(_LEAST_SHARE * in_use[0], _LEAST_STRENGTH)]
+    rows["factors_in_use"] = (float(in_use.size), nothing)
+    for place, value in enumerate(in_use):
+        rows[f"strength[{place}]"] = (float(value), nothing)
+    return rows

@@ -1,0 +1,281 @@
+"""A pass over batches of rows: columns follow sums over a few rows with steps that decay.
+
+At step t the rows of a batch are updated as ever: all of their cells are in the batch. The columns
+and the bias belong to all batches; what they would do by the sums over the batch, scaled up to all
+rows, they do by a share rho_t, which by the conditions of Robbins and Monro ends in a minimum.
+
+- "block" and "partial_newton": rho_t = (1 + t)^-kappa. Means move by the share of their step, and
+  precisions, the natural parameters, to the share; partial Newton divides by the precision that has
+  been gathered over the batches and not by that of a batch, so that the steps are unbiased.
+- "gradient": an optax optimiser goes by the derivative of an unbiased estimate of the free energy;
+  its steps are cut by (1 + t / number of batches)^-kappa, as an optimiser has a length of step of
+  its own. Rows go by the derivative of their own part, which is exact, in whole steps.
+
+Rows of each batch have an optimiser's state of their own, the columns one for all.
+
+Source: Hoffman, Blei & Bach (2010), Online learning for latent Dirichlet allocation; the paper on
+sparse binary matrices leaves it to future work.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from jaxmf.types import Array, Key
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.free_energy import (
+    divergence_of_others,
+    divergence_of_rows,
+    expected_cost,
+)
+from jaxmf.variational_bayes.gradients import bound_bias, bounded, unbounded
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
+from jaxmf.variational_bayes.sums import Sums, side_sums
+from jaxmf.variational_bayes.zeros import draw_zeros
+
+
+class Optimizers(NamedTuple):
+    """States of an optax transformation.
+
+    Attributes:
+      rows: those of the batches, stacked.
+      shared: of the columns, and with gradients the bias.
+    """
+
+    rows: Any
+    shared: Any
+
+
+class Rule(NamedTuple):
+    """How a batch is gone by.
+
+    Attributes:
+      settings: a model's description: likelihood, zeros and offsets.
+      update: "block", "partial_newton" or "gradient".
+      optimizer: an optax transformation; None with blocks.
+      decay: () float, kappa, between 1/2 and 1.
+      value: () float, the free energy as far as it is known, for steps that adapt to it.
+    """
+
+    settings: Any
+    update: str
+    optimizer: Any
+    decay: Array
+    value: Array
+
+
+class _Here(NamedTuple):
+    """A batch at its turn: its number since the start, a key, and rows of all over its own."""
+
+    batch: Batches
+    step: Array
+    key: Key
+    scale: float
+
+
+def start_optimizers(
+    update: str, optimizer: Any, parameters: Parameters, batches: Batches
+) -> Optimizers | None:
+    """The first states; None with blocks."""
+    if update == "block":
+        return None
+
+    def of_rows(rows: Array) -> Any:
+        part = _rows_of(parameters, rows)
+        if update == "gradient":
+            return optimizer.init(unbounded(part))
+        return optimizer.init(half(_with_rows(parameters, part), "rows").mine.mean)
+
+    shared = half(parameters, "columns").mine.mean
+    if update == "gradient":
+        shared = unbounded(_shared_of(parameters))
+    return Optimizers(jax.vmap(of_rows)(batches.rows), optimizer.init(shared))
+
+
+def one_pass(
+    rule: Rule,
+    key: Key,
+    parameters: Parameters,
+    batches: Batches,
+    optimizers: Optimizers | None,
+    *,
+    first: Array,
+) -> tuple[Parameters, Optimizers | None]:
+    """One pass over all batches.
+
+    Args:
+      rule: see `Rule`.
+      key: typed PRNG key, of the samples of zeros.
+      parameters: as they are.
+      batches: see `Batches`.
+      optimizers: their states; None with blocks.
+      first: () int32, steps done before.
+    """
+    scale = parameters.rows.mean.shape[0] / batches.rows.shape[1]
+    move = {"block": _by_sums, "partial_newton": _by_sums, "gradient": _by_gradient}[rule.update]
+
+    def one_batch(carry: Any, turn: tuple[Batches, Any]) -> tuple[Any, Any]:
+        whole, shared, step = carry
+        batch, own = turn
+        # by the place of the batch: samples that stay the same do so from epoch to epoch
+        here = _Here(batch, step, jax.random.fold_in(key, step - first), scale)
+        part = _with_rows(whole, _rows_of(whole, batch.rows))
+        part, own, shared = move(rule, here, part, own, shared, batches.rows.shape[0])
+        whole = _put_back(whole, part, batch.rows)
+        return (whole, shared, step + 1), own
+
+    own, shared = (None, None) if optimizers is None else optimizers
+    (parameters, shared, _), own = jax.lax.scan(
+        one_batch, (parameters, shared, first), (batches, own)
+    )
+    return parameters, None if optimizers is None else Optimizers(own, shared)
+
+
+def _rows_of(parameters: Parameters, rows: Array) -> tuple[Normal, Normal | None]:
+    part: tuple[Normal, Normal | None] = jax.tree.map(
+        lambda leaf: leaf[rows], (parameters.rows, parameters.row_offset)
+    )
+    return part
+
+
+def _with_rows(parameters: Parameters, part: tuple[Normal, Normal | None]) -> Parameters:
+    return parameters._replace(rows=part[0], row_offset=part[1])
+
+
+def _put_back(whole: Parameters, part: Parameters, rows: Array) -> Parameters:
+    before, after = (whole.rows, whole.row_offset), (part.rows, part.row_offset)
+    return _with_rows(part, jax.tree.map(lambda old, new: old.at[rows].set(new), before, after))
+
+
+def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
+    return parameters.columns, parameters.column_offset, parameters.bias
+
+
+# --- by sums -------------------------------------------------------------------------------------
+
+
+def _by_sums(
+    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+) -> tuple[Parameters, Any, Any]:
+    """The rows of a batch, then columns and bias a share of the way."""
+    del number
+    layout, block = here.batch.layouts, rule.update == "block"
+    share = (1 + here.step).astype(parameters.noise.dtype) ** -rule.decay
+    states = [own, shared]
+    for place, side in enumerate(("rows", "columns")):
+        table = (layout.rows, layout.columns)[place]
+        view = half(parameters, side)
+        sums = side_sums(
+            view,
+            table,
+            draw_zeros(jax.random.fold_in(here.key, place), rule.settings.zeros, table),
+            likelihood=rule.settings.likelihood,
+            noise=parameters.noise,
+            block=block,
+        )
+        of_all = scaled(sums, here.scale)
+        # a row has all of its cells in the batch, a column has not
+        sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (of_all, share)
+        if rule.settings.offsets != "none":
+            wanted = closed.new_bias(view, of_all, parameters.priors.bias)
+            view, sums = closed.after_bias(view, sums, _approach(view.bias, wanted, share))
+        mine, states[place] = _moved(rule, view, sums, length, states[place])
+        parameters = with_half(parameters, side, mine, view.bias)
+    return parameters, states[0], states[1]
+
+
+def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: Any) -> tuple[Normal, Any]:
+    """Means and variances of one side after a share of its step, and the optimiser's state."""
+    found = closed.slopes(view, sums, block=rule.update == "block")
+    variance = closed.new_variances(view, found)
+    if rule.update == "block":
+        mean = view.mine.mean - closed.newton_step(view, sums, found)
+        return _approach(view.mine, Normal(mean, variance), length), state
+    mine = _approach(view.mine, Normal(view.mine.mean, variance), length)
+    precision = 1 / jnp.where(view.free, mine.variance, 1)
+    change, state = rule.optimizer.update(
+        found.gradient, state, view.mine.mean, curvature=precision, value=rule.value
+    )
+    return mine._replace(mean=mine.mean + length * jnp.where(view.free, change, 0)), state
+
+
+def scaled(sums: Sums, scale: float) -> Sums:
+    """Sums over a batch as an estimate of those over all rows."""
+    return Sums(*(scale * part for part in sums))
+
+
+def _approach(old: Normal, wanted: Normal, share: Array) -> Normal:
+    """Means, and precisions, a share of the way; a variance of zero stays."""
+    held = wanted.variance == 0
+    precision = (1 - share) / jnp.where(held, 1, old.variance)
+    precision += share / jnp.where(held, 1, wanted.variance)
+    return Normal(
+        mean=old.mean + share * (wanted.mean - old.mean),
+        variance=jnp.where(held, 0, 1 / precision),
+    )
+
+
+# --- by gradients --------------------------------------------------------------------------------
+
+
+def batch_free_energy(
+    parameters: Parameters, batch: Batches, *, key: Key, settings: Any, scale: float
+) -> Array:
+    """An unbiased estimate of the free energy from a batch: () float.
+
+    Args:
+      parameters: with the rows of the batch.
+      batch: one of them.
+      key: typed PRNG key, of the sample of zeros.
+      settings: a model's description.
+      scale: rows of all over rows of the batch.
+    """
+    zeros = draw_zeros(key, settings.zeros, batch.layouts.rows)
+    cost = expected_cost(parameters, batch.layouts, zeros=zeros, likelihood=settings.likelihood)
+    return scale * (cost + divergence_of_rows(parameters)) + divergence_of_others(parameters)
+
+
+def _by_gradient(
+    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+) -> tuple[Parameters, Any, Any]:
+    """A step of the rows of a batch and of all that is shared, along the derivative."""
+    share = (1 + here.step / number).astype(parameters.noise.dtype) ** -rule.decay
+    key = jax.random.fold_in(here.key, 0)
+
+    def place(moved: tuple[Any, Any]) -> Parameters:
+        rows, offset = bounded(moved[0])
+        columns, column_offset, bias = bounded(moved[1])
+        return parameters._replace(
+            rows=rows,
+            row_offset=offset,
+            columns=columns,
+            column_offset=column_offset,
+            bias=bound_bias(parameters.bias, bias),
+        )
+
+    def objective(moved: tuple[Any, Any]) -> Array:
+        return batch_free_energy(
+            place(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
+        )
+
+    moved = (
+        unbounded((parameters.rows, parameters.row_offset)),
+        unbounded(_shared_of(parameters)),
+    )
+    value, (of_rows, of_shared) = jax.value_and_grad(objective)(moved)
+    # the rows' own part of the free energy is not scaled
+    of_rows = jax.tree.map(lambda slope: slope / here.scale, of_rows)
+    optimizer = optax.with_extra_args_support(rule.optimizer)
+
+    def step(slope: Any, state: Any, at: Any, length: Array) -> tuple[Any, Any]:
+        change, state = optimizer.update(slope, state, at, value=value, grad=slope)
+        return optax.apply_updates(at, jax.tree.map(lambda leaf: length * leaf, change)), state
+
+    rows, own = step(of_rows, own, moved[0], jnp.ones_like(share))
+    columns, shared = step(of_shared, shared, moved[1], share)
+    return place((rows, columns)), own, shared

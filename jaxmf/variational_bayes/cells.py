@@ -1,0 +1,37 @@
+"""What models whose cells hang on Gaussian scores have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes import answers
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+
+
+class ScoredCells(ABC):
+    """Base of models of zeros and ones given their scores."""
+
+    likelihood: Likelihood
+
+    @property
+    def cell_law(self) -> str:
+        """The law of a cell given its score, as predictions know it."""
+        return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
+
+    @abstractmethod
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+        """Mean and variance of the scores m of cells (M,): (M,) each."""
+
+    def predict_cells(
+        self, draw: dict[str, Array], data: Any, rows: Array, columns: Array
+    ) -> tuple[Array, Array]:
+        """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
+        del data
+        mean, variance = self.score_cells(draw, rows, columns)
+        return answers.cell_moments(self.likelihood, draw, mean, variance)
+
+    def probability(self, mean: Array, variance: Array) -> Array:
+        """Probability of a one at scores of some mean and variance."""
+        return answers.probability(self.likelihood, mean, variance)

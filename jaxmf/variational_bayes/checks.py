@@ -1,0 +1,124 @@
+"""What models with a variational fit refuse, in words: the checks that they share."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from typing import Any
+
+import numpy as np
+
+from jaxmf.arguments import check_count
+from jaxmf.priors import hyper
+from jaxmf.variational_bayes.likelihood import Gaussian, Sigmoid
+from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
+
+LIKELIHOODS = (Gaussian, Sigmoid)
+ZEROS = (Exact, SharedSample, RowSample)
+OFFSETS = ("none", "scalar", "rows_columns")
+STARTS = ("svd", "random")
+
+
+def cell_settings(model: Any) -> dict[str, Any]:
+    """The settings `likelihood`, `zeros` and `offsets` of a model, classes made objects.
+
+    Raises:
+      TypeError, ValueError: see `SparseBinaryMF`; also of `num_factors`, `column_mean` and
+        `column_variance`, `offset_variance` and `bias_variance`.
+    """
+    check_count("num_factors", model.num_factors)
+    likelihood = Sigmoid() if model.likelihood is None else model.likelihood
+    likelihood = one_of("likelihood", likelihood, LIKELIHOODS, "mf.Sigmoid()")
+    zeros = model.zeros
+    if zeros is None:
+        zeros = Exact() if isinstance(likelihood, Gaussian) else SharedSample(500)
+    zeros = one_of("zeros", zeros, ZEROS, "mf.SharedSample(500)")
+    # a command line reads the word none as None
+    offsets = "none" if model.offsets is None else model.offsets
+    if not isinstance(offsets, str) or offsets not in OFFSETS:
+        raise ValueError(f"offsets must be one of {', '.join(OFFSETS)}, got {offsets!r}")
+    if isinstance(likelihood, Gaussian) and likelihood.noise_variance is not None:
+        check_number("Gaussian: noise_variance", likelihood.noise_variance, positive=True)
+    check_per_factor(model, "column_mean", positive=False)
+    check_per_factor(model, "column_variance", positive=True)
+    for name in ("offset_variance", "bias_variance"):
+        value = getattr(model, name)
+        if name == "bias_variance" or value is not None:
+            check_number(name, value, positive=True)
+    return {"likelihood": likelihood, "zeros": zeros, "offsets": offsets}
+
+
+def check_stopping(given: dict[str, Any]) -> None:
+    """Options of when an ascent looks at its free energy, and when it stops.
+
+    Raises:
+      TypeError, ValueError: in words.
+    """
+    for name in ("num_epochs", "evaluate_every", "num_evaluation", "patience"):
+        check_count(name, given[name])
+    check_count("hold_priors", given["hold_priors"], 0)
+    if given["start"] not in STARTS:
+        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {given['start']!r}")
+    relaxation = given["relaxation"]
+    if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
+        raise TypeError(f"relaxation must be a number, got {relaxation!r}")
+    if not 0 < relaxation < 2:
+        raise ValueError(
+            f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
+        )
+    tolerance = given["tolerance"]
+    if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
+        raise TypeError(f"tolerance must be a number, got {tolerance!r}")
+    if not 0 <= tolerance < 1:
+        raise ValueError(f"tolerance must lie between 0 and 1, got {tolerance!r}")
+
+
+def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> Any:
+    """An object of the classes, given as that, as a class, or as its name."""
+    if isinstance(value, str):
+        named = {each.__name__.lower(): each for each in classes}
+        value = named.get(value.lower(), value)
+    if isinstance(value, type) and value in classes:
+        try:
+            value = value()
+        except TypeError:
+            raise TypeError(
+                f"{name}: {value.__name__} needs its number of samples, such as "
+                f"mf.{value.__name__}(500)"
+            ) from None
+    if not isinstance(value, classes):
+        words = ", ".join(f"mf.{each.__name__}" for each in classes)
+        raise TypeError(f"{name} must be one of {words}, such as {example}; got {value!r}")
+    return value
+
+
+def check_per_factor(model: Any, name: str, *, positive: bool) -> None:
+    """None, a number, or one a factor."""
+    value = getattr(model, name)
+    if value is None or hyper.is_placeholder(value):
+        return
+    if np.ndim(value) == 0:
+        check_number(name, value, positive=positive)
+        return
+    array = np.asarray(value, dtype=float)
+    if array.shape != (model.num_factors,):
+        raise ValueError(
+            f"{name} must be a number, or one for each of the {model.num_factors} factors, got "
+            f"shape {array.shape}"
+        )
+    for place, each in enumerate(array):
+        check_number(f"{name}[{place}]", float(each), positive=positive)
+
+
+def check_number(name: str, value: Any, *, positive: bool) -> None:
+    """A finite number."""
+    if hyper.is_placeholder(value):
+        return
+    kind = getattr(value, "dtype", None)
+    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_number or (kind is not None and np.dtype(kind).kind in "iuf")):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    if not math.isfinite(value) or (positive and value <= 0):
+        raise ValueError(
+            f"{name} must be finite{' and positive' if positive else ''}, got {value!r}"
+        )

@@ -1,0 +1,167 @@
+"""The free energy C: an upper bound of -log p(X), to be minimised; pure and differentiable.
+
+    C = sum over cells of F(E[m^2]) - x kappa E[m]  +  sum over parameters of KL(Q || prior)
+
+with zeta at its optimum; see `likelihood.py`. Differentiable in all that stands in `Parameters`.
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half
+from jaxmf.variational_bayes.pieces import (
+    Layout,
+    Pieces,
+    Table,
+    num_lines,
+    num_others,
+    sum_over_ones,
+)
+from jaxmf.variational_bayes.sums import (
+    gathered_moments,
+    gatherer,
+    map_lines,
+    piece_mask,
+    shared_moments,
+    take_lines,
+)
+from jaxmf.variational_bayes.zeros import All, Own, Shared, Zeros, weights_of_others
+
+
+def free_energy(
+    parameters: Parameters, data: Layout, *, zeros: Zeros, likelihood: Likelihood
+) -> Array:
+    """The free energy, with the zeros given: exact with all of them, else without bias.
+
+    Args:
+      parameters: Q and the hyperparameters.
+      data: the matrix.
+      zeros: which zeros to go through, as seen from the rows.
+      likelihood: `Gaussian` or `Sigmoid`.
+
+    Returns:
+      () float.
+    """
+    return expected_cost(
+        parameters, data, zeros=zeros, likelihood=likelihood
+    ) + divergence_from_prior(parameters)
+
+
+def divergence_from_prior(parameters: Parameters) -> Array:
+    """KL(Q || prior) of all factors, offsets and the bias: () float."""
+    return divergence_of_rows(parameters) + divergence_of_others(parameters)
+
+
+def divergence_of_rows(parameters: Parameters) -> Array:
+    """KL(Q || prior) of the rows' factors and offsets: () float."""
+    p, priors = parameters, parameters.priors
+    total = _divergence(p.rows, priors.rows)
+    if p.row_offset is not None:
+        total += _divergence(p.row_offset, Normal(jnp.zeros_like(priors.bias), priors.row_offset))
+    return total
+
+
+def divergence_of_others(parameters: Parameters) -> Array:
+    """KL(Q || prior) of all that does not belong to a row: () float."""
+    p, priors = parameters, parameters.priors
+    total = _divergence(p.columns, priors.columns)
+    nothing = jnp.zeros_like(priors.bias)
+    if p.column_offset is not None:
+        total += _divergence(p.column_offset, Normal(nothing, priors.column_offset))
+    # a bias of variance zero is held where it is
+    held = p.bias.variance == 0
+    bias = Normal(p.bias.mean, jnp.where(held, 1.0, p.bias.variance))
+    return total + jnp.where(held, 0.0, _divergence(bias, Normal(nothing, priors.bias)))
+
+
+def _divergence(q: Normal, prior: Normal) -> Array:
+    ratio = q.variance / prior.variance
+    return 0.5 * jnp.sum((q.mean - prior.mean) ** 2 / prior.variance + ratio - jnp.log(ratio) - 1)
+
+
+def expected_cost(
+    parameters: Parameters, data: Layout, *, zeros: Zeros, likelihood: Likelihood
+) -> Array:
+    """Sum over the cells of the bound of E[-log p(x)]: () float; as `free_energy`."""
+    view, table = half(parameters, "rows"), data.rows
+    noise = parameters.noise
+    c = weights_of_others(zeros, table, view.mine.mean.dtype)
+    slope = likelihood.slope(noise)
+    if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
+        total = _all_gaussian(view, table, noise)
+    elif isinstance(zeros, Own):
+        total = _own(view, zeros, likelihood, noise)
+    else:
+        total = _shared(view, zeros, c, likelihood, noise)
+
+    gather = gatherer(view.others)
+
+    def gathered(pieces: Pieces, is_one: float) -> Array:
+        def one_chunk(chunk: Pieces) -> Array:
+            mine = take_lines(view.mine, chunk.line)
+            mean, variance = gathered_moments(mine, gather(chunk.place), view.bias)
+            there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
+            cost = (is_one - own_c) * likelihood.cost(mean**2 + variance, noise)
+            return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
+
+        return jnp.sum(jax.lax.map(jax.checkpoint(one_chunk), pieces))
+
+    if isinstance(zeros, All):
+        # beside all cells as zeros a one is linear in its score
+        ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
+        total -= 2 * slope * (jnp.sum(view.mine.mean * ones) + view.bias.mean * data.num_ones)
+    else:
+        total += gathered(table.ones, 1.0)
+    if table.missing is not None and not isinstance(zeros, Own):
+        total += gathered(table.missing, 0.0)
+    return total
+
+
+def _shared(
+    view: Half, zeros: All | Shared, c: Array, likelihood: Likelihood, noise: Array
+) -> Array:
+    others, weight = view.others, c
+    if isinstance(zeros, Shared):
+        others = Normal(others.mean[zeros.place], others.variance[zeros.place])
+        weight = zeros.weight.astype(c.dtype)
+    slope = likelihood.slope(noise)
+
+    def one_block(mine: Normal) -> Array:
+        mean, variance = shared_moments(mine, others, view.bias)
+        return (likelihood.cost(mean**2 + variance, noise) + slope * mean) @ weight
+
+    return jnp.sum(map_lines(one_block, view.mine, num_cells=weight.shape[0]))
+
+
+def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
+    gather = gatherer(view.others)
+
+    def one_block(block: tuple[Normal, Own]) -> Array:
+        mine, own = block
+        mean, variance = gathered_moments(mine, gather(own.place), view.bias)
+        cost = likelihood.cost(mean**2 + variance, noise) + likelihood.slope(noise) * mean
+        return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
+
+    width = view.mine.mean.shape[1]
+    lines = (view.mine, zeros)
+    return jnp.sum(map_lines(one_block, lines, num_cells=zeros.place.shape[1] * width))
+
+
+def _all_gaussian(view: Half, table: Table, noise: Array) -> Array:
+    """All cells as if they were -1, in O((N + D) L^2); with m + 1 for m - x nothing cancels."""
+    (mean, variance), (other_mean, other_variance) = view.mine, view.others
+    dtype = mean.dtype
+    number = jnp.asarray(num_lines(table), dtype) * jnp.asarray(num_others(table), dtype)
+    bias = view.bias.mean + 1
+    squares = (
+        jnp.sum((mean.T @ mean) * (other_mean.T @ other_mean))
+        + 2 * bias * jnp.sum(mean, axis=0) @ jnp.sum(other_mean, axis=0)
+        + number * (bias**2 + view.bias.variance)
+    )
+    spread = jnp.sum(mean**2 + variance, axis=0) @ jnp.sum(other_variance, axis=0)
+    spread += jnp.sum(variance, axis=0) @ jnp.sum(other_mean**2, axis=0)
+    return 0.5 * ((squares + spread) / noise + number * jnp.log(2 * jnp.pi * noise))

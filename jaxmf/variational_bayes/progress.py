@@ -1,0 +1,181 @@
+"""How an ascent is watched: free energy, noise and validation score, and when it stops.
+
+What is shared by the models with a variational fit. A model says by a function what the free energy
+of its parameters is; the rest is the same for all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.types import Array, Key
+from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.parameters import Parameters, half
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.state import Best, Prepared, State, Validation
+from jaxmf.variational_bayes.sums import map_lines
+
+
+class Value(NamedTuple):
+    """What a look at parameters finds.
+
+    Attributes:
+      parameters: of the model, with new noise where that is learned.
+      free_energy: () float, theirs.
+      plain: `Parameters`, by which rows are ranked.
+    """
+
+    parameters: Any
+    free_energy: Array
+    plain: Parameters
+
+
+def first_state(key: Key, parameters: Any, data: Prepared, *, optimizer: Any) -> State:
+    """The state of an ascent before its first epoch.
+
+    Args:
+      key: typed PRNG key, of samples that stay the same.
+      parameters: of the model.
+      data: what the ascent goes through.
+      optimizer: what updates carry.
+    """
+    zero = jnp.zeros((), jnp.result_type(float))
+    return State(
+        parameters=parameters,
+        best=None if data.validation is None else Best(parameters, zero, zero - 1),
+        optimizer=optimizer,
+        sample_key=jax.random.key_data(key),
+        epoch=jnp.zeros((), jnp.int32),
+        free_energy=zero,
+        score=zero,
+        stalled=jnp.zeros((), jnp.int32),
+        done=jnp.zeros((), bool),
+    )
+
+
+def look(
+    plan: Any,
+    state: State,
+    data: Prepared,
+    value_of: Callable[[Any], Value],
+    *,
+    always: bool,
+    settled: Array | bool = True,
+) -> State:
+    """Free energy, noise and validation score after an epoch, and whether to stop.
+
+    Args:
+      plan: has `num_epochs`, `evaluate_every`, `hold_priors`, `tolerance` and `patience`.
+      state: after the updates of an epoch.
+      data: what the ascent goes through.
+      value_of: from the model's parameters to their `Value`.
+      always: whether to look after every epoch.
+      settled: False as long as the ascent must not stop, beside the epochs that hold priors.
+    """
+    held = (state.epoch < plan.hold_priors) | ~jnp.asarray(settled)
+    epoch = state.epoch + 1
+    if always:
+        return _evaluate(plan, state, data, value_of, held)._replace(epoch=epoch)
+    due = (epoch % plan.evaluate_every == 0) | (epoch == plan.num_epochs)
+    looked = jax.lax.cond(
+        due,
+        lambda state: _evaluate(plan, state, data, value_of, held),
+        lambda state: state,
+        state,
+    )
+    return looked._replace(epoch=epoch)
+
+
+def _evaluate(
+    plan: Any,
+    state: State,
+    data: Prepared,
+    value_of: Callable[[Any], Value],
+    held: Array,
+) -> State:
+    parameters, value, plain = value_of(state.parameters)
+    change = jnp.abs(value - state.free_energy) / jnp.maximum(jnp.abs(value), 1)
+    stalled = change <= plan.tolerance
+    state = state._replace(parameters=parameters, free_energy=value)
+    if data.validation is not None and state.best is not None:
+        score = validation_score(plain, data.validation)
+        better = score > state.best.score
+        stalled = ~better
+        found = Best(parameters, value, score)
+        best = jax.tree.map(partial(jnp.where, better), found, state.best)
+        state = state._replace(best=best, score=score)
+    count = jnp.where(stalled & ~held, state.stalled + 1, 0)
+    return state._replace(stalled=count, done=count >= plan.patience)
+
+
+def with_new_noise(
+    parameters: Any, cost: Array, layout: Layout, *, learned: bool
+) -> tuple[Any, Array]:
+    """Parameters with the best noise where that is learned, and the expected cost then.
+
+    Args:
+      parameters: has `noise`.
+      cost: () float, expected cost at the noise as it was.
+      layout: the matrix.
+      learned: whether noise is learned.
+    """
+    if not learned:
+        return parameters, cost
+    noise = closed.new_noise(cost, parameters.noise, layout.num_observed)
+    # at the new noise the squares make one half a cell
+    cost = 0.5 * layout.num_observed * (1 + jnp.log(2 * jnp.pi * noise))
+    return parameters._replace(noise=noise), cost
+
+
+def _number_ahead(scores: Array, own: Array, count: Array | bool = True) -> Array:
+    """How many of the scores (B, D) that `count` are above one's own (B, 1), ties by half."""
+    ahead = (scores > own) + 0.5 * (scores == own)
+    return jnp.sum(jnp.where(count, ahead, 0), axis=1, dtype=scores.dtype)
+
+
+def validation_score(parameters: Parameters, validation: Validation) -> Array:
+    """Mean of 1 / log2(1 + rank) of the ones that were taken away: () float.
+
+    A one is ranked by its mean score among all columns that its row is not known to have, in the
+    middle of those of the same score: a fit that scores all alike knows nothing.
+    """
+    view = half(parameters, "rows")
+    row, column, known = validation
+    columns = view.others.mean
+
+    def one_block(block: tuple[Array, Array, Array]) -> Array:
+        mine, target, known = block
+        scores = mine @ columns.T
+        own = jnp.take_along_axis(scores, target[:, None], axis=1)
+        ahead = _number_ahead(scores, own) - 0.5  # itself not counted
+        known_scores = jnp.take_along_axis(scores, jnp.minimum(known, columns.shape[0] - 1), axis=1)
+        rank = 1 + ahead - _number_ahead(known_scores, own, known < columns.shape[0])
+        return 1 / jnp.log2(1 + rank)
+
+    lines = (view.mine.mean[row], column, known)
+    return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
+
+
+def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
+    """What is kept of every epoch: scalars alone."""
+    del key, data
+    kept = {"free_energy": state.free_energy, "num_epochs": state.epoch}
+    return kept if state.best is None else kept | {"validation_score": state.score}
+
+
+def draw_of(state: State, named: Callable[[Any], dict[str, Array]]) -> dict[str, Array]:
+    """What is kept of the last state: the parameters, or the best ones by validation.
+
+    Args:
+      state: the last one.
+      named: from the model's parameters to arrays by name.
+    """
+    kept = state if state.best is None else state.best
+    draw = named(kept.parameters)
+    draw |= {"free_energy": kept.free_energy, "num_epochs": state.epoch}
+    return draw if state.best is None else draw | {"validation_score": state.best.score}

@@ -1,0 +1,276 @@
+"""A series of matrices, one a time, whose rows' factors are functions of time.
+
+    a_ik(.) ~ GP(m_k, v_k k(|t - t'| / lengthscale)),   and so the offsets of rows
+    m_itj = sum_k a_ik(t) s_jk + r_i(t) + c_j + b       the score of cell (i, j) of the matrix of t
+
+The matrices stand below each other as one, of N T lines: that of row i and time t is i T + t. With
+their marginal means and variances everything but the divergence of the paths is as for one matrix.
+
+Source: Fast and flexible variational Bayes for sparse binary matrices (2012), section 7.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes import paths as gp
+from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
+from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
+from jaxmf.variational_bayes.paths import Paths, Quadratic
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.sums import Sums
+from jaxmf.variational_bayes.zeros import Zeros
+
+_MOST_SPANS, _LEAST_GAPS = 10.0, 0.1
+_SMALLEST_STEP, _LARGEST_STEP = 1e-3, 1.0
+
+
+class SeriesParameters(NamedTuple):
+    """What is fitted to a series.
+
+    Attributes:
+      paths: of the rows' factors and, with offsets, of the row's offset as the last: (N, T, L).
+      columns: factors of the columns, (D, K) each.
+      column_offset: (D,) each; None without offsets.
+      bias: () each; held at zero without a bias.
+      priors: see `Priors`; the rows' are those of a path at any one time.
+      noise: () float, variance of the noise of Gaussian cells.
+      lengthscale: () float, of the kernel.
+      gaps: (T, T) float, how far apart the times are; never changed.
+    """
+
+    paths: Paths
+    columns: Normal
+    column_offset: Normal | None
+    bias: Normal
+    priors: Priors
+    noise: Array
+    lengthscale: Array
+    gaps: Array
+
+
+def path_prior(parameters: SeriesParameters) -> Normal:
+    """Mean and variance of the paths at any one time, (L,) each."""
+    priors = parameters.priors
+    if parameters.column_offset is None:
+        return priors.rows
+    nothing = jnp.zeros((1,), priors.row_offset.dtype)
+    return Normal(
+        mean=jnp.concatenate([priors.rows.mean, nothing]),
+        variance=jnp.concatenate([priors.rows.variance, priors.row_offset[None]]),
+    )
+
+
+def values(parameters: SeriesParameters, *, kernel: str) -> tuple[Normal, Array]:
+    """Means and variances of the paths at the T times, (N, T, L) each, and KL(Q || prior)."""
+    return gp.moments(
+        parameters.paths,
+        correlations=gp.correlation(kernel, parameters.gaps, parameters.lengthscale),
+        prior=path_prior(parameters),
+    )
+
+
+def stacked(parameters: SeriesParameters, of_rows: Normal) -> Parameters:
+    """The parameters of the matrices below each other.
+
+    Args:
+      parameters: of the series.
+      of_rows: values of the paths, (N, T, L) each.
+    """
+    p, num_factors = parameters, parameters.columns.mean.shape[1]
+    lines = of_rows.mean.shape[0] * of_rows.mean.shape[1]
+    mean, variance = (part.reshape(lines, part.shape[2]) for part in of_rows)
+    offset = None
+    if p.column_offset is not None:
+        offset = Normal(mean[:, num_factors], variance[:, num_factors])
+    return Parameters(
+        rows=Normal(mean[:, :num_factors], variance[:, :num_factors]),
+        columns=p.columns,
+        row_offset=offset,
+        column_offset=p.column_offset,
+        bias=p.bias,
+        priors=p.priors,
+        noise=p.noise,
+    )
+
+
+def series_free_energy(
+    parameters: SeriesParameters,
+    data: Layout,
+    *,
+    kernel: str,
+    zeros: Zeros,
+    likelihood: Likelihood,
+) -> Array:
+    """The free energy of a series: pure, differentiable in all that stands in its parameters.
+
+    Args:
+      parameters: Q and the hyperparameters, the length scale among them.
+      data: the matrices below each other.
+      kernel: one of `paths.KERNELS`.
+      zeros: which zeros to go through, as seen from the rows.
+      likelihood: `Gaussian` or `Sigmoid`.
+
+    Returns:
+      () float.
+    """
+    of_rows, divergence = values(parameters, kernel=kernel)
+    plain = stacked(parameters, of_rows)
+    cost = expected_cost(plain, data, zeros=zeros, likelihood=likelihood)
+    return cost + divergence + divergence_of_others(plain)
+
+
+def from_start(
+    parameters: Parameters, gaps: Array, *, kernel: str, lengthscale: Array
+) -> SeriesParameters:
+    """Parameters of a series whose paths are smoothed values of those of its matrices stacked.
+
+    Args:
+      parameters: of the matrices below each other.
+      gaps: (T, T) float.
+      kernel: one of `paths.KERNELS`.
+      lengthscale: () float.
+    """
+    p = parameters
+    of_rows = p.rows.mean
+    if p.row_offset is not None:
+        of_rows = jnp.concatenate([of_rows, p.row_offset.mean[:, None]], axis=1)
+    num_times, width = gaps.shape[0], of_rows.shape[1]
+    found = SeriesParameters(
+        paths=Paths(jnp.zeros(()), jnp.zeros(())),
+        columns=p.columns,
+        column_offset=p.column_offset,
+        bias=p.bias,
+        priors=p.priors,
+        noise=p.noise,
+        lengthscale=lengthscale,
+        gaps=gaps,
+    )
+    prior = path_prior(found)
+    correlations = gp.correlation(kernel, gaps, lengthscale)
+    target = of_rows.reshape(-1, num_times, width) - prior.mean
+    covariance = prior.variance[:, None, None] * correlations
+    # as if each value had been seen with a tenth of the prior's variance as noise
+    noise = 0.1 * prior.variance[:, None, None] * jnp.eye(num_times, dtype=gaps.dtype)
+    solved = jnp.linalg.solve(covariance + noise, jnp.transpose(target, (2, 1, 0)))
+    weight = jnp.transpose(solved, (2, 1, 0))
+    return found._replace(paths=Paths(weight, jnp.full_like(weight, 1.0)))
+
+
+def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
+    """The bound at fixed zeta in the values of the paths, from the sums of the rows.
+
+    Args:
+      view: the stacked parameters seen from the rows.
+      sums: block sums of the rows.
+      num_times: T.
+    """
+    width = int(np.sum(view.free))
+    upper = np.triu_indices(view.free.size)
+    place = np.zeros((view.free.size,) * 2, int)
+    place[upper] = place[upper[::-1]] = np.arange(upper[0].size)
+    number = view.mine.mean.shape[0]
+    slope = (sums.pull + view.mine.mean * sums.spread)[:, :width]
+    diagonal = sums.spread[:, :width, None] * jnp.eye(width, dtype=slope.dtype)
+    curvature = sums.square[:, place[:width, :width]] + diagonal
+    # a line of which nothing was observed has none, but for rounding; more curvature than there is
+    # makes a step shorter and leaves it one that descends
+    least = 10 * jnp.finfo(slope.dtype).eps * jnp.max(sums.weight)
+    curvature = curvature + least * jnp.eye(width, dtype=slope.dtype)
+    curvature = jnp.broadcast_to(curvature, (number, width, width))
+    return Quadratic(
+        slope=slope.reshape(-1, num_times, width),
+        curvature=curvature.reshape(-1, num_times, width, width),
+    )
+
+
+class Search(NamedTuple):
+    """A search for the length scale: steps of its logarithm, kept where the bound falls.
+
+    Attributes:
+      step: () float, the next one; it grows while steps are kept, and turns and shrinks otherwise.
+    """
+
+    step: Array
+
+
+def update_rows(
+    parameters: SeriesParameters,
+    of_rows: Normal,
+    near: Quadratic,
+    search: Search | None,
+    *,
+    kernel: str,
+    joint: bool,
+    relaxation: Array,
+    held: Array | bool = False,
+) -> tuple[SeriesParameters, Normal, Search | None]:
+    """The paths and, with a search, the length scale: the free energy does not rise.
+
+    Two updates are made, one at the length scale as it is and one at the next that is tried, and
+    that is kept whose bound at fixed zeta is the lower; both bounds are exact, so nothing has to be
+    differentiated and the data are gone through once.
+
+    Args:
+      parameters: as they were.
+      of_rows: values of their paths.
+      near: the bound at these values.
+      search: None to leave the length scale as it is.
+      kernel: one of `paths.KERNELS`.
+      joint: whether to solve for all factors of a row at once.
+      relaxation: () float.
+      held: whether the search rests.
+
+    Returns:
+      Parameters, values of their paths, and the search.
+    """
+
+    def at(lengthscale: Array) -> gp.Updated:
+        return gp.update(
+            parameters.paths,
+            of_rows,
+            near,
+            correlations=gp.correlation(kernel, parameters.gaps, lengthscale),
+            prior=path_prior(parameters),
+            joint=joint,
+            relaxation=relaxation,
+        )
+
+    now = parameters.lengthscale
+    kept = at(now)
+    if search is None:
+        return parameters._replace(paths=kept.paths), kept.values, None
+    least, most = bounds(parameters.gaps)
+    tried = jnp.clip(now * jnp.exp(search.step), least, most)
+    chosen = jax.lax.cond(held, lambda: kept, lambda: _lower(kept, at(tried)))
+    better = chosen.change < kept.change
+    size = jnp.abs(search.step) * jnp.where(better, 1.5, 0.5)
+    turned = jnp.where(better, 1, -1) * jnp.sign(search.step)
+    step = turned * jnp.clip(size, _SMALLEST_STEP, _LARGEST_STEP)
+    parameters = parameters._replace(paths=chosen.paths, lengthscale=jnp.where(better, tried, now))
+    step = jnp.where(held, search.step, step).astype(search.step.dtype)
+    return parameters, chosen.values, Search(step)
+
+
+def _lower(kept: gp.Updated, other: gp.Updated) -> gp.Updated:
+    """That of two updates whose bound is the lower."""
+    better = other.change < kept.change
+    chosen: gp.Updated = jax.tree.map(lambda a, b: jnp.where(better, a, b), other, kept)
+    return chosen
+
+
+def bounds(gaps: Array) -> tuple[Array, Array]:
+    """Between which lengths a length scale is searched: () float each.
+
+    Beyond a tenth of the smallest gap and ten times the whole span nothing changes any more.
+    """
+    smallest = jnp.min(jnp.where(gaps > 0, gaps, jnp.inf))
+    smallest = jnp.where(jnp.isfinite(smallest), smallest, 1)
+    span = jnp.where(gaps.size > 1, jnp.max(gaps), 1)
+    return _LEAST_GAPS * smallest, jnp.maximum(_MOST_SPANS * span, _LEAST_GAPS * smallest)

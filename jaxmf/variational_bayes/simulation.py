@@ -1,0 +1,57 @@
+"""Cells from given scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from jaxmf.types import Key
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Parameters
+
+_BLOCK_CELLS = 2**22
+
+
+def draw_ones(
+    key: Key, parameters: Parameters, *, likelihood: Likelihood
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of the ones of a matrix, drawn on the host a block of rows at a time.
+
+    Args:
+      key: typed PRNG key.
+      parameters: means are taken as the parameters, variances are not looked at.
+      likelihood: of a cell; those of the Gaussian are ones where they are positive.
+    """
+    shape = parameters.rows.mean.shape[0], parameters.columns.mean.shape[0]
+    generator = np.random.default_rng(np.ravel(jax.random.key_data(key)).tolist())
+    scores = _score_function(parameters)
+    is_gaussian = isinstance(likelihood, Gaussian)
+    noise_scale = float(np.sqrt(parameters.noise))
+    block = max(1, _BLOCK_CELLS // shape[1])
+    rows, columns = [], []
+    for start in range(0, shape[0], block):
+        mean = scores(slice(start, start + block))
+        if is_gaussian:
+            ones = mean + noise_scale * generator.standard_normal(mean.shape) > 0
+        else:
+            # uniform < sigma(m), by the logistic quantile of the uniform
+            uniform = generator.random(mean.shape, np.float32)
+            ones = np.log(uniform) - np.log1p(-uniform) < mean
+        found = np.nonzero(ones)
+        rows.append(found[0] + start)
+        columns.append(found[1])
+    return np.concatenate(rows), np.concatenate(columns)
+
+
+def _score_function(parameters: Parameters) -> Callable[[slice], np.ndarray]:
+    p = jax.tree.map(np.asarray, parameters)
+
+    def scores(rows: slice) -> np.ndarray:
+        mean = p.rows.mean[rows] @ p.columns.mean.T + p.bias.mean
+        if p.row_offset is not None:
+            mean = mean + p.row_offset.mean[rows, None] + p.column_offset.mean
+        return mean
+
+    return scores

@@ -1,0 +1,188 @@
+"""What an ascent carries from epoch to epoch, and what it is given of the data."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxmf.data import SparseBinary
+from jaxmf.types import Array
+from jaxmf.variational_bayes import batches
+from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
+from jaxmf.variational_bayes.pieces import Layout, lay_out
+
+
+class Validation(NamedTuple):
+    """Rows that lost one of their ones, to be ranked among what they do not have.
+
+    Attributes:
+      row: (V,) int32.
+      column: (V,) int32, the one it lost.
+      known: (V, M) int32, its other ones; the number of columns in the padding.
+    """
+
+    row: Array
+    column: Array
+    known: Array
+
+
+class Prepared(NamedTuple):
+    """The data of an ascent.
+
+    Attributes:
+      layout: the matrix; those of a series below each other.
+      validation: see `Validation`; None without.
+      batches: see `Batches`; None without.
+      gaps: (T, T) float, how far apart the times of a series are; None for one matrix.
+    """
+
+    layout: Layout
+    validation: Validation | None
+    batches: Batches | None = None
+    gaps: Array | None = None
+
+
+class Best(NamedTuple):
+    """What an ascent gives back where it was validated: the parameters of the best score.
+
+    Attributes:
+      parameters: see `jaxmf.variational_bayes.Parameters`.
+      free_energy: () float, theirs.
+      score: () float, their validation score.
+    """
+
+    parameters: Any
+    free_energy: Array
+    score: Array
+
+
+class State(NamedTuple):
+    """The state of an ascent.
+
+    Attributes:
+      parameters: see `jaxmf.variational_bayes.Parameters`, or those of a series.
+      best: see `Best`; None without validation.
+      optimizer: states of optax transformations, or None.
+      sample_key: (W,) uint32, words of the key of samples that stay the same.
+      epoch: () int32, epochs done.
+      free_energy: () float, as evaluated last.
+      score: () float, validation score as evaluated last; zero without validation.
+      stalled: () int32, evaluations without progress, one after the other.
+      done: () bool; the remaining epochs change nothing.
+    """
+
+    parameters: Any
+    best: Best | None
+    optimizer: Any
+    sample_key: Array
+    epoch: Array
+    free_energy: Array
+    score: Array
+    stalled: Array
+    done: Array
+
+
+def prepare(
+    data: SparseBinary, *, num_validation: int, batch_size: int | None, seed: Any
+) -> Prepared:
+    """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
+
+    Args:
+      data: (N, D).
+      num_validation: rows that lose a one; at most the rows with two or more.
+      batch_size: rows of a batch; None for no batches.
+      seed: int or typed key.
+
+    Raises:
+      ValueError: fewer rows have two ones.
+    """
+    is_key = isinstance(seed, jax.Array) and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
+    generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    gaps, validation = data.missing_cells(), None
+    if num_validation:
+        validation, place = _take_away(data, num_validation, generator)
+        gaps = np.append(gaps[0], rows[place]), np.append(gaps[1], columns[place])
+        rows, columns = np.delete(rows, place), np.delete(columns, place)
+    found = None
+    if batch_size is not None:
+        found = batches.make(
+            rows,
+            columns,
+            shape=data.shape,
+            missing=gaps,
+            batch_size=min(batch_size, data.num_rows),
+            generator=generator,
+        )
+    return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), validation, found)
+
+
+def _take_away(
+    data: SparseBinary, number: int, generator: np.random.Generator
+) -> tuple[Validation, np.ndarray]:
+    """Validation rows, and where among the ones those lie that they lost."""
+    rows, columns = np.asarray(data.rows), np.asarray(data.columns)
+    counts = np.bincount(rows, minlength=data.num_rows)
+    able = np.flatnonzero(counts >= 2)
+    if able.size < number:
+        raise ValueError(
+            f"num_validation={number}: only {able.size} rows have two ones or more, of "
+            "which one can be taken away; ask for at most as many"
+        )
+    chosen = np.sort(generator.choice(able, number, replace=False))
+    starts = np.searchsorted(rows, np.arange(data.num_rows))
+    place = starts[chosen] + generator.integers(0, counts[chosen])
+    known = np.full((number, int(counts[chosen].max()) - 1), data.num_columns)
+    for line, row in enumerate(chosen):
+        own = np.arange(starts[row], starts[row] + counts[row])
+        others = columns[own[own != place[line]]]
+        known[line, : others.size] = others
+    parts = (jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
+    return Validation(*parts), place
+
+
+def as_draw(parameters: Parameters) -> dict[str, Array]:
+    """Parameters as a draw keeps them, by name."""
+    p = parameters
+    named = {"row": p.rows, "column": p.columns, "row_offset": p.row_offset}
+    named |= {"column_offset": p.column_offset, "bias": p.bias}
+    named |= {"row_prior": p.priors.rows, "column_prior": p.priors.columns}
+    draw = {}
+    for name, normal in named.items():
+        if normal is not None:
+            is_scalar = name.endswith(("offset", "bias"))
+            draw[name if is_scalar else f"{name}_mean"] = normal.mean
+            draw[f"{name}_variance"] = normal.variance
+    if p.row_offset is not None:
+        draw["row_offset_prior_variance"] = p.priors.row_offset
+        draw["column_offset_prior_variance"] = p.priors.column_offset
+    return draw | {"bias_prior_variance": p.priors.bias, "noise_variance": p.noise}
+
+
+def from_draw(draw: dict[str, Array]) -> Parameters:
+    """The parameters that `as_draw` wrote down."""
+
+    def normal(name: str, mean: str) -> Normal:
+        return Normal(jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"]))
+
+    bias_prior = jax.numpy.asarray(draw["bias_prior_variance"])
+    has_offsets = "row_offset" in draw
+    return Parameters(
+        rows=normal("row", "row_mean"),
+        columns=normal("column", "column_mean"),
+        row_offset=normal("row_offset", "row_offset") if has_offsets else None,
+        column_offset=normal("column_offset", "column_offset") if has_offsets else None,
+        bias=normal("bias", "bias"),
+        priors=Priors(
+            rows=normal("row_prior", "row_prior_mean"),
+            columns=normal("column_prior", "column_prior_mean"),
+            row_offset=jax.numpy.asarray(draw.get("row_offset_prior_variance", bias_prior)),
+            column_offset=jax.numpy.asarray(draw.get("column_offset_prior_variance", bias_prior)),
+            bias=bias_prior,
+        ),
+        noise=jax.numpy.asarray(draw["noise_variance"]),
+    )

@@ -1,0 +1,340 @@
+"""Sums over the cells of every line: what the updates of one side need of the other.
+
+With q_ij = w_ij Lambda_ij and l_ij = w_ij x_ij kappa, where w counts how often a cell is taken, a
+line's cost is, up to a constant, quadratic in the means and linear in the variances of its factors.
+Cells are gone through in three ways:
+
+- all zeros with Gaussian cells: in closed form, from sums over the others;
+- zeros shared by all lines: blocks of lines by products of matrices;
+- ones, missing cells and zeros of a line's own: gathered, in pieces.
+
+A one adds f(x = 1) - c f(x = -1), a missing cell -c f(x = -1), where c is the weight of its column
+among the zeros of all cells; as Lambda does not depend on x both are one sum, with the weights
+x - c of the quadratic and x + c of the linear part, x being 1 or 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.parameters import Half, Normal
+from jaxmf.variational_bayes.pieces import (
+    PIECE_LENGTH,
+    Pieces,
+    Table,
+    add_lines,
+    fetch,
+    fetch_cells_last,
+    num_lines,
+    num_others,
+    sum_over_ones,
+)
+from jaxmf.variational_bayes.zeros import All, Own, Zeros, weights_of_others
+
+# blocks of lines: a few arrays of so many numbers stay in the cache, ...
+_CACHED_CELLS = 2**18
+# ... but the others are gone through once for so many lines, in no more memory than this takes
+_LEAST_LINES = 64
+_MOST_CELLS = 2**20
+
+
+class Sums(NamedTuple):
+    """Sums over the cells of each line; M is L, or L (L + 1) / 2 for the block form.
+
+    The first axis is 1 instead of N where all lines have the same.
+
+    Attributes:
+      pull: (N, L), sum of (q m - l) s.
+      residual: (N, 1), sum of q m - l.
+      weight: (N, 1), sum of q.
+      cross: (N, L), sum of q s.
+      spread: (N, L), sum of q times the variance of s.
+      square: (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone.
+    """
+
+    pull: Array
+    residual: Array
+    weight: Array
+    cross: Array
+    spread: Array
+    square: Array
+
+
+def side_sums(
+    view: Half, table: Table, zeros: Zeros, *, likelihood: Likelihood, noise: Array, block: bool
+) -> Sums:
+    """The sums of every line of one side.
+
+    Args:
+      view: the parameters seen from that side.
+      table: the cells seen from it.
+      zeros: which zeros to go through.
+      likelihood: of a cell.
+      noise: () float.
+      block: whether to take the whole matrix of second derivatives of a line or its diagonal.
+
+    Returns:
+      Sums, of the likelihood alone: priors are not in them.
+    """
+    cells = _Cells(likelihood, noise, block)
+    others, c = view.others, weights_of_others(zeros, table, view.others.mean.dtype)
+    gathered: list[tuple[Pieces, float]] = []
+    if not isinstance(zeros, All):
+        gathered.append((table.ones, 1.0))
+    if table.missing is not None and not isinstance(zeros, Own):
+        gathered.append((table.missing, 0.0))
+    if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
+        total = _all_gaussian(cells, view, num_others(table))
+    elif isinstance(zeros, Own):
+        total = _own_zeros(cells, view, zeros)
+    else:
+        chosen, weight = others, c
+        if not isinstance(zeros, All):
+            chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
+            weight = zeros.weight.astype(c.dtype)
+        total = _shared_zeros(cells, view, chosen, weight)
+    if gathered:
+        packed = _pack(total, num_lines(table))
+        for pieces, is_one in gathered:
+            packed = _add_gathered(cells, packed, view, pieces, c, is_one)
+        total = _unpack(packed, others.mean.shape[1])
+    if isinstance(zeros, All):
+        total = _add_linear(cells, total, view, table)
+    return total
+
+
+class _Cells(NamedTuple):
+    likelihood: Any
+    noise: Array
+    block: bool
+
+
+def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
+    """All cells as if they were -1; with m + 1 for m - x, so that nothing cancels."""
+    rate = 1 / cells.noise
+    mean, variance = view.others
+    gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
+    bias = view.bias.mean + 1
+    square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
+    return Sums(
+        pull=rate * (view.mine.mean @ gram + bias * total),
+        residual=rate * (view.mine.mean @ total + number * bias)[:, None],
+        weight=jnp.full((1, 1), number * rate),
+        cross=rate * total[None],
+        spread=rate * jnp.sum(variance, axis=0)[None],
+        square=rate * square[None],
+    )
+
+
+def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
+    """The ones beside all cells as zeros: c is one everywhere, and what is left is linear."""
+    change = 2 * cells.likelihood.slope(cells.noise)
+    ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
+    dtype = ones.dtype
+    counts = jnp.zeros((num_lines(table),), dtype)
+    counts = add_lines(counts, table.ones.line.ravel(), table.ones.number.ravel().astype(dtype))
+    return total._replace(
+        pull=total.pull - change * ones, residual=total.residual - change * counts[:, None]
+    )
+
+
+def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> Sums:
+    """Blocks of lines with others that are the same for all."""
+    features = _features(others, cells.block)
+    slope = cells.likelihood.slope(cells.noise)
+    plain = _with_one(others.mean)
+
+    def one_block(mine: Normal) -> Array:
+        mean, variance = shared_moments(mine, others, view.bias)
+        q = weight * cells.likelihood.curvature(mean**2 + variance, cells.noise)
+        r = q * mean + slope * weight
+        return jnp.concatenate([r @ plain, q @ features], axis=1)
+
+    packed = map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    return _unpack(packed, others.mean.shape[1])
+
+
+def _features(others: Normal, block: bool) -> Array:
+    """What q is multiplied with: one, s, its variance, and s s' or its diagonal, side by side."""
+    mean = others.mean
+    if block:
+        upper = np.triu_indices(mean.shape[-1])
+        square = mean[..., upper[0]] * mean[..., upper[1]]
+    else:
+        square = mean**2
+    one = jnp.ones_like(mean[..., :1])
+    return jnp.concatenate([one, mean, others.variance, square], axis=-1)
+
+
+def _with_one(mean: Array) -> Array:
+    return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
+
+
+def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+    """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
+    mean = mine.mean @ others.mean.T + bias.mean
+    # one product for both parts of the variance
+    left = jnp.concatenate([mine.mean**2 + mine.variance, mine.variance], axis=1)
+    right = jnp.concatenate([others.variance, others.mean**2], axis=1)
+    return mean, left @ right.T + bias.variance
+
+
+class Gathered(NamedTuple):
+    """What the sums need of the others of cells (B, p), each (B, L, p) float.
+
+    Attributes:
+      mean: s.
+      variance: of s.
+      square: s^2.
+    """
+
+    mean: Array
+    variance: Array
+    square: Array
+
+
+def gatherer(others: Normal) -> Callable[[Array], Gathered]:
+    """A function of the places (B, p) of cells among the others."""
+    tables = Gathered(others.mean, others.variance, others.mean**2)
+    return lambda place: Gathered(*(fetch_cells_last(table, place) for table in tables))
+
+
+def gathered_moments(mine: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
+    """Mean and variance of the scores of lines with others of their own: (B, p) each.
+
+    Args:
+      mine: (B, L) each.
+      others: (B, L, p) each.
+      bias: () each.
+    """
+    mean = _over_factors(mine.mean, others.mean) + bias.mean
+    variance = (
+        _over_factors(mine.mean**2 + mine.variance, others.variance)
+        + _over_factors(mine.variance, others.square)
+        + bias.variance
+    )
+    return mean, variance
+
+
+def _over_factors(mine: Array, others: Array) -> Array:
+    return jnp.einsum("bl,blp->bp", mine, others)
+
+
+def _over_cells(weight: Array, others: Array) -> Array:
+    return jnp.einsum("bp,blp->bl", weight, others)
+
+
+def _gathered_sums(
+    cells: _Cells, mine: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
+) -> Sums:
+    """Sums over cells (B, p) of lines."""
+    mean, variance = gathered_moments(mine, others, bias)
+    q = weights[0] * cells.likelihood.curvature(mean**2 + variance, cells.noise)
+    r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
+    if cells.block:
+        left = q[:, None, :] * others.mean
+        square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))
+    else:
+        square = _over_cells(q, others.square)
+    return Sums(
+        pull=_over_cells(r, others.mean),
+        residual=jnp.sum(r, axis=1, keepdims=True),
+        weight=jnp.sum(q, axis=1, keepdims=True),
+        cross=_over_cells(q, others.mean),
+        spread=_over_cells(q, others.variance),
+        square=square,
+    )
+
+
+def _upper(matrix: Array) -> Array:
+    """Upper triangles by rows, (B, L (L + 1) / 2), of matrices (B, L, L)."""
+    width = matrix.shape[-1]
+    rows, columns = np.triu_indices(width)
+    return matrix.reshape(-1, width * width)[:, rows * width + columns]
+
+
+def _pack(sums: Sums, number: int) -> Array:
+    """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
+    return jnp.concatenate([jnp.broadcast_to(x, (number, x.shape[1])) for x in sums], axis=1)
+
+
+def _unpack(packed: Array, width: int) -> Sums:
+    """Sums that were put side by side."""
+    ends = np.cumsum([width, 1, 1, width, width])
+    return Sums(*jnp.split(packed, ends, axis=1))
+
+
+def _add_gathered(
+    cells: _Cells, total: Array, view: Half, pieces: Pieces, c: Array, is_one: float
+) -> Array:
+    """Sums side by side, and the ones or missing cells beside zeros counted with the weights c."""
+    gather = gatherer(view.others)
+
+    def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
+        mine = take_lines(view.mine, chunk.line)
+        there = piece_mask(chunk, total.dtype)
+        own_c = fetch(c, chunk.place)
+        weights = there * (is_one - own_c), there * (is_one + own_c)
+        part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
+        return add_lines(total, chunk.line, _pack(part, chunk.line.shape[0])), None
+
+    return jax.lax.scan(one_chunk, total, pieces)[0]
+
+
+def piece_mask(chunk: Pieces, dtype: Any) -> Array:
+    """(B, 32) float: one where a piece has a cell."""
+    return (jnp.arange(PIECE_LENGTH) < chunk.number[:, None]).astype(dtype)
+
+
+def take_lines(mine: Normal, line: Array) -> Normal:
+    """The factors of the lines of pieces; for an empty piece those of some line."""
+    kept = jnp.minimum(line, mine.mean.shape[0] - 1)
+    return Normal(fetch(mine.mean, kept), fetch(mine.variance, kept))
+
+
+def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
+    gather = gatherer(view.others)
+    width = view.mine.mean.shape[1]
+
+    def one_block(block: tuple[Normal, Own]) -> Sums:
+        mine, own = block
+        weight = own.weight.astype(mine.mean.dtype)
+        return _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
+
+    num_cells = zeros.place.shape[1] * width
+    return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
+
+
+def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> Any:
+    """A function of blocks of lines over all lines, a block at a time, in bounded memory.
+
+    Args:
+      function: from a pytree of arrays (B, ...) to another.
+      lines: a pytree of arrays (N, ...).
+      num_cells: numbers that one line needs while it is worked on.
+    """
+    number, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
+    wanted = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
+    block = max(1, min(number, wanted))
+    # of nearly that size, and all alike if that can be: then nothing is filled up and cut off again
+    block = next((size for size in range(block, block // 2, -1) if number % size == 0), block)
+    if block == number:
+        return function(lines)
+    num_blocks = -(-number // block)
+
+    def fold(leaf: Array) -> Array:
+        padding = [(0, num_blocks * block - number)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, padding).reshape(num_blocks, block, *leaf.shape[1:])
+
+    # a derivative goes through the blocks again instead of keeping them
+    result = jax.lax.map(jax.checkpoint(function), jax.tree.map(fold, lines))
+    return jax.tree.map(
+        lambda leaf: leaf.reshape(num_blocks * block, *leaf.shape[2:])[:number], result
+    )

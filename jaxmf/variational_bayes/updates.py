@@ -1,0 +1,152 @@
+"""Closed-form updates: each is the minimiser of the free energy in its variables at fixed zeta.
+
+From the sums of one side come at once the bias, the variances and the means of that side: at fixed
+zeta the cost is linear in the variances and quadratic in the means and the bias, so that variances
+separate from them, and the step of the bias is carried over to the means by the sums of q s.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.types import Array
+from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
+from jaxmf.variational_bayes.sums import Sums, map_lines
+
+
+class Slopes(NamedTuple):
+    """First and second derivatives of the free energy in the means of one side.
+
+    Attributes:
+      gradient: (N, L) float; zero for the factor that is one.
+      curvature: (N, L) float, positive.
+    """
+
+    gradient: Array
+    curvature: Array
+
+
+def slopes(view: Half, sums: Sums, *, block: bool) -> Slopes:
+    """Derivatives of the free energy in the means of one side."""
+    mean, precision = view.mine.mean, 1 / view.prior.variance
+    gradient = (mean - view.prior.mean) * precision + sums.pull + mean * sums.spread
+    square = sums.square[:, _diagonal(mean.shape[1])] if block else sums.square
+    curvature = jnp.broadcast_to(precision + sums.spread + square, mean.shape)
+    return Slopes(
+        gradient=jnp.where(view.free, gradient, 0), curvature=jnp.where(view.free, curvature, 1)
+    )
+
+
+def _diagonal(width: int) -> np.ndarray:
+    """Where the diagonal stands in an upper triangle by rows."""
+    rows, columns = np.triu_indices(width)
+    return np.flatnonzero(rows == columns)
+
+
+def new_variances(view: Half, found: Slopes) -> Array:
+    """Variances of one side, 1 / h: (N, L) float; zero for the factor that is one."""
+    return jnp.where(view.free, 1 / found.curvature, 0)
+
+
+def new_bias(view: Half, sums: Sums, prior_variance: Array) -> Normal:
+    """The bias, () each, given the factors."""
+    number = view.mine.mean.shape[0]
+    weight = jnp.sum(jnp.broadcast_to(sums.weight, (number, 1)))
+    curvature = 1 / prior_variance + weight
+    gradient = view.bias.mean / prior_variance + jnp.sum(sums.residual)
+    return Normal(mean=view.bias.mean - gradient / curvature, variance=1 / curvature)
+
+
+def after_bias(view: Half, sums: Sums, bias: Normal) -> tuple[Half, Sums]:
+    """The same side and its sums, at fixed zeta, once the bias has moved."""
+    step = bias.mean - view.bias.mean
+    moved = sums._replace(
+        pull=sums.pull + step * sums.cross, residual=sums.residual + step * sums.weight
+    )
+    return view._replace(bias=bias), moved
+
+
+def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
+    """H^-1 times the gradient of every line, (N, L) float: what to take off its means.
+
+    H = diag(1 / v + sum of q s~) + sum of q s s'. Where all lines have the same H, it is
+    decomposed once; otherwise a block of lines at a time, so that not all H are there at once.
+    """
+    diagonal = 1 / view.prior.variance + sums.spread
+    # the factor that is one gets a row of the identity
+    diagonal = jnp.where(view.free, diagonal, 1)
+    if diagonal.shape[0] == 1:
+        factor = jax.scipy.linalg.cho_factor(_curvature(view, sums.square, diagonal)[0], lower=True)
+        return jax.scipy.linalg.cho_solve(factor, found.gradient.T).T
+
+    def one_block(block: tuple[Array, Array, Array]) -> Array:
+        square, diagonal, gradient = block
+        matrix = _curvature(view, square, diagonal)
+        factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+        return jax.scipy.linalg.cho_solve((factor, True), gradient[:, :, None])[:, :, 0]
+
+    width = view.mine.mean.shape[1]
+    lines = (sums.square, diagonal, found.gradient)
+    return map_lines(one_block, lines, num_cells=width * width)
+
+
+def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
+    """H of lines, (B, L, L), from upper triangles by rows, (B, M), and what is added: (B, L)."""
+    width = view.mine.mean.shape[1]
+    rows, columns = np.triu_indices(width)
+    place = np.zeros((width, width), int)
+    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
+    matrix = square[:, place.ravel()].reshape(-1, width, width)
+    both_free = view.free[:, None] & view.free[None, :]
+    matrix = jnp.where(both_free, matrix, 0)
+    return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
+
+
+class Learned(NamedTuple):
+    """Which priors and noise are learned; the rest stays as it is given."""
+
+    row_mean: bool
+    row_variance: bool
+    column_mean: bool
+    column_variance: bool
+    offset_variance: bool
+    noise_variance: bool
+
+
+def new_priors(parameters: Parameters, learned: Learned) -> Priors:
+    """Prior means and variances of the factors and offsets, where they are learned.
+
+    m <- mean of the means, v <- mean of (mean - m)^2 + variance, over the lines of a side.
+    """
+    p, priors = parameters, parameters.priors
+    offsets = (priors.row_offset, priors.column_offset)
+    if learned.offset_variance and p.row_offset is not None and p.column_offset is not None:
+        offsets = (
+            jnp.mean(p.row_offset.mean**2 + p.row_offset.variance),
+            jnp.mean(p.column_offset.mean**2 + p.column_offset.variance),
+        )
+    return Priors(
+        rows=_new_prior(p.rows, priors.rows, learned.row_mean, learned.row_variance),
+        columns=_new_prior(p.columns, priors.columns, learned.column_mean, learned.column_variance),
+        row_offset=offsets[0],
+        column_offset=offsets[1],
+        bias=priors.bias,
+    )
+
+
+def _new_prior(q: Normal, prior: Normal, learn_mean: bool, learn_variance: bool) -> Normal:
+    mean = jnp.mean(q.mean, axis=0) if learn_mean else prior.mean
+    variance = prior.variance
+    if learn_variance:
+        variance = jnp.mean((q.mean - mean) ** 2 + q.variance, axis=0)
+    return Normal(mean, variance)
+
+
+def new_noise(cost: Array, noise: Array, num_observed: Array) -> Array:
+    """v_x <- mean of E[(x - m)^2], from the expected cost of Gaussian cells: () float."""
+    excess = 2 * cost / num_observed - jnp.log(2 * jnp.pi * noise)
+    return noise * excess
