@@ -5,13 +5,12 @@ given the other goes there in small steps only. Each move here draws, exactly, h
 such a direction given all that does not change; none looks at a cell.
 
     u_i -> u_i - a,  b_i -> b_i - t,  c_j -> c_j + a' v_j + t       `shift_level`
-    u_ik -> s_k u_ik,  v_jk -> v_jk / s_k                           `rescale`
-    B_f -> B_f - t for all f of a part,  mu -> mu + l t             `shift_part`, lines that sum to l
+    B_f -> B_f - t for all f of a part,  mu -> mu + l t             `shift_part`
     m_u -> m_u + t,  m_v -> m_v - t                                 `shift_shared`
 
-Along an orbit of a group of volume-preserving maps this is a Gibbs update with the joint density at
-the point moved to; where a map changes volumes, its Jacobian enters (Liu & Sabatti, 2000,
-Generalised Gibbs sampler and multigrid Monte Carlo for Bayesian computation).
+l is what every line of the part sums to. Along an orbit of a group of volume-preserving maps this
+is a Gibbs update with the joint density at the point moved to (Liu & Sabatti, 2000, Generalised
+Gibbs sampler and multigrid Monte Carlo for Bayesian computation).
 """
 
 from __future__ import annotations
