@@ -151,7 +151,7 @@ class Setup(NamedTuple):
                 "link squared": jnp.log(jnp.sum(link**2)),
                 "link precision": jnp.log(state.row_law.link_precision[0]),
                 "last link precision": jnp.log(state.row_law.link_precision[-1]),
-                "linked": jnp.tanh(jnp.sum(link[0] * state.u[0])),
+                "linked": jnp.tanh(jnp.sum(link[0] * state.u[0, : link.shape[1]])),
             }
         return found
 
