@@ -21,17 +21,19 @@ import typer
 from rich.console import Console
 
 from benchmarks import harness, records
-from jaxmf.engine.compilation_cache import enable_compilation_cache
+from jaxmf.engine.compilation_cache import use_compilation_cache
 
 BENCHMARKS = {
     "ibp": "benchmarks.ibp",
     "noisy_or": "benchmarks.noisy_or",
     "binary_mf": "benchmarks.binary_mf",
     "variational": "benchmarks.variational",
+    "sparse_defaults": "benchmarks.sparse_defaults",
     "blocks": "benchmarks.blocks",
     "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",
     "robustness": "benchmarks.robustness",
+    "defaults": "benchmarks.defaults",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",
@@ -62,7 +64,7 @@ def run_benchmark(name: str, *, quick: bool, only: str = "", json: Path | None =
     chosen = {case: measure for case, measure in cases.items() if only in case and case in wanted}
     if not chosen:
         raise typer.BadParameter(f"no case holds {only!r}; there are {', '.join(cases)}")
-    enable_compilation_cache()  # a second run compiles little; what is timed never compiles
+    use_compilation_cache()  # a second run compiles little; what is timed never compiles
     console = Console(stderr=True)
     began, rows = records.environment(), []
     for case, measure in chosen.items():
@@ -102,7 +104,7 @@ def paper(
     if only and name not in IN_PARTS:
         raise typer.BadParameter(f"--only is for papers run in parts: {', '.join(IN_PARTS)}")
     path = json or (None if quick else RESULTS / f"paper-{name}.json")
-    enable_compilation_cache()
+    use_compilation_cache()
     parts = {"only": only} if name in IN_PARTS else {}
     importlib.import_module(PAPERS[name]).run(quick=quick, json=path, **parts)
 

@@ -209,8 +209,8 @@ def stream(quick: bool) -> list[Row]:
 
 
 _FIRST_RESULT = """
-from jaxmf.engine.compilation_cache import enable_compilation_cache
-enable_compilation_cache()
+from jaxmf.engine.compilation_cache import use_compilation_cache
+use_compilation_cache()
 from jaxmf import api, demo
 images = demo.digits() or demo.generated_images(0)
 values = images.values.copy()

@@ -116,8 +116,8 @@ def filters(quick: bool) -> list[Row]:
 
 
 _FIRST_RESULT = """
-from jaxmf.engine.compilation_cache import enable_compilation_cache
-enable_compilation_cache()
+from jaxmf.engine.compilation_cache import use_compilation_cache
+use_compilation_cache()
 import jaxmf as mf
 from benchmarks.section_5_2 import MODEL, causes
 mf.sample(MODEL, causes(0)[0], num_warmup=1, num_samples=1, num_chains=2, progress=False)

@@ -59,7 +59,7 @@ def sigmoid(offsets: str, zeros: str = "shared") -> Any:
             "all": mf.Exact(),
         }[zeros]
         return _fit(
-            train, seed, num_factors=num_factors, likelihood=mf.Sigmoid(), zeros=chosen,
+            train, seed, num_factors=num_factors, likelihood=mf.Sigmoid("quadratic"), zeros=chosen,
             offsets=offsets, column_variance=variance, num_epochs=num_epochs,
         )  # fmt: skip
 

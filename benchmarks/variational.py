@@ -102,8 +102,8 @@ def _segments(parameters: Any, rows: Any, columns: Any) -> Any:
     s, var_s = (leaf[columns] for leaf in parameters.columns)
     mean = jnp.sum(a * s, axis=1) + parameters.bias.mean
     spread = jnp.sum((a**2 + var_a) * var_s + var_a * s**2, axis=1) + parameters.bias.variance
-    q = mf.Sigmoid().curvature(mean**2 + spread, parameters.noise)
-    r = q * mean - 0.5
+    slopes = mf.Sigmoid().slopes(mean, spread, parameters.noise)
+    q, r = slopes.weight, slopes.mean - 0.5
     each = [r[:, None] * s, r[:, None], q[:, None] * s, q[:, None]]
     each += [q[:, None] * var_s, q[:, None] * s**2]
     return jax.ops.segment_sum(

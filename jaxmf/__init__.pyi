@@ -29,6 +29,7 @@ from .data import Features as Features
 from .data import SparseBinary as SparseBinary
 from .data import SparseSeries as SparseSeries
 from .data import Tokens as Tokens
+from .engine.compilation_cache import use_compilation_cache as use_compilation_cache
 from .likelihoods.families.categories import BetaBinary as BetaBinary
 from .likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
 from .likelihoods.families.multivariate_normal import (

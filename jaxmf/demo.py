@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,27 +13,12 @@ from jaxmf.models.linear_gaussian import LinearGaussianIBP
 from jaxmf.report import report, write_notes
 
 HELD_OUT_SHARE = 0.05
-NUM_DIGITS = 300
-
-
-class Images(NamedTuple):
-    """Images as rows, and what is believed of them.
-
-    Args:
-        values: (N, D).
-        shape: (height, width).
-        model: the model they are fitted with.
-        words: what they are.
-    """
-
-    values: np.ndarray
-    shape: tuple[int, int]
-    model: LinearGaussianIBP
-    words: str
 
 
 def run(out: str | Path, *, seed: int = 0, progress: Any = None) -> Path:
-    """Fit the linear-Gaussian model to small images with some cells hidden.
+    """Fit the linear-Gaussian model to the images of Wood and Griffiths, section 4.2.
+
+    They are sums of four 6 x 6 features with noise; some cells are hidden from the model.
 
     Args:
         out: folder of the run and its report.
@@ -42,66 +27,41 @@ def run(out: str | Path, *, seed: int = 0, progress: Any = None) -> Path:
     Returns:
         Path of the report.
     """
+    import numpyro.distributions as dist
+
     folder = Path(out)
-    images = digits() or generated_images(seed)
-    hidden = np.random.default_rng(seed).random(images.values.shape) < HELD_OUT_SHARE
-    data = Dense.from_array(np.where(hidden, np.nan, images.values))
-    _say(f"{images.words}; {hidden.sum():,} of {hidden.size:,} cells hidden from the model.")
+    images = datasets.section_4_2(seed)
+    values = np.asarray(images.x)
+    hidden = np.random.default_rng(seed).random(values.shape) < HELD_OUT_SHARE
+    data = Dense.from_array(np.where(hidden, np.nan, values))
+    words = f"{len(values)} generated images of 6 x 6 cells"
+    _say(
+        f"{words}, each a sum of some of {len(images.y)} features;\n"
+        f"{hidden.sum():,} of {hidden.size:,} cells hidden from the model."
+    )
+    model = LinearGaussianIBP(alpha=dist.Gamma(1.0, 1.0), noise_scale=0.5, feature_scale=1.0)
     posterior = api.sample(
-        images.model,
+        model,
         data,
-        num_warmup=150,
-        num_samples=100,
-        num_chains=2,
+        num_warmup=300,
+        num_samples=200,
+        num_chains=4,
         seed=seed,
         progress=progress,
     )
     _say("")
     _say(str(posterior))
-    if np.nanmax(posterior.summary().values[:, diagnostics.CHAIN_COLUMNS.index("R-hat")]) > 1.1:
-        _say(
-            "The chains ended at different sets of features (R-hat above 1.1), as they do on real\n"
-            "images in a minute; predictions average over them. Longer runs and more chains help."
-        )
     _say(f"\n{posterior.num_features()}")
-    _say(str(diagnostics.held_out_error(posterior, images.values)))
+    _say(str(diagnostics.held_out_error(posterior, values)))
     posterior.save(folder)
-    write_notes(folder, image_shape=images.shape, truth=images.values)
+    write_notes(folder, image_shape=images.image_shape, truth=values)
     return report(
         posterior,
         folder / "report.html",
-        image_shape=images.shape,
-        truth=images.values,
-        title=f"Hidden features of {images.words}",
+        image_shape=images.image_shape,
+        truth=values,
+        title=f"Hidden features of {words}",
     )
-
-
-def digits() -> Images | None:
-    """Handwritten digits, 8 x 8, that come with scikit-learn; None without it.
-
-    What counts as noise is said, not learned: grey levels have no noise of their own, and a model
-    free to choose would explain every last stroke by features.
-    """
-    import numpyro.distributions as dist
-
-    try:
-        bundled = datasets.digits()
-    except ImportError:
-        return None
-    model = LinearGaussianIBP(
-        alpha=dist.Gamma(1.0, 1.0), noise_scale=0.2, feature_scale=0.5, bias=True
-    )
-    words = f"{NUM_DIGITS} handwritten digits of 8 x 8 cells"
-    return Images(bundled.train[:NUM_DIGITS] / 16.0, bundled.image_shape, model, words)
-
-
-def generated_images(seed: int) -> Images:
-    """The images of Wood and Griffiths, section 4.2: sums of four 6 x 6 features, with noise."""
-    import numpyro.distributions as dist
-
-    made = datasets.section_4_2(seed)
-    model = LinearGaussianIBP(alpha=dist.Gamma(1.0, 1.0), noise_scale=0.5, feature_scale=1.0)
-    return Images(made.x, made.image_shape, model, "100 generated images of 6 x 6 cells")
 
 
 def _say(words: str) -> None:

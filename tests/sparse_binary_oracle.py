@@ -94,12 +94,29 @@ def cost_at_zeta(p, x, observed, likelihood, zeta_square, *, misprint=False):
     if isinstance(likelihood, Gaussian):
         square = (x - mean) ** 2 + variance
         cells = square / (2 * p.noise) + 0.5 * jnp.log(2 * jnp.pi * p.noise)
+    elif likelihood.bound == "tilted":
+        tilt = jax.lax.stop_gradient(best_tilt(mean, variance))
+        cells = jax.nn.softplus(mean + (1 - 2 * tilt) * variance / 2)
+        cells += tilt**2 * variance / 2 - (1 + x) * mean / 2
     else:
         zeta = jnp.sqrt(zeta_square)
         curvature = jnp.tanh(zeta / 2) / (2 * zeta)
         cells = jax.nn.softplus(-zeta) + zeta / 2 - x * mean / 2
         cells += curvature / 2 * (mean**2 + variance - zeta_square)
     return jnp.sum(jnp.where(observed, cells, 0))
+
+
+def best_tilt(mean, variance):
+    """The root of t = sigma(mean + (1 - 2 t) variance / 2), by bisection."""
+
+    def halve(_, ends):
+        low, high = ends
+        middle = (low + high) / 2
+        above = jax.nn.sigmoid(mean + (1 - 2 * middle) * variance / 2) > middle
+        return jnp.where(above, middle, low), jnp.where(above, high, middle)
+
+    ends = jnp.zeros_like(mean), jnp.ones_like(mean)
+    return jax.lax.fori_loop(0, 60, halve, ends)[0]
 
 
 def divergence(p: Parameters):

@@ -6,7 +6,7 @@ import numpy as np
 import jaxmf as mf
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
-MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), offsets="rows_columns")
+MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), column_variance=1.0)
 GAUSSIAN = mf.SparseBinaryMF(
     num_factors=FACTORS, likelihood=mf.Gaussian(), column_variance=None, offset_variance=None
 )

@@ -177,3 +177,15 @@ def test_what_cannot_be_saved_is_said_and_nothing_is_lost(tmp_path):
     with pytest.raises(TypeError, match=r"row_names: the id \(0, 0\) is a tuple.*Nothing was"):
         dataclasses.replace(posterior, data=data).save(tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+def test_pictures_take_rows_by_their_ids():
+    posterior = public_api.empty_posterior("linear-gaussian-ibp", "sample")
+    ids = [100 + 2 * i for i in range(12)]
+    data = mf.Dense(posterior.data.to_array(), row_names=ids)
+    plot = dataclasses.replace(posterior, data=data).plot
+    for picture in (plot.cooccurrence, plot.reconstruction):
+        assert picture(rows=[100, 102, 110]).axes
+        with pytest.raises(ValueError, match="rows: no row has the id 3"):
+            picture(rows=[3])
+    assert plot.average_images(image_shape=(1, 5)).axes

@@ -7,11 +7,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from benchmarks.robustness.tampers import changed
 from jaxmf.engine import Info, algorithm, load_run, run
 from jaxmf.engine import checkpoint as files
 from jaxmf.engine import files as stored
 from tests.engine_toys import assert_same_run, growing, pair_gibbs, stop_at
-from tests.tampering import changed
 
 TINY = 1e-9  # chunks of one step
 DATA = np.array([1.0, -2.0])

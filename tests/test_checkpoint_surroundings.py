@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from benchmarks.robustness import crash_points
 from jaxmf import cli, registry
-from jaxmf.engine import CheckpointWarning, LockedError, load_run, lock, run
+from jaxmf.engine import CheckpointWarning, LockedError, checkpoint, files, load_run, lock, run
 from jaxmf.engine.storage import Storage
 from tests.engine_toys import assert_same_run, growing, pair_gibbs
 
@@ -231,3 +232,36 @@ def lock_held(folder):
         yield
     finally:
         held.release()
+
+
+def test_what_a_crash_before_the_first_manifest_leaves_is_removed(tmp_path):
+    (tmp_path / ".checkpoint.json.0123456789abcdef.partial").write_text("{")
+    (tmp_path / lock.LOCK).write_text("")
+    assert checkpointed(tmp_path, resume=True).complete
+    assert_no_litter(tmp_path)
+    assert lock.LOCK not in names(tmp_path)
+
+
+def test_a_crash_at_any_moment_of_a_checkpoint_of_a_model_is_resumed_bit_for_bit(tmp_path):
+    """Some of the moments that `python -m benchmarks robustness --only crash_points` tries."""
+    found = list(crash_points.trials("linear-gaussian-ibp/sample", tmp_path, 12))
+    assert [wrong for wrong, _ in found if wrong] == []
+    operations = {described.split()[-2] for _, described in found}
+    assert operations >= {"open", "fsync", "replace"}
+
+
+def test_the_check_of_crash_points_sees_what_is_lost(tmp_path, monkeypatch):
+    # a twin that names the new files before they are there
+    monkeypatch.setattr(files, "_sync_folder", lambda folder: None)
+    write = checkpoint.Folder._write_manifest
+
+    def too_early(self):
+        before = self._state_file
+        self._state_file = None if before is None else {**before, "sha256": "0" * 64}
+        write(self)
+        self._state_file = before
+        write(self)
+
+    monkeypatch.setattr(checkpoint.Folder, "_write_manifest", too_early)
+    found = crash_points.trials("linear-gaussian-ibp/sample", tmp_path, 5)
+    assert any(wrong for wrong, _ in found)

@@ -9,9 +9,9 @@ import zipfile
 import numpy as np
 import pytest
 
+from benchmarks.robustness.tampers import changed
 from jaxmf.engine import files, load_run, manifest, run
 from tests.engine_toys import growing, stop_at
-from tests.tampering import changed
 
 SETTINGS = {"seed": 4, "num_warmup": 3, "num_samples": 4, "thin": 2, "num_chains": 2}
 DATA = np.zeros(())

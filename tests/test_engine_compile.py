@@ -10,7 +10,7 @@ import pytest
 from jax.tree_util import Partial
 
 from jaxmf.engine import Info, algorithm, run
-from jaxmf.engine.compilation_cache import default_folder, enable_compilation_cache
+from jaxmf.engine.compilation_cache import default_folder, use_compilation_cache
 from jaxmf.engine.executables import CACHE
 from tests.engine_toys import growing
 
@@ -117,20 +117,20 @@ def jax_cache_settings():
 def test_the_folder_of_the_persistent_cache(tmp_path, monkeypatch, jax_cache_settings):
     monkeypatch.delenv("JAXMF_CACHE", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert enable_compilation_cache() == tmp_path / "xdg" / "jaxmf" / "compilation"
+    assert use_compilation_cache() == tmp_path / "xdg" / "jaxmf" / "compilation"
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "xdg" / "jaxmf" / "compilation")
     monkeypatch.setenv("JAXMF_CACHE", str(tmp_path / "own"))
-    assert enable_compilation_cache() == tmp_path / "own" / "compilation"
+    assert use_compilation_cache() == tmp_path / "own" / "compilation"
     assert (tmp_path / "own" / "compilation").is_dir()
-    assert enable_compilation_cache(tmp_path / "said") == tmp_path / "said" / "compilation"
+    assert use_compilation_cache(tmp_path / "said") == tmp_path / "said" / "compilation"
     (tmp_path / "file").write_text("")
-    assert enable_compilation_cache(tmp_path / "file") is None
+    assert use_compilation_cache(tmp_path / "file") is None
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("JAXMF_CACHE")
     assert default_folder().parts[-2:] == (".cache", "jaxmf")
     for off in ("", "0", "off"):
         monkeypatch.setenv("JAXMF_CACHE", off)
-        assert enable_compilation_cache() is None
+        assert use_compilation_cache() is None
 
 
 def test_an_algorithm_says_how_its_programs_are_compiled():

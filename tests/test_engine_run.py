@@ -275,7 +275,7 @@ def test_sequence_and_repeat_fold_the_index_into_the_key():
         ({"num_samples": 1, "num_chains": 0}, ValueError, "num_chains must be at least 1"),
         ({"num_samples": 1, "num_warmup": True}, TypeError, "num_warmup must be a whole"),
         ({"num_samples": 1, "chain_method": "parallel"}, ValueError, "'auto', 'sequential'"),
-        ({"num_samples": 1, "chunk_seconds": 0}, ValueError, "chunk_seconds must be positive"),
+        ({"num_samples": 1, "chunk_seconds": 0}, ValueError, "chunk_seconds must be finite"),
         ({"num_samples": 1, "resume": True}, ValueError, "needs checkpoint"),
         ({"num_samples": 1, "seed": "today"}, TypeError, "seed must be a whole number"),
         ({"num_samples": 1, "seed": np.zeros(2, np.uint32)}, TypeError, "one typed key"),

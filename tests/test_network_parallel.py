@@ -7,7 +7,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import chain, parallel
+from jaxmf.blocks import parallel, starting
 from jaxmf.blocks.elimination import Factor
 from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.state import State
@@ -256,7 +256,7 @@ def test_a_sweep_that_is_none_is_refused():
 
 @pytest.mark.slow
 def test_a_chain_starts_from_a_few(monkeypatch):
-    monkeypatch.setattr(chain, "_FIRST", 3)
+    monkeypatch.setattr(starting, "_FIRST", 3)
     network = mf.Network(**CASES["nested, together"][0])
     sampler = network.sampler(sweep="parallel", joint=(("super", "sub"),), capacity=6)
     _, data = network.simulate(jax.random.key(0), BASE)

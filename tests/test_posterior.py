@@ -317,7 +317,8 @@ def test_saving_again_replaces_and_leaves_nothing_behind(sampled, filtered, tmp_
     folder = sampled.save(tmp_path / "run")
     filtered.save(folder)
     assert equal_draws(mf.load(folder), filtered)
-    named = json.loads((folder / "posterior.json").read_text())["files"].values()
+    records = json.loads((folder / "posterior.json").read_text())["files"].values()
+    named = {record["file"] for record in records}
     assert {file.name for file in folder.iterdir()} == {"posterior.json", *named}
 
 
@@ -348,16 +349,16 @@ def test_bad_folders_are_said(sampled, tmp_path):
     manifest = folder / "posterior.json"
     whole = manifest.read_text()
     manifest.write_text(whole[:100])
-    with pytest.raises(ValueError, match=r"posterior\.json is damaged"):
+    with pytest.raises(ValueError, match=r"posterior\.json cannot be read as a manifest"):
         mf.load(folder)
-    manifest.write_text(whole.replace('"format": 1', '"format": 99'))
+    manifest.write_text(whole.replace('"format": 2', '"format": 99'))
     with pytest.raises(ValueError, match="has format 99"):
         mf.load(folder)
     manifest.write_text(whole)
-    draws = folder / json.loads(whole)["files"]["draws"]
+    draws = folder / json.loads(whole)["files"]["draws"]["file"]
     content = draws.read_bytes()
     draws.write_bytes(content[: len(content) // 2])
-    with pytest.raises(ValueError, match="is damaged and cannot be read"):
+    with pytest.raises(ValueError, match="it is damaged, or belongs to another run"):
         mf.load(folder)
     draws.unlink()
     with pytest.raises(FileNotFoundError, match="is missing; the saved run is incomplete"):
@@ -366,7 +367,7 @@ def test_bad_folders_are_said(sampled, tmp_path):
 
 def test_pickled_objects_are_never_read(sampled, tmp_path):
     folder = sampled.save(tmp_path / "run")
-    file = folder / json.loads((folder / "posterior.json").read_text())["files"]["draws"]
+    file = folder / json.loads((folder / "posterior.json").read_text())["files"]["draws"]["file"]
     np.savez(file, z=np.array([object()], dtype=object), allow_pickle=True)
     with pytest.raises(ValueError, match="damaged"):
         mf.load(folder)

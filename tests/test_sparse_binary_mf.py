@@ -282,7 +282,8 @@ def test_a_fit_that_scores_all_alike_ranks_in_the_middle():
 
 def test_a_fit_of_nothing_but_ones_starts_somewhere():
     rows, columns = np.divmod(np.arange(12), 4)
-    post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
+    with pytest.warns(mf.RunWarning, match="No factor is in use"):
+        post = fit(MODEL, mf.SparseBinary(rows, columns, (3, 4)), num_epochs=3)
     assert np.isfinite(post.draws["free_energy"]).all()
 
 

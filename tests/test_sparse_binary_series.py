@@ -16,7 +16,13 @@ from jaxmf.variational_bayes.paths import Paths
 
 TIMES = np.array([0.0, 1.5, 2.0, 4.5, 7.0, 8.0])
 NUM_ROWS, NUM_COLUMNS, FACTORS = 60, 40, 2
-MODEL = mf.SparseBinarySeries(num_factors=FACTORS, zeros=mf.Exact(), lengthscale=3.0)
+MODEL = mf.SparseBinarySeries(
+    num_factors=FACTORS,
+    zeros=mf.Exact(),
+    lengthscale=3.0,
+    offsets="scalar",
+    column_variance=1.0,
+)
 LEARNING = dataclasses.replace(MODEL, lengthscale=None)
 
 

@@ -1,6 +1,7 @@
 """Matrices as people have them: far from zero, in any unit, constant, with no option set."""
 
 import warnings
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -10,9 +11,11 @@ import pytest
 import jaxmf as mf
 from jaxmf.data import Dense, units
 from jaxmf.likelihoods import gaussian
+from jaxmf.models.binary_mf.chain import _keep_features
 
 X = np.random.default_rng(0).normal(size=(12, 4))
 QUICK = {"num_warmup": 20, "num_samples": 20, "num_chains": 1, "progress": False}
+LOCATIONS_AND_UNITS = [(10.0, 1.0), (100.0, 1.0), (1e5, 1.0), (0.0, 1e-8), (-3e8, 1e8)]
 FIXED = {"alpha": 1.0, "noise_scale": 0.5, "feature_scale": 1.0}
 
 
@@ -27,9 +30,7 @@ def plain() -> mf.Posterior:
     return mf.sample(mf.LinearGaussianIBP(), with_a_missing_cell(X), **QUICK)
 
 
-@pytest.mark.parametrize(
-    ("location", "unit"), [(10.0, 1.0), (100.0, 1.0), (1e5, 1.0), (0.0, 1e-8), (-3e8, 1e8)]
-)
+@pytest.mark.parametrize(("location", "unit"), LOCATIONS_AND_UNITS)
 def test_location_and_unit_do_not_change_the_number_of_features(plain, location, unit):
     moved = mf.sample(mf.LinearGaussianIBP(), with_a_missing_cell(location + unit * X), **QUICK)
     assert moved.draws["num_features"].max() <= 12
@@ -193,3 +194,66 @@ def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why():
                 assert posterior.draws["num_features"].max() <= 48, about
                 for values in posterior.draws.values():
                     assert np.isfinite(values).all(), about
+
+
+def blocks(seed: int = 0) -> np.ndarray:
+    generator = np.random.default_rng(seed)
+    u, v = generator.random((14, 2)) < 0.5, generator.random((6, 2)) < 0.5
+    return u @ (2 * generator.normal(size=(2, 2))) @ v.T + 0.3 * generator.normal(size=(14, 6))
+
+
+@pytest.mark.slow
+def test_a_factorisation_takes_any_location_and_unit():
+    x, model = blocks(), mf.BinaryMF()
+    x[0, 1] = np.nan
+    options = QUICK | {"weights": "explicit"}
+    plain = mf.sample(model, x, **options)
+    cases = [(location + unit * x, location, unit) for location, unit in LOCATIONS_AND_UNITS]
+    for matrix, location, unit in cases:
+        moved = mf.sample(model, matrix, **options)
+        for name in ("num_features", "num_column_features"):
+            assert moved.draws[name].max() <= 16
+        for values in moved.draws.values():
+            assert np.isfinite(values).all()
+        assert 0.1 < moved.draws["noise_scale"].mean() / unit < 3
+        assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
+    constant = mf.sample(model, np.full((14, 6), 100.0), **options)
+    assert np.isfinite(constant.draws["log_joint"]).all()
+
+
+def test_a_factorisation_takes_offset_and_scales_from_the_data():
+    data = Dense(with_a_missing_cell(50 + 2 * X))
+    model = mf.BinaryMF().matched(data)
+    values = data.to_array()
+    np.testing.assert_allclose(model.offset, np.nanmean(values), rtol=1e-6)
+    spread = np.sqrt(np.nanmean((values - model.offset) ** 2))
+    np.testing.assert_allclose(model.noise_scale.high, 2 * spread, rtol=1e-4)
+    np.testing.assert_allclose(model.weight_scale.rate, 2 * spread, rtol=1e-4)
+    fixed = mf.BinaryMF(noise_scale=0.5, weight_scale=1.0)
+    assert fixed.matched(data).offset == 0
+    assert fixed.matched(data).noise_scale == 0.5
+    with pytest.raises(ValueError, match="likelihood='poisson' has none"):
+        mf.BinaryMF(likelihood="poisson", offset=1.0)
+    with pytest.raises(ValueError, match="the largest value is"):
+        mf.BinaryMF().matched(Dense(10.0 ** (200 if jax.config.jax_enable_x64 else 30) * X))
+    plain, moved = (replace(fixed, offset=each) for each in (None, 7.0))
+    state, drawn = plain.simulate(jax.random.key(0), 5, 3)
+    _, other = moved.simulate(jax.random.key(0), 5, 3)
+    np.testing.assert_allclose(other.values, drawn.values + 7, atol=1e-5)
+    np.testing.assert_allclose(
+        moved.log_joint(state, other), plain.log_joint(state, drawn), atol=1e-3
+    )
+
+
+def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
+    model = mf.BinaryMF(row_bias=True)
+    state, _ = model.simulate(jax.random.key(0), 9, 7)
+    empty = state._replace(u=state.u.at[:, 1:].set(False), v=jax.numpy.zeros_like(state.v))
+    key = jax.random.key(1)
+    kept = _keep_features(model, key, empty, jax.numpy.asarray(0.5))
+    assert 0 < np.sum(kept.u[:, 1]) < 9
+    assert 0 < np.sum(kept.v[:, 0]) < 7
+    assert not np.any(kept.u[:, 2:])
+    after = _keep_features(model, key, empty, jax.numpy.asarray(0.75))
+    np.testing.assert_array_equal(after.u, empty.u)
+    np.testing.assert_array_equal(after.v, empty.v)

@@ -22,7 +22,7 @@ from tests.sparse_binary_oracle import SIZE, best_zeta_square, cost_at_zeta, pro
 TIMES = np.array([0.0, 0.7, 2.0])
 ROWS, WIDTH = SIZE // TIMES.size, 3
 KERNEL = "matern_3_2"
-LIKELIHOODS = {"gaussian": Gaussian(), "sigmoid": Sigmoid()}
+LIKELIHOODS = {"gaussian": Gaussian(), "sigmoid": Sigmoid("quadratic")}
 TOLERANCE = 1e-9
 
 
@@ -206,7 +206,9 @@ def test_an_update_is_the_minimiser_over_whole_covariances(likelihood):
 def test_factor_by_factor_comes_to_the_joint_update():
     given = given_series(3)
     p = given.parameters
-    of_rows, near = jax.jit(near_of, static_argnums=1)(given._replace(x=0, observed=0), Sigmoid())
+    of_rows, near = jax.jit(near_of, static_argnums=1)(
+        given._replace(x=0, observed=0), Sigmoid("quadratic")
+    )
     joint = updated(p, of_rows, near, p.lengthscale, jnp.ones(()))[True]
     paths, values = p.paths, of_rows
     for _ in range(60):
@@ -240,7 +242,7 @@ def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likeli
         sums = side_sums(view, layout.rows, All(), likelihood=family, noise=p.noise, block=True)
         found = closed.slopes(view, sums, block=True)
         mean = view.mine.mean - closed.newton_step(view, sums, found)
-        return step.values, Normal(mean, closed.new_variances(view, found))
+        return step.values, Normal(mean, closed.new_variances(view, found, likelihood=Gaussian()))
 
     of_series, static = both(p)
     for time in range(TIMES.size):
@@ -317,7 +319,7 @@ def test_a_line_of_which_nothing_was_observed_goes_by_its_neighbours():
     layout = lay_out(*np.nonzero(ones), shape=ones.shape, missing=np.nonzero(~observed))
     p = given.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(layout=layout, x=0, observed=0), Sigmoid()
+        given._replace(layout=layout, x=0, observed=0), Sigmoid("quadratic")
     )
     for step in updated(p, of_rows, near, p.lengthscale, jnp.ones(())).values():
         q = full(p._replace(paths=step.paths))
@@ -334,7 +336,9 @@ def test_a_line_of_which_nothing_was_observed_goes_by_its_neighbours():
 def test_the_search_keeps_what_lowers_the_bound():
     given = given_series(4)
     p = given.parameters
-    of_rows, near = jax.jit(near_of, static_argnums=1)(given._replace(x=0, observed=0), Sigmoid())
+    of_rows, near = jax.jit(near_of, static_argnums=1)(
+        given._replace(x=0, observed=0), Sigmoid("quadratic")
+    )
 
     @jax.jit
     def change_at(lengthscale):

@@ -16,8 +16,12 @@ from benchmarks.harness import Row
 # A part is a module with `measure(quick) -> rows`; a new one takes one line here.
 PARTS = {
     "flips": "benchmarks.robustness.flips",
+    "tampered": "benchmarks.robustness.tampered",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
+    "crash_points": "benchmarks.robustness.crash_points",
+    "kills": "benchmarks.robustness.kills",
+    "same_bits": "benchmarks.robustness.same_bits",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 

@@ -322,6 +322,35 @@ def _good(question: str, posterior: mf.Posterior) -> dict[str, Callable[[], Any]
     return good.get(question, {})
 
 
+def pictures() -> Iterator[Target]:
+    """The pictures of a posterior, and the estimator of scikit-learn."""
+    matrix = np.zeros((12, 5))
+    truth = {"truth": lambda: matrix}
+    shapes = {"image_shape": lambda: (2, 3)}
+    for name, asked in (
+        ("linear-gaussian-ibp", {"features": {}, "trace": {}, "cooccurrence": {},
+            "reconstruction": {}, "held_out": truth}),
+        ("binary-mf", {"column_features": {}, "average_images": shapes, "completed": shapes}),
+        ("noisy-or-ibp", {"causal_graph": {}}),
+    ):  # fmt: skip
+        plot = empty_posterior(name, "sample").plot
+        for picture, good in asked.items():
+            yield Target(
+                f"{name}.plot.{picture}", getattr(plot, picture), good,
+                {"max_features": "count", "max_rows": "count", "max_cells": "count",
+                 "rows": "ids", "names": "headings", "chain": "draw", "draw": "draw",
+                 "truth": "matrix" if good is truth else "matrix or none"},
+            )  # fmt: skip
+    from jaxmf.sklearn import LinearGaussianIBPTransformer
+
+    def fitted(**settings: Any) -> Any:
+        return LinearGaussianIBPTransformer(**settings).fit(matrix + np.eye(12, 5))
+
+    few = {n: (lambda: 1) for n in ("num_warmup", "num_samples")}
+    settings = _arguments_of(LinearGaussianIBPTransformer)
+    yield Target("sklearn.fit", fitted, few, {"loudly": None}, also=settings[:-1])
+
+
 def functions() -> Iterator[Target]:
     """Further functions."""
     yield Target("load", mf.load, {"folder": lambda: "/nonexistent/folder"}, {"data": None})
@@ -347,5 +376,6 @@ GROUPS: dict[str, Callable[[], Iterator[Target]]] = {
     "models": models,
     "containers": containers,
     "questions": questions,
+    "pictures": pictures,
     "functions": functions,
 }

@@ -42,6 +42,7 @@ class Saved:
         name: model and kind, such as ``lda/checkpoint``.
         folder: where it lies.
         read: reads the folder, as a user would; returns all there is to compare.
+        posterior: what the untouched run gave.
         other: files of the same run with another seed, by name.
         contents: what `read` returns of the untouched folder.
         files: the bytes of the untouched folder.
@@ -50,6 +51,7 @@ class Saved:
     name: str
     folder: Path
     read: Callable[[], dict[str, bytes]]
+    posterior: mf.Posterior
     other: dict[str, bytes]
     contents: dict[str, bytes]
     files: dict[str, bytes]
@@ -57,7 +59,7 @@ class Saved:
     def restore(self) -> None:
         """The folder as it was."""
         for path in self.folder.iterdir():
-            if path.is_symlink() or path.name not in self.files:
+            if path.is_symlink() or not path.is_file() or path.name not in self.files:
                 path.unlink()
         for name, content in self.files.items():
             (self.folder / name).write_bytes(content)
@@ -68,7 +70,8 @@ def saved_runs(root: Path, names: Iterator[str] | tuple[str, ...] = tuple(MODELS
     found = []
     for name in names:
         run, checkpoint, other = (root / name / part for part in ("run", "checkpoint", "other"))
-        fit(name, checkpoint).save(run)
+        posterior = fit(name, checkpoint)
+        posterior.save(run)
         fit(name, other / "checkpoint", seed=1).save(other / "run")
         for kind, folder, read in (
             ("run", run, lambda run=run: posterior_contents(mf.load(run))),
@@ -80,7 +83,7 @@ def saved_runs(root: Path, names: Iterator[str] | tuple[str, ...] = tuple(MODELS
         ):
             files = read_files(folder)
             others = matched(files, read_files(other / kind))
-            found.append(Saved(f"{name}/{kind}", folder, read, others, read(), files))
+            found.append(Saved(f"{name}/{kind}", folder, read, posterior, others, read(), files))
     return found
 
 

@@ -137,6 +137,9 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
         twice=[1.0, 1.0],
     ),
     "baskets": _wrong(text="ab", none=None, number=3, numbers=[1, 2], function=_nothing, empty=[]),
+    "draw": _wrong(
+        text="a", fraction=0.5, negative=-1, huge=10**9, list=[1], true=True, function=_nothing
+    ),
     "heading": _wrong(number=3, none=None, list=["a"], function=_nothing),
     "headings": _wrong(unknown=["nothing"], number=3, function=_nothing),
 }  # fmt: skip

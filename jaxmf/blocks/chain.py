@@ -1,4 +1,4 @@
-"""The Markov chain of a network: where it starts, its step, what it keeps."""
+"""The Markov chain of a network: its plan, its step, what it keeps."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
-from jaxmf.blocks.few import random_tokens, sweep_few, tokens_at
+from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.numbers import is_updated, update_numbers
-from jaxmf.blocks.sets import first_dishes, sweep_tokens
+from jaxmf.blocks.sets import sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
-from jaxmf.blocks.unobserved import holders, start_unobserved, sweep_unobserved
+from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
@@ -34,9 +34,7 @@ if TYPE_CHECKING:
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "parallel")
 _SCANS = 2  # restricted Gibbs scans of a split or merge
-_FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
 _FEW = 256  # tokens that a parallel step updates one after the other
-_FIRST_SLOTS = 32
 
 
 @partial(
@@ -51,14 +49,14 @@ class SamplerPlan:
     Attributes:
         sets: the indicators in the order in which they are drawn, those of a set together.
         keep: what a draw holds.
-        num_slots: of growing indicators to begin with.
+        num_slots: of growing indicators to begin with; None for as many as the start asks for.
         sweep: "sequential" or "parallel".
         split_merge: proposals a step for every indicator that they are for.
     """
 
     sets: tuple[tuple[str, ...], ...]
     keep: str
-    num_slots: int
+    num_slots: int | None
     sweep: str
     split_merge: int
 
@@ -98,7 +96,7 @@ def plan(
     alone = [(name,) for name in network.indicators if name not in named]
     together = [tuple(sorted(chosen, key=network.order.index)) for chosen in joint]
     sets = sorted([*alone, *together], key=lambda chosen: network.order.index(chosen[0]))
-    return SamplerPlan(tuple(sets), keep, capacity or _FIRST_SLOTS, sweep, split_merge)
+    return SamplerPlan(tuple(sets), keep, capacity, sweep, split_merge)
 
 
 def _joint_indicators(network: Network, joint: Any) -> list[str]:
@@ -133,108 +131,6 @@ def _check_parallel(network: Network) -> None:
                 f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
                 "groups that items are independent given; leave it at 'sequential'"
             )
-
-
-def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
-    """Hyperparameters at the means of their priors; each token given those before it.
-
-    A single indicator of categories with a given number of groups starts evenly at random instead:
-    topics of LDA then predict held-out words better for the first hundred sweeps (20 topics on KOS,
-    60 sweeps: perplexity 1920 beside 2048), while several indicators would hold each other where
-    they are.
-
-    Before parallel sweeps only a few thousand of the tokens are drawn so, and all given these.
-    """
-    network, data = model.over(data)
-    is_long = data.num_tokens > _FIRST
-    if plan.sweep == "parallel" and is_long and not _starts_evenly(network):
-        return _init_given_few(plan, network, key, data)
-    return _init_in_turn(plan, network, key, data)
-
-
-def _starts_evenly(network: Network) -> bool:
-    """Whether there is one indicator alone, of a given number of groups of categories."""
-    if len(network.indicators) != 1:
-        return False
-    block = network.blocks[network.indicators[0]]
-    is_real = any(network.blocks[name].law.is_log for name in network.observed)
-    return not (block.law.grows or block.per or is_real)
-
-
-def _init_given_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
-    of_choice, of_few, of_all = jax.random.split(key, 3)
-    chosen = tokens_at(data, random_tokens(of_choice, data.num_tokens, _FIRST))
-    few = _init_in_turn(plan, network, of_few, chosen)
-    values = {name: jnp.zeros((data.num_tokens,), jnp.int32) for name in network.indicators}
-    state = few._replace(values=values)
-    known: tuple[str, ...] = ()
-    for place, names in enumerate(_starting_sets(plan, network)):
-        own_key = jax.random.fold_in(of_all, place)
-        own_few = (few, chosen)
-        state = parallel.first_sweep(network, names, known, own_key, own_few, state, data)
-        known = (*known, *names)
-    numbers, occupied = dict(state.numbers), dict(state.slots)
-    for name in occupied:
-        in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
-        occupied[name] = in_use
-        if "weights" in numbers[name]:
-            weights = jnp.where(in_use, numbers[name]["weights"], 0)
-            left = jnp.sum(numbers[name]["weights"]) - jnp.sum(weights)
-            rest = numbers[name]["rest"] + left
-            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
-    return State(state.values, numbers, occupied)
-
-
-def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
-    numbers: dict[str, dict[str, Array]] = {}
-    occupied: dict[str, Array] = {}
-    values: dict[str, Array] = {}
-    sizes: dict[str, int] = {}
-    for name in network.order:
-        law = network.blocks[name].law
-        if network.blocks[name].observed:
-            numbers[name] = law.start()
-            continue
-        size = sizes[name] = law.num_groups(plan.num_slots)
-        numbers[name] = law.start(size)
-        values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
-        if law.grows:
-            occupied[name] = jnp.zeros((size,), bool)
-    state = State(values, numbers, occupied)
-    if _starts_evenly(network):
-        ((name, size),) = sizes.items()
-        even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * size
-        return state._replace(values={name: jnp.minimum(even.astype(jnp.int32), size - 1)})
-    known: tuple[str, ...] = ()
-    for names in _starting_sets(plan, network):
-        own_key = jax.random.fold_in(key, network.indicators.index(names[0]))
-        if network.blocks[names[0]].per:
-            state = first_dishes(network, names[0], own_key, state, data)
-        else:
-            state = sequential.first_sweep(network, names, known, own_key, state, data)
-        known = (*known, *names)
-    if holders(network):
-        own_key = jax.random.fold_in(key, len(network.indicators))
-        state = start_unobserved(network, own_key, state, data)
-    return state
-
-
-def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
-    """The sets of indicators in an order in which each can be drawn given those before it."""
-    known: tuple[str, ...] = ()
-    found: list[tuple[str, ...]] = []
-    for name in network.indicators:
-        if name in known:
-            continue
-        chosen = next(names for names in plan.sets if name in names)
-        above = {parent for member in chosen for parent in network.blocks[member].by}
-        # an indicator between those of a set must come before the last of them
-        waiting = {*network.indicators} - {*known}
-        is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
-        names = chosen if is_open else (name,)
-        found.append(names)
-        known = (*known, *names)
-    return found
 
 
 def step(

@@ -24,7 +24,7 @@ import numpy as np
 import optax
 
 from jaxmf.arguments import check_count, check_number, check_seed
-from jaxmf.blocks import chain, sequential
+from jaxmf.blocks import chain, sequential, starting
 from jaxmf.blocks.counts import own_statistics, slot_sizes
 from jaxmf.blocks.network import Network
 from jaxmf.blocks.state import State
@@ -113,7 +113,7 @@ def contrastive_divergence(
     key = jax.random.key(check_seed("seed", seed))
     network = with_prior(network, block, _checked_form(network, block, form(parameters)))
     check_coverage(network, tokens)
-    state = jax.jit(chain.init, static_argnums=0)(plan, network, key, tokens)
+    state = jax.jit(starting.init, static_argnums=0)(plan, network, key, tokens)
     state = chain.grow(state, sizes)
     run = jax.jit(_steps, static_argnums=(0, 1))
     if num_warmup:

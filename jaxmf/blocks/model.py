@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from jax.tree_util import Partial
 
-from jaxmf.blocks import chain
+from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
@@ -115,8 +115,8 @@ class NetworkModel(Readable, ABC):
             keep: what a draw holds beside hyperparameters and the log joint: "statistics", the
                 counts (and moments) of every block, which predictions need; "assignments", the
                 value of every indicator of every token too; "scalars", nothing more.
-            capacity: slots of growing indicators to begin with; they double when a sweep needs
-                more.
+            capacity: slots of growing indicators to begin with, by default two for each
+                group that the chain starts with; they double when a sweep needs more.
 
         Returns:
             Algorithm, whose growing axes are the indicators with a growing prior.
@@ -134,11 +134,11 @@ class NetworkModel(Readable, ABC):
             sweep=sweep,
             split_merge=split_merge,
         )
-        sizes = [network.blocks[n].law.num_groups(plan.num_slots) for n in network.indicators]
+        sizes = [network.blocks[n].law.num_groups(capacity or 1) for n in network.indicators]
         is_wide = sweep == "sequential" and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].law.grows for name in network.indicators)
         return algorithm(
-            init=Partial(chain.init, plan, self),
+            init=Partial(starting.init, plan, self),
             step=Partial(chain.step, plan, self),
             record=Partial(chain.record, plan, self),
             grow=chain.grow if grows else None,

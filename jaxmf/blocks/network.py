@@ -114,7 +114,7 @@ class Network(NetworkModel):
             law = self.blocks[name].law
             if name in data.columns:
                 law = law.of_size(data.sizes[name])
-            elif data.values[name].ndim == 2:
+            elif name in data.values and data.values[name].ndim == 2:
                 law = law.of_size(data.values[name].shape[1])
             blocks[name] = self.blocks[name].with_law(law)
         return Network(blocks, self.order)
@@ -175,12 +175,16 @@ class Network(NetworkModel):
 
         Args:
             key: typed PRNG key.
-            data: tokens with the columns that are no blocks; those of observed blocks are replaced.
+            data: tokens with the columns that are no blocks; those of observed blocks are replaced,
+                and say how many values a family has that was not told.
             capacity: slots of growing indicators; by default as many as there are tokens, so that
                 there is always room.
 
         Returns:
             State and Tokens.
+
+        Raises:
+            ValueError: a family without a size, and no column that it follows from.
         """
         return simulation.simulate(self, key, data, capacity=capacity)
 

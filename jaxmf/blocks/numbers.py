@@ -13,9 +13,16 @@ from jaxmf.blocks.counts import all_parts, all_values, own_statistics, part_of, 
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
-from jaxmf.priors.partitions import DirichletProcess, PitmanYor, log_falling, log_of_settings
+from jaxmf.priors.partitions import (
+    Dirichlet,
+    DirichletProcess,
+    PitmanYor,
+    log_falling,
+    log_of_settings,
+)
 from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
@@ -56,6 +63,7 @@ def update_numbers(
             counts = own_statistics(network, name, parts[name], state, data)
             numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
             continue
+        _check_known(name, law)
         size = slots.get(name) or law.size
         batches = part_of(parts[name], values, data.num_tokens)
         pair, shape = (batches, values[name]), (parts[name].number, size)
@@ -77,6 +85,15 @@ def update_numbers(
         else:
             numbers[name] = _of_dirichlet(own_key, law, numbers[name], items, size)
     return state._replace(numbers=numbers), Info(overflow={})
+
+
+def _check_known(name: str, law: Any) -> None:
+    if not isinstance(law, Dirichlet | DirichletMultinomial | HDP):
+        raise TypeError(
+            f"{name}: hyperparameters of Dirichlet, DirichletMultinomial, DirichletProcess, "
+            f"PitmanYor and HDP can be learned; how to learn those of {type(law).__name__} is not "
+            f"known. Fix them at numbers: {', '.join(law.hyperparameters)}"
+        )
 
 
 class _Items(NamedTuple):

@@ -24,6 +24,7 @@ def simulate(
     network: Network, key: Key, data: Tokens, *, capacity: int | None = None
 ) -> tuple[State, Tokens]:
     """See `Network.simulate`."""
+    network = network.at(data)
     num_tokens = data.num_tokens
     num_items = num_tokens
     for name in holders(network):
@@ -35,7 +36,7 @@ def simulate(
     }
     sizes = network.sizes(data, slots)
     for name in network.observed:
-        sizes[name] = getattr(network.blocks[name].law, "size", 1)
+        sizes[name] = _size(network, name)
     values: dict[str, Array] = {**data.columns, **data.values}
     numbers: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
@@ -62,6 +63,17 @@ def simulate(
             values[name] = _observed(of_values, law, numbers[name], groups, parts.number)
     state = State({name: values[name] for name in network.indicators}, numbers, occupied)
     return state, _tokens(network, data, values, sizes)
+
+
+def _size(network: Network, name: str) -> int:
+    size: int | None = getattr(network.blocks[name].law, "size", 1)
+    if size is None:
+        family = type(network.blocks[name].law).__name__
+        raise ValueError(
+            f"{name}: how many values its {family} has is not known, since the tokens have no "
+            f"such column; write {family}(size), or pass tokens with a column {name!r}"
+        )
+    return size
 
 
 def _observed(

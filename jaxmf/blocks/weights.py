@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partitions import Dirichlet, PitmanYor
+from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.special import loggammas
 from jaxmf.types import Array, Key
 
@@ -33,6 +33,9 @@ def sample_log_weights(key: Key, law: Any, counts: Array, numbers: dict[str, Arr
 
     Returns:
         (G, K) float, -inf where a group is not in use.
+
+    Raises:
+        TypeError: another prior, whose conditional is not known.
 
     Source: Teh, Jordan, Beal & Blei (2006), section 5.2; Pitman (1996), Some developments of the
     Blackwell-MacQueen urn scheme, for the second and third.
@@ -60,6 +63,12 @@ def _shapes(law: Any, counts: Array, numbers: dict[str, Array]) -> tuple[Array, 
         pseudo = jnp.maximum(concentration * numbers["weights"], tiny)
         rest = jnp.maximum(concentration * numbers["rest"], tiny)
         return jnp.where(in_use, counts + pseudo, 0), rest
+    if not isinstance(law, DirichletProcess | PitmanYor):
+        raise TypeError(
+            "parallel sweeps draw probabilities of the groups of Dirichlet, DirichletProcess, "
+            f"PitmanYor and HDP; those of a {type(law).__name__} are not known. Use "
+            "sweep='sequential'"
+        )
     discount = numbers["discount"] if isinstance(law, PitmanYor) else jnp.zeros_like(concentration)
     in_use = counts > 0
     rest = concentration + discount * jnp.sum(in_use, axis=1)

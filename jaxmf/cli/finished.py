@@ -71,7 +71,9 @@ def recommend(
         list[str] | None, typer.Argument(help="Ids (or positions) of rows; all if none.")
     ] = None,
     number: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
-    by: Annotated[str, typer.Option(help="score, or probability.")] = "score",
+    by: Annotated[
+        str | None, typer.Option(help="score, or probability; the better one of the model if none.")
+    ] = None,
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")

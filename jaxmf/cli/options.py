@@ -69,6 +69,6 @@ def read_ids(texts: list[str], names: np.ndarray | None, word: str = "row") -> n
 
 def start_compilation_cache() -> None:
     """Keeps compiled programs for the next command."""
-    from jaxmf.engine.compilation_cache import enable_compilation_cache
+    from jaxmf.engine.compilation_cache import use_compilation_cache
 
-    enable_compilation_cache()
+    use_compilation_cache()

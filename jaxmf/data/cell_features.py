@@ -12,6 +12,7 @@ from jaxmf.data import checks, names
 from jaxmf.data.container import assign, bare, checked_cells, digest, lookup
 from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features
+from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
 
 _REMEDY = "Give the features of each cell once."
@@ -102,6 +103,7 @@ class CellFeatures:
         Raises:
             TypeError, ValueError: as the class; a column that the table lacks, a missing id.
         """
+        frame = as_pandas(frame)
         wanted = [("row", row), ("column", column), *(("features", name) for name in features)]
         for argument, label in wanted:
             if label not in frame.columns:

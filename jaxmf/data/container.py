@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from jaxmf.data import checks
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, encode, positions
 from jaxmf.types import Names
 
@@ -120,6 +121,7 @@ def peel(argument: str, x: Any) -> Table:
     Raises:
         TypeError: no matrix, or a DataFrame with a column that holds no numbers.
     """
+    x = as_pandas(x)
     if isinstance(x, Table):
         return x
     if is_anndata(x):

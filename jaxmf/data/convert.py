@@ -11,6 +11,7 @@ from jaxmf.data.checks import as_numeric
 from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
@@ -59,6 +60,7 @@ def as_container(data: Any, container_type: type[C], name: str = "data") -> C:
             f"{name}: is {type(data).__name__}, this model needs {container_type.__name__}. "
             f"Make one with {_MAKE_ONE[container_type]}."
         )
+    data = as_pandas(data)
     if container_type is SparseSeries:
         raise TypeError(
             f"{name}: a {type(data).__name__} does not say its times. Make a SparseSeries with "

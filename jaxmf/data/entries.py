@@ -19,6 +19,7 @@ from jaxmf.data.container import (
     lookup,
     peel,
 )
+from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
 
 _LISTED_CELLS = 2**24
@@ -106,7 +107,7 @@ class Entries:
         """Data from a long table with one observed cell a line.
 
         Args:
-            frame: a DataFrame.
+            frame: a DataFrame of pandas, polars, pyarrow or any other that narwhals knows.
             row: the column of ``frame`` with the ids of the rows.
             column: the column with the ids of the columns.
             value: the column with the values.
@@ -123,6 +124,7 @@ class Entries:
             >>> Entries.from_pandas(df, row="who", column="what", value="stars").row_names.tolist()
             ['ann', 'bo']
         """
+        frame = as_pandas(frame)
         if not is_frame(frame):
             raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See Entries.from_array.")
         for argument, label in (("row", row), ("column", column), ("value", value)):

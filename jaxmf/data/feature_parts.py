@@ -11,6 +11,7 @@ from jaxmf.data.container import bare
 from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features, part_widths
 
+_ID_KINDS = tuple("biufUO")
 _NAMES = ("ids", "row_names", "column_names")
 
 
@@ -58,7 +59,7 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> An
     own = _NAMES[:1] if kind is Features else _NAMES[1:]
     for name in own:
         ids = words.get(name)
-        fields[name] = None if ids is None else np.array(ids["values"], dtype=ids["dtype"])
+        fields[name] = None if ids is None else read_ids(name, ids)
     if kind is Features:
         fields["missing"] = words["missing"]
     columns = tuple(Column(*parts) for parts in words["columns"])
@@ -71,6 +72,24 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> An
             "switched as it was then?)"
         )
     return found
+
+
+def read_ids(name: str, written: Any) -> np.ndarray:
+    """Ids as they are written in JSON, values and dtype; texts are as wide as the longest.
+
+    Raises:
+        ValueError: they are not what is written for ids.
+    """
+    if not isinstance(written, Mapping) or written.keys() != {"values", "dtype"}:
+        raise ValueError(f"{name}: ids are an object with 'values' and 'dtype'")
+    values, dtype = written["values"], written["dtype"]
+    if not isinstance(values, list) or not isinstance(dtype, str) or dtype[1:2] not in _ID_KINDS:
+        raise ValueError(f"{name}: ids of the dtype {str(dtype)[:80]!r} cannot be read")
+    is_text = dtype[1] == "U"
+    if any(not isinstance(v, str if is_text else (str, int, float, bool)) for v in values):
+        raise ValueError(f"{name}: an id is neither text nor a number")
+    # the width that a file states may be anything
+    return np.array(values, dtype=str if is_text else dtype)
 
 
 def _plain(name: str, value: Any) -> Any:

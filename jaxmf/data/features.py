@@ -14,6 +14,7 @@ from jaxmf.arguments import check_flag
 from jaxmf.data import checks, names
 from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
+from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
 
 _Static = tuple[tuple[int, int], tuple[int, ...]]
@@ -141,7 +142,7 @@ class Features:
         """Features from a DataFrame with one line a row, column or cell.
 
         Args:
-            frame: a DataFrame.
+            frame: a DataFrame of pandas, polars, pyarrow or any other that narwhals knows.
             id: its column with the ids; None takes its index.
             options: as of `from_columns`.
 
@@ -153,6 +154,7 @@ class Features:
             >>> Features.from_pandas(pd.DataFrame({"who": ["ann"], "age": [20]}), id="who")
             Features(1 x 1, with ids: age)
         """
+        frame = as_pandas(frame)
         if not is_frame(frame):
             raise TypeError(f"frame: must be a DataFrame, is {frame!r}. See from_columns.")
         headings = list(frame.columns)
@@ -337,6 +339,7 @@ class Features:
             ValueError: a heading that is not there, a missing value, a level that is new (unless
                 missing is "zero": it has no indicator then).
         """
+        table = as_pandas(table)
         parts: list[Any] = []
         groups: dict[tuple[str, str], list[Column]] = {}
         for column in self.described:

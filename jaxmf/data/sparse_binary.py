@@ -19,6 +19,7 @@ from jaxmf.data.container import (
     lookup,
     peel,
 )
+from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
 
 _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
@@ -180,6 +181,7 @@ class SparseBinary:
             >>> SparseBinary.from_pairs([("ann", "tea"), ("bo", "tea")])
             SparseBinary(2 x 1, 2 ones)
         """
+        pairs = as_pandas(pairs)
         if is_frame(pairs):
             pairs = list(pairs.itertuples(index=False, name=None))
         elif isinstance(pairs, np.ndarray):

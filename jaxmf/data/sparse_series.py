@@ -9,6 +9,7 @@ import numpy as np
 
 from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
     Cells,
@@ -190,6 +191,7 @@ class SparseSeries:
             >>> SparseSeries.from_triples([("ann", "tea", 1.0), ("bo", "tea", 3.0)])
             SparseSeries(2 x 1 at 2 times from 1 to 3, 2 ones)
         """
+        triples = as_pandas(triples)
         if hasattr(triples, "itertuples"):
             triples = triples.itertuples(index=False, name=None)
         lines = checks.as_lines("triples", triples, "a list of triples (row, column, time)")

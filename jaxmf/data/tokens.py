@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.data import alignment, checks
 from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
 from jaxmf.types import Array, Names
 
@@ -125,6 +126,7 @@ class Tokens:
         """
         given = checks.as_mapping("names", names)
         indices, sizes, ids = {}, {}, {}
+        columns = as_pandas(columns)
         if not hasattr(columns, "keys"):
             raise TypeError(
                 f"columns: a {type(columns).__name__} has no names. Pass a mapping from names to "
@@ -290,9 +292,10 @@ class Tokens:
         return f"{self.num_tokens:,} tokens"
 
     def fingerprint(self) -> str:
-        """SHA-256 of sizes and columns, in hex; ids do not enter."""
-        values = {f"values {label}": array for label, array in self.values.items()}
-        return digest("Tokens", tuple(self.sizes.items()), {**self.columns, **values})
+        """SHA-256 of sizes and columns, in hex; neither ids nor the order of columns enter."""
+        values = {f"values {label}": self.values[label] for label in sorted(self.values)}
+        columns = {label: self.columns[label] for label in sorted(self.columns)}
+        return digest("Tokens", tuple(sorted(self.sizes.items())), {**columns, **values})
 
     def __repr__(self) -> str:
         levels = "".join(f", {label}: {size}" for label, size in self.sizes.items())

@@ -33,6 +33,15 @@ def column_means(data: Dense) -> np.ndarray:
     return means.astype(np.asarray(data.values[:1, :1]).dtype)
 
 
+def overall_mean(data: Dense) -> float:
+    """Mean of the observed cells."""
+    total, count = 0.0, 0
+    for values, observed in _blocks(data):
+        total += float(np.sum(values, dtype=float, where=observed))
+        count += int(np.sum(observed))
+    return total / count
+
+
 def column_scales(data: Dense) -> np.ndarray:
     """Standard deviations (D,) of the observed cells of each column; 0 where none is observed."""
     means, total, count = column_means(data), 0.0, 0.0

@@ -83,7 +83,8 @@ class Folder:
         return self._progress["step"]
 
     def begin(self) -> None:
-        """Writes a manifest that says nothing is done yet."""
+        """Writes a manifest that says nothing is done yet, and removes left-overs."""
+        self._remove_leftovers()
         self._write_manifest()
 
     def continue_from(self, saved: Saved) -> None:

@@ -10,7 +10,7 @@ import jax
 VARIABLE = "JAXMF_CACHE"
 
 
-def enable_compilation_cache(folder: str | os.PathLike | None = None) -> Path | None:
+def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path | None:
     """Keeps compiled programs on disk, so that a second start need not compile them.
 
     Changes JAX's configuration for the whole process: for programs, not for libraries, to call.

@@ -60,7 +60,7 @@ def average_images(
         image_shape: (height, width).
         max_features: how many are shown at most.
     """
-    u = _reference(posterior)["z"]
+    u = posterior.reference_draw()["z"]
     order = _by_count(u)[:max_features]
     if order.size == 0:
         return empty("the reference draw has no features of rows")
@@ -99,7 +99,8 @@ def completed(
     if places.size == 0:
         return empty("no row has missing cells")
     shown = values[places]
-    mean = posterior.reconstruction(places)
+    names = posterior.data.row_names
+    mean = posterior.reconstruction(places if names is None else names[places])
     lines = {}
     if truth is not None:
         lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
+from jaxmf.plot.options import check_options
 from jaxmf.plot.panels import (
     held_out_picture,
     image_lines,
@@ -52,13 +55,20 @@ NETWORK = Capability("a network of blocks", lambda posterior: hasattr(posterior.
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
-    """Says what a picture needs, and refuses posteriors without it."""
+    """Says what a picture needs; refuses posteriors without it, and options that are none."""
 
     def of_method(method: Method) -> Method:
+        signature = inspect.signature(method)
+
         @functools.wraps(method)
         def checked(self: Plots, *arguments: Any, **options: Any) -> Any:
             self._check(method.__name__)
-            return method(self, *arguments, **options)
+            given = signature.bind(self, *arguments, **options)
+            given.apply_defaults()
+            named = given.arguments
+            named |= named.pop("options", {})
+            del named["self"]
+            return method(self, **check_options(self._posterior, method.__name__, named))
 
         _SHOWS[method.__name__] = capabilities
         return cast(Method, checked)
@@ -132,11 +142,11 @@ class Plots:
             names: which quantities; all scalars by default.
         """
         quantities = _traces(self._posterior)
-        names = list(quantities) if names is None else list(names)
+        names = list(quantities) if names is None else as_lines("names", names, "a list of names")
         unknown = [name for name in names if name not in quantities]
         if unknown:
             raise ValueError(
-                f"there is no trace of {unknown[0]!r}; there are {', '.join(quantities)}"
+                f"names: there is no trace of {unknown[0]!r}; there are {', '.join(quantities)}"
             )
         varying = [name for name in names if np.ptp(quantities[name]) > 0] or names[:1]
         along = "row" if self._posterior.is_weighted else "draw"
@@ -220,8 +230,8 @@ class Plots:
         posterior = self._posterior
         number = 8 if image_shape else 40
         places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
-        observed = posterior.data.to_array()[places]
-        lines = {"observed": observed, "reconstructed": posterior.reconstruction(places)}
+        observed, ids = posterior.data.to_array()[places], _ids_of(posterior.data, places)
+        lines = {"observed": observed, "reconstructed": posterior.reconstruction(ids)}
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
         if image_shape is None:

@@ -5,12 +5,13 @@ and held-out cells (``prediction.py`` mixes them over draws, ``categories.py`` h
 many values, ``kept_cells.py`` those named before a run), ``ranking.py`` of the best columns of a
 row, ``topics.py`` and ``side_groups.py`` of groups, ``transposed.py`` of new columns.
 ``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run and goes
-on with one, ``saving.py`` writes and reads folders.
+on with one, ``saving.py`` writes folders and
+``loading.py`` reads them.
 """
 
+from jaxmf.posterior.loading import load as load
 from jaxmf.posterior.posterior import Posterior as Posterior
 from jaxmf.posterior.prediction import Prediction as Prediction
 from jaxmf.posterior.records import Features as Features
 from jaxmf.posterior.records import Meta as Meta
 from jaxmf.posterior.records import NumFeatures as NumFeatures
-from jaxmf.posterior.saving import load as load

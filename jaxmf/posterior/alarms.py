@@ -89,6 +89,13 @@ def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
             )
 
 
+def _of_model(posterior: Posterior) -> Iterator[Alarm]:
+    """What only the model knows of its draws, such as factors that are all switched off."""
+    if posterior.is_variational and hasattr(posterior.model, "alarms"):
+        for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            yield Alarm("no factors", sentence)
+
+
 def _is_counted(name: str) -> bool:
     return name not in ("num_epochs", "num_iterations")
 
@@ -241,4 +248,4 @@ def _evidence(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-_CHECKS = (_nothing_in_use, _noise, _rhat, _drift, _free_energy, _evidence, _support)
+_CHECKS = (_nothing_in_use, _of_model, _noise, _rhat, _drift, _free_energy, _evidence, _support)

@@ -17,7 +17,7 @@ from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
-from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures
+from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -182,6 +182,20 @@ class Posterior:
             values and probabilities, with `.mean` and `.mode`.
         """
         return tables.num_features(self)
+
+    def num_groups(self, block: str | None = None) -> NumGroups:
+        """Posterior distribution of the number of groups, such as topics, that have tokens.
+
+        Args:
+            block: the indicator that they are the values of; needed where several grow.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+
+        Raises:
+            ValueError: the model has no groups whose number is learned, or several and no name.
+        """
+        return tables.num_groups(self, block)
 
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
@@ -380,7 +394,7 @@ class Posterior:
         return ranking.scores(self, cells)
 
     def recommend(
-        self, rows: Any = None, *, n: int = 10, by: str = "score", include_known: bool = False
+        self, rows: Any = None, *, n: int = 10, by: str | None = None, include_known: bool = False
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
 
@@ -392,7 +406,8 @@ class Posterior:
             rows: ids or positions, as in `predict`; all by default.
             n: how many; a row that has almost everything gets fewer.
             by: "score", the mean of the score or rating, or "probability" of a one, which weighs
-                the uncertainty of the score too.
+                the uncertainty of the score too. None takes the probability where a model has
+                scores and their uncertainty, as it ranks better in rows of few ones, else the mean.
             include_known: whether to rank what rows are known to have too.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.

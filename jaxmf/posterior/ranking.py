@@ -33,7 +33,8 @@ class Scores:
         mean: of the score, any shape.
         sd: standard deviation of the score under the fitted law.
         probability: of a one, with the uncertainty of the score averaged over.
-        plain_probability: of a one at the mean of the score.
+        plain_probability: of a one at the mean of the score. Gaussian cells have no probability:
+            both are the mean of the cell as 0 or 1, cut off there.
     """
 
     mean: np.ndarray
@@ -171,10 +172,12 @@ def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
 
 
 def recommend(
-    posterior: Posterior, rows: Any, *, n: int, by: str, include_known: bool
+    posterior: Posterior, rows: Any, *, n: int, by: str | None, include_known: bool
 ) -> Recommendations:
     """See `Posterior.recommend`."""
     check_flag("include_known", include_known)
+    if by is None:
+        by = "probability" if hasattr(posterior.model, "score_rows") else "score"
     _check_question(posterior.model, n, by)
     data = posterior.data
     places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
@@ -224,7 +227,9 @@ def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarr
     """What the columns of some rows are ranked by: (R, D) float, writable."""
     model = posterior.model
     if hasattr(model, "score_rows"):
-        evaluate = _score_rows if by == "score" else _probability_rows
+        # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1
+        is_plain = by == "score" or getattr(model, "cell_law", None) == "normal"
+        evaluate = _score_rows if is_plain else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
     if hasattr(model, "expected_values"):
         return _expected_rows(posterior, rows)

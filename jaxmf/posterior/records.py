@@ -97,4 +97,15 @@ class NumFeatures(NamedTuple):
         pairs = [(self.values[place], self.probabilities[place]) for place in np.sort(likely)]
         words = ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
         rest = 1 - sum(p for _, p in pairs)
-        return f"number of features: {words}" + (f", others: {rest:.3f}" if rest > 5e-4 else "")
+        others = f", others: {rest:.3f}" if rest > 5e-4 else ""
+        return f"number of {self._counted()}: {words}{others}"
+
+    def _counted(self) -> str:
+        return "features"
+
+
+class NumGroups(NumFeatures):
+    """Posterior distribution of the number of groups; as `NumFeatures`."""
+
+    def _counted(self) -> str:
+        return "groups"

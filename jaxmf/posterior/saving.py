@@ -1,14 +1,13 @@
 """Posteriors as folders: npz and JSON, never pickle.
 
 ``posterior.json`` names the files that belong to it and is replaced last, in one step, so that a
-folder holds either the old posterior or the new one.
+folder holds either the old posterior or the new one; ``loading.py`` reads it.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import secrets
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,11 @@ import numpy as np
 
 from jaxmf import registry, settings
 from jaxmf.arguments import check_path
-from jaxmf.engine import Run
+from jaxmf.engine import Run, files, manifest
 from jaxmf.posterior.posterior import Posterior
-from jaxmf.posterior.records import Evidence, Meta
 
-FORMAT = 1
-_MANIFEST = "posterior.json"
+FORMAT = 2
+MANIFEST = "posterior.json"
 
 
 def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True) -> Path:
@@ -33,64 +31,29 @@ def save(posterior: Posterior, folder: str | Path, *, include_data: bool = True)
         raise ValueError(f"{path} is a file; name a folder to save to")
     try:
         described = _describe(posterior)
-        ids = _ids(posterior.data) if include_data else {}
+        if include_data:
+            described["data"]["ids"] = _ids(posterior.data)
     except TypeError as error:
         raise TypeError(
             f"{error}. Nothing was written, and the posterior is as it was; its draws go to a file "
             "with to_arviz() or numpy.savez(path, **posterior.draws)"
         ) from None
+    groups = _arrays(posterior, include_data)
     path.mkdir(parents=True, exist_ok=True)
-    before = _files_of(path)
-    token = secrets.token_hex(4)
-    files: dict[str, str] = {}
-    for name, arrays in _arrays(posterior, include_data).items():
-        files[name] = f"{name}-{token}.npz"
-        described.setdefault("arrays", {})[name] = _write_arrays(path / files[name], arrays)
-    described["files"] = files
-    if include_data:
-        described["data"]["ids"] = ids
-    _replace(path / _MANIFEST, json.dumps(described, indent=1))
-    for stale in before - set(files.values()):
+    before, token = _files_of(path), secrets.token_hex(8)
+    written = {name: f"{name}-{token}.npz" for name in groups}
+    try:
+        described["files"] = {
+            name: files.write_arrays(path, written[name], arrays) for name, arrays in groups.items()
+        }
+        manifest.write(path / MANIFEST, described)
+    except BaseException:
+        for name in written.values():
+            (path / name).unlink(missing_ok=True)
+        raise
+    for stale in before - set(written.values()):
         (path / stale).unlink(missing_ok=True)
     return path
-
-
-def load(folder: str | Path, *, data: Any = None) -> Posterior:
-    """Read a posterior that `Posterior.save` wrote.
-
-    Args:
-        folder: where it lies.
-        data: the data it belongs to, if it was saved without; compared by fingerprint.
-    Returns:
-        The posterior; its draws are equal to those saved, bit for bit.
-    Raises:
-        FileNotFoundError: there is no posterior in the folder.
-        ValueError: a file is damaged, or the data is another.
-    """
-    path = check_path("folder", folder)
-    written = _manifest(path)
-    meta = _read_meta(written["meta"])
-    arrays = {
-        name: _read_arrays(path / file, written["arrays"][name])
-        for name, file in written["files"].items()
-    }
-    model = registry.decode_model(written["model"], _nested(arrays.get("features", {})))
-    container = _read_data(model, written["data"], arrays.get("data"), data)
-    weights = arrays.get("weights", {}).get("log_weights")
-    posterior = Posterior(
-        model=model,
-        data=container,
-        draws=arrays["draws"],
-        meta=meta,
-        averages=arrays.get("averages", {}),
-        particle_log_weights=weights,
-        evidence=Evidence(*settings.decode(written["evidence"])) if written["evidence"] else None,
-        trace=arrays.get("trace", {}),
-        predicted_at=arrays.get("predicted_at", {}),
-    )
-    if "state" not in arrays:
-        return posterior
-    return dataclasses.replace(posterior, run=_read_run(posterior, written["run"], arrays["state"]))
 
 
 def _describe(posterior: Posterior) -> dict[str, Any]:
@@ -173,7 +136,7 @@ def _ids(data: Any) -> dict[str, Any]:
 
 def _written_ids(name: str, names: Any) -> dict[str, Any]:
     array = np.asarray(names)
-    values = array.tolist()
+    values = [v.item() if isinstance(v, np.generic) else v for v in array.tolist()]
     for value in values:
         if not isinstance(value, (str, int, float, bool)):
             raise TypeError(
@@ -183,127 +146,12 @@ def _written_ids(name: str, names: Any) -> dict[str, Any]:
     return {"values": values, "dtype": array.dtype.str}
 
 
-def _nested(flat: dict[str, Any]) -> dict[str, Any]:
-    """Names with a stroke as names in mappings: what `_data_arrays` and `_ids` took apart."""
-    result: dict[str, Any] = {}
-    for name, value in flat.items():
-        first, stroke, second = name.partition("/")
-        if stroke:
-            result.setdefault(first, {})[second] = value
-        else:
-            result[first] = value
-    return result
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Write an npz file; bools are packed, eight to a byte. Returns the shapes of those."""
-    packed = {name: list(x.shape) for name, x in arrays.items() if x.dtype == bool}
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        written: Any = {n: np.packbits(x) if n in packed else x for n, x in arrays.items()}
-        np.savez(file, **written)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(temporary, path)
-    return {"packed": packed}
-
-
-def _read_arrays(path: Path, described: dict[str, Any]) -> dict[str, np.ndarray]:
-    packed = described["packed"]
-    try:
-        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-    except FileNotFoundError:
-        raise FileNotFoundError(f"{path} is missing; the saved run is incomplete") from None
-    except Exception as error:
-        raise ValueError(f"{path} is damaged and cannot be read: {error}") from None
-    for name, shape in packed.items():
-        size = int(np.prod(shape))
-        arrays[name] = np.unpackbits(arrays[name], count=size).astype(bool).reshape(shape)
-    return arrays
-
-
-def _replace(path: Path, text: str) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def _files_of(path: Path) -> set[str]:
+    """Names of the files that belong to what is saved in a folder, of any format."""
     try:
-        return set(json.loads((path / _MANIFEST).read_text(encoding="utf-8"))["files"].values())
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        with files.open_plain(path / MANIFEST) as file:
+            records = json.loads(file.read())["files"].values()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return set()
-
-
-def _manifest(path: Path) -> dict[str, Any]:
-    manifest = path / _MANIFEST
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no folder {path}")
-    if not manifest.is_file():
-        raise FileNotFoundError(
-            f"{path} holds no finished run: {_MANIFEST} is missing"
-            + (
-                "; it holds a checkpoint, from which the run can be resumed"
-                if any(path.rglob("checkpoint.json"))
-                else ""
-            )
-        )
-    try:
-        written = json.loads(manifest.read_text(encoding="utf-8"))
-        number = written["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{manifest} is damaged and cannot be read: {error}") from None
-    if number != FORMAT:
-        raise ValueError(
-            f"{manifest} has format {number}, this version of jaxmf reads format {FORMAT}"
-        )
-    return written
-
-
-def _read_meta(written: dict[str, Any]) -> Meta:
-    values = {
-        name: settings.decode_seed(value) if name == "seed" else settings.decode(value)
-        for name, value in written.items()
-    }
-    return Meta(**values)
-
-
-def _read_data(
-    model: Any, written: dict[str, Any], arrays: dict[str, np.ndarray] | None, given: Any
-) -> Any:
-    from jaxmf.data import as_container
-
-    container = registry.entry_of(model).container
-    if given is not None:
-        data = as_container(given, container)
-    elif arrays is None:
-        raise ValueError("the run was saved without its data; give it: load(folder, data=X)")
-    else:
-        ids = {
-            name: np.array(held["values"], dtype=held["dtype"])
-            for name, held in written.get("ids", {}).items()
-        }
-        known: dict[str, Any] = {n: written[n] for n in ("shape", "sizes") if n in written}
-        if "shape" in known:
-            known["shape"] = tuple(known["shape"])
-        data = container(**_nested(arrays), **known, **_nested(ids))
-    if data.fingerprint() != written["fingerprint"]:
-        raise ValueError(
-            "the data is not what the run was made with: its fingerprint differs"
-            + ("" if given is not None else " (is x64 switched as it was then?)")
-        )
-    return data
-
-
-def _read_run(posterior: Posterior, numbers: Any, state: dict[str, np.ndarray]) -> Run:
-    from jaxmf.posterior.assemble import algorithm_of
-
-    shapes = jax.eval_shape(algorithm_of(posterior).init, jax.random.key(0), posterior.data)
-    leaves = [jax.numpy.asarray(state[f"leaf-{place}"]) for place in range(len(state))]
-    return Run(
-        draws={} if posterior.is_weighted else posterior.draws,
-        averages=posterior.averages,
-        state=jax.tree.unflatten(jax.tree.structure(shapes), leaves),
-        **settings.decode(numbers),
-    )
+    named = {str(record.get("file") if isinstance(record, dict) else record) for record in records}
+    return set(filter(files.is_name, named))

@@ -12,7 +12,7 @@ from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
 from jaxmf.posterior import named_cells
 from jaxmf.posterior.alarms import alarms
-from jaxmf.posterior.records import Features, NumFeatures
+from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -81,10 +81,40 @@ def _variational_summary(posterior: Posterior) -> Summary:
 def num_features(posterior: Posterior) -> NumFeatures:
     """See `Posterior.num_features`."""
     if "num_features" not in posterior.draws:
-        raise ValueError(f"{type(posterior.model).__name__} has no number of features")
+        also = f": ask num_groups() for {', '.join(_growing(posterior))}"
+        raise ValueError(
+            f"{type(posterior.model).__name__} has no number of features"
+            + (also if _growing(posterior) else "")
+        )
+    return NumFeatures(*_distribution(posterior, "num_features"))
+
+
+def num_groups(posterior: Posterior, block: str | None) -> NumGroups:
+    """See `Posterior.num_groups`."""
+    growing, name = _growing(posterior), type(posterior.model).__name__
+    if not growing:
+        raise ValueError(f"{name} has no groups whose number is learned")
+    if block is None and len(growing) > 1:
+        raise ValueError(f"block: name one of {', '.join(map(repr, growing))}")
+    if block is not None and block not in growing:
+        raise ValueError(
+            f"block: {block!r} is no block of {name} whose number of groups is learned; there are "
+            f"{', '.join(map(repr, growing))}"
+        )
+    return NumGroups(*_distribution(posterior, f"num_{block or growing[0]}"))
+
+
+def _growing(posterior: Posterior) -> list[str]:
+    """The indicators whose number of groups the draws have."""
+    network = getattr(posterior.model, "network", None)
+    indicators = network().indicators if network is not None else ()
+    return [name for name in indicators if f"num_{name}" in posterior.draws]
+
+
+def _distribution(posterior: Posterior, name: str) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = posterior.flat_draws()
-    values, places = np.unique(flat["num_features"].astype(int), return_inverse=True)
-    return NumFeatures(values=values, probabilities=np.bincount(places, weights=weights))
+    values, places = np.unique(flat[name].astype(int), return_inverse=True)
+    return values, np.bincount(places, weights=weights)
 
 
 def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:

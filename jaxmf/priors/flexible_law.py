@@ -92,7 +92,7 @@ def draw_groups(key: Array, log_weights: Array, batches: Array, shape: tuple[int
         after = left[:, None] - sizes
         logs = jnp.where(after >= 0, terms + known[jnp.maximum(after, 0)], -jnp.inf)
         drawn = 1 + jax.random.categorical(key, jnp.where(left[:, None] > 0, logs, terms))
-        drawn = jnp.where(left > 0, drawn, 0)
+        drawn = jnp.where(left > 0, drawn, 0).astype(left.dtype)
         return left - drawn, drawn
 
     _, drawn = jax.lax.scan(one, number[:-1], jax.random.split(of_sizes, shape[1]))

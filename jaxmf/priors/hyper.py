@@ -173,6 +173,31 @@ def validate_concentrations(
     return jnp.asarray(array, jnp.result_type(float))
 
 
+def noise_prior(unit: float) -> Any:
+    """Prior of a noise scale: even on the log scale, a hundredth of a unit to two units.
+
+    Args:
+        unit: root mean square of the data about its offset.
+    """
+    import numpyro.distributions as dist
+
+    return dist.LogUniform(0.01 * unit, 2.0 * unit)
+
+
+def effect_prior(unit: float) -> Any:
+    """Prior of the scale of features or weights: InverseGamma(2, 2 units).
+
+    Rarely below a quarter of a unit, where rows would take very many small features; a long upper
+    tail.
+
+    Args:
+        unit: root mean square of the data about its offset.
+    """
+    import numpyro.distributions as dist
+
+    return dist.InverseGamma(2.0, 2.0 * unit)
+
+
 def is_placeholder(leaf: Any) -> bool:
     """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:

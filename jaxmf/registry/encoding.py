@@ -23,13 +23,21 @@ def encode_model(model: Any) -> dict[str, Any]:
 
 
 def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
-    """The model that `encode_model` wrote down, with the arrays of its features by setting."""
-    held = features or {}
-    return get(written["name"]).model(
+    """The model that `encode_model` wrote down, with the arrays of its features by setting.
+
+    Raises:
+        ValueError: an unknown model or setting, or a setting that cannot be read.
+    """
+    held, entry = features or {}, get(written["name"])
+    known = {field.name for field in dataclasses.fields(entry.model) if field.init}
+    unknown = [key for key in written["settings"] if key not in known]
+    if unknown:
+        raise ValueError(f"{entry.name} has no setting {unknown[0][:80]!r}")
+    return entry.model(
         **{
             key: feature_parts.put_together(value, held[key])
             if key in held
-            else settings.decode(value)
+            else settings.decode(value, name=key)
             for key, value in written["settings"].items()
         }
     )

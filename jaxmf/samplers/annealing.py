@@ -29,6 +29,11 @@ def annealed_factor(progress: Array, start: Array | float = ANNEALED_START) -> A
     return jnp.exp((1 - share) * jnp.log(jnp.asarray(start, share.dtype)))
 
 
+def is_annealed(progress: Array) -> Array:
+    """() bool, whether the annealing lasts at this share of the warm-up, () float."""
+    return progress < _SHARE
+
+
 def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
     """The scale of the weights after its update: `held`, its value before, while annealing lasts.
 
@@ -39,4 +44,4 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
       progress: () float, the share of the warm-up that is over.
       held, free: () float, the scale before and after its update.
     """
-    return jnp.where(progress < _SHARE, held, free)
+    return jnp.where(is_annealed(progress), held, free)

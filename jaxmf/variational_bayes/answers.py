@@ -17,8 +17,8 @@ from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_mome
 
 Draw = dict[str, Array]
 _NUM_NODES = 32
-# Factors weaker than this share of the strongest, or than this, are switched off.
-_LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-6
+# Factors weaker than this share of the strongest, or of the sd of a cell's noise, are switched off.
+_LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-3
 
 
 def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
@@ -45,10 +45,10 @@ def factors_of_rows(draw: Draw, rows: Array) -> Normal:
 def probability(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
     """Probability of a one, E[sigma(m)] over a Gaussian score by Gauss-Hermite quadrature.
 
-    With Gaussian cells the mean of the cell as 0 or 1, which may lie outside of them.
+    Gaussian cells have no probability: theirs is the mean of the cell as 0 or 1, cut off there.
     """
     if isinstance(likelihood, Gaussian):
-        return (1 + mean) / 2
+        return jnp.clip(_cell_mean(mean), 0, 1)
     nodes, weights = np.polynomial.hermite_e.hermegauss(_NUM_NODES)
     weights = weights / weights.sum()
     spread = jnp.sqrt(variance)
@@ -60,13 +60,21 @@ def probability(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
     return jax.lax.scan(add, jnp.zeros_like(mean), pairs)[0]
 
 
+def _cell_mean(mean: Array) -> Array:
+    """Of a Gaussian cell as 0 or 1, from that of its score, where they are -1 and 1."""
+    return (1 + mean) / 2
+
+
 def cell_moments(
     likelihood: Likelihood, draw: Draw, mean: Array, variance: Array
 ) -> tuple[Array, Array]:
-    """Mean and variance of cells as 0 or 1, from those of their scores."""
-    expected = probability(likelihood, mean, variance)
+    """Mean and variance of cells as 0 or 1, from those of their scores.
+
+    The mean of a Gaussian cell may lie outside of 0 and 1.
+    """
     if isinstance(likelihood, Gaussian):
-        return expected, (variance + draw["noise_variance"]) / 4
+        return _cell_mean(mean), (variance + draw["noise_variance"]) / 4
+    expected = probability(likelihood, mean, variance)
     return expected, expected * (1 - expected)
 
 
@@ -105,10 +113,31 @@ def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
         rows["bias"] = (float(draw["bias"]), float(np.sqrt(draw["bias_variance"])))
     if isinstance(settings.likelihood, Gaussian):
         rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
-    strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
-    in_use = np.sort(strength)[::-1]
-    in_use = in_use[in_use > max(_LEAST_SHARE * in_use[0], _LEAST_STRENGTH)]
+    in_use = _strengths_in_use(draw)
     rows["factors_in_use"] = (float(in_use.size), nothing)
     for place, value in enumerate(in_use):
         rows[f"strength[{place}]"] = (float(value), nothing)
     return rows
+
+
+def _strengths_in_use(draw: Draw) -> np.ndarray:
+    """Root mean square parts of the scores of the factors that are in use, strongest first."""
+    strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
+    ordered = np.sort(strength)[::-1]
+    noise = float(np.sqrt(draw["noise_variance"]))
+    return ordered[ordered > max(_LEAST_SHARE * ordered[0], _LEAST_STRENGTH * noise)]
+
+
+def alarms(settings: Any, draw: Draw) -> list[str]:
+    """One sentence where all factors are switched off, and what recommendations are then."""
+    if _strengths_in_use(draw).size:
+        return []
+    if settings.offsets == "rows_columns":
+        then = "scores and recommendations are by the popularity of columns alone"
+    else:
+        then = (
+            "all columns of a row have one score and recommendations have no meaning; "
+            "offsets='rows_columns' ranks by popularity"
+        )
+    cure = "Use fewer factors, a larger column_variance, or more data"
+    return [f"No factor is in use: {then}. {cure}"]

@@ -182,7 +182,9 @@ def _by_sums(
         # a row has all of its cells in the batch, a column has not
         sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (of_all, share)
         if rule.settings.offsets != "none":
-            wanted = closed.new_bias(view, of_all, parameters.priors.bias)
+            wanted = closed.new_bias(
+                view, of_all, parameters.priors.bias, likelihood=rule.settings.likelihood
+            )
             view, sums = closed.after_bias(view, sums, _approach(view.bias, wanted, share))
         mine, states[place] = _moved(rule, view, sums, length, states[place])
         parameters = with_half(parameters, side, mine, view.bias)
@@ -192,15 +194,19 @@ def _by_sums(
 def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: Any) -> tuple[Normal, Any]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
     found = closed.slopes(view, sums, block=rule.update == "block")
-    variance = closed.new_variances(view, found)
+    likelihood = rule.settings.likelihood
+    variance = closed.new_variances(view, found, likelihood=likelihood)
     if rule.update == "block":
-        mean = view.mine.mean - closed.newton_step(view, sums, found)
+        change = closed.newton_step(view, sums, found)
+        change *= closed.step_lengths(view, change, likelihood=likelihood)
+        mean = view.mine.mean - change
         return _approach(view.mine, Normal(mean, variance), length), state
     mine = _approach(view.mine, Normal(view.mine.mean, variance), length)
     precision = 1 / jnp.where(view.free, mine.variance, 1)
     change, state = rule.optimizer.update(
         found.gradient, state, view.mine.mean, curvature=precision, value=rule.value
     )
+    length *= closed.step_lengths(view, change, likelihood=likelihood)
     return mine._replace(mean=mine.mean + length * jnp.where(view.free, change, 0)), state
 
 

@@ -1,8 +1,9 @@
 """The free energy C: an upper bound of -log p(X), to be minimised; pure and differentiable.
 
-    C = sum over cells of F(E[m^2]) - x kappa E[m]  +  sum over parameters of KL(Q || prior)
+    C = sum over cells of F(mean, variance) - x kappa mean  +  sum over parameters of KL(Q || prior)
 
-with zeta at its optimum; see `likelihood.py`. Differentiable in all that stands in `Parameters`.
+with the parameter of each cell's bound at its optimum; see `likelihood.py`. Differentiable in all
+that stands in `Parameters`.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ def expected_cost(
             mine = take_lines(view.mine, chunk.line)
             mean, variance = gathered_moments(mine, gather(chunk.place), view.bias)
             there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
-            cost = (is_one - own_c) * likelihood.cost(mean**2 + variance, noise)
+            cost = (is_one - own_c) * likelihood.cost(mean, variance, noise)
             return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
 
         return jnp.sum(jax.lax.map(jax.checkpoint(one_chunk), pieces))
@@ -132,7 +133,7 @@ def _shared(
 
     def one_block(mine: Normal) -> Array:
         mean, variance = shared_moments(mine, others, view.bias)
-        return (likelihood.cost(mean**2 + variance, noise) + slope * mean) @ weight
+        return (likelihood.cost(mean, variance, noise) + slope * mean) @ weight
 
     return jnp.sum(map_lines(one_block, view.mine, num_cells=weight.shape[0]))
 
@@ -143,7 +144,7 @@ def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
     def one_block(block: tuple[Normal, Own]) -> Array:
         mine, own = block
         mean, variance = gathered_moments(mine, gather(own.place), view.bias)
-        cost = likelihood.cost(mean**2 + variance, noise) + likelihood.slope(noise) * mean
+        cost = likelihood.cost(mean, variance, noise) + likelihood.slope(noise) * mean
         return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
 
     width = view.mine.mean.shape[1]

@@ -1,22 +1,23 @@
-"""Likelihoods of a cell x = -1 or 1 given its score m ~ Q, as quadratic bounds.
+"""Likelihoods of a cell x = -1 or 1 given its score m ~ Q = N(mean, variance), as bounds.
 
-Both are used by two functions of the score's mean m and second moment E[m^2] alone. The expected
-negative log likelihood of a cell is at most
+The expected negative log likelihood of a cell is at most
 
-    F(E[m^2]) - x kappa E[m],
+    F(mean, variance) - x kappa mean,
 
-with equality for the Gaussian. Its derivative in a parameter of Q is that of a quadratic with the
-curvature Lambda = 2 F'(E[m^2]), so that one set of updates serves both.
+with equality for the Gaussian. The updates of the factors need two numbers of a cell, dF / dmean
+and the weight q = 2 dF / dvariance, so that one set of sums serves all likelihoods.
 
-Source: Jaakkola & Jordan (1997), A variational approach to Bayesian logistic regression models and
-their extensions.
+Sources: Jaakkola & Jordan (1997), A variational approach to Bayesian logistic regression models and
+their extensions; for the tilted bound Saul & Jordan (1999), A mean field learning algorithm for
+unsupervised neural networks, and Knowles & Minka (2011), Non-conjugate variational message passing.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +25,22 @@ import jax.numpy as jnp
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
 from jaxmf.types import Array
+
+BOUNDS = ("tilted", "quadratic")
+_MACKAY = math.pi / 8
+_TILT_STEPS = 3
+
+
+class Slopes(NamedTuple):
+    """Derivatives of F at scores, arrays of one shape.
+
+    Attributes:
+      mean: dF / dmean.
+      weight: q = 2 dF / dvariance, positive.
+    """
+
+    mean: Array
+    weight: Array
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
@@ -46,48 +63,104 @@ class Gaussian(Readable):
         if value is not None and not isinstance(value, jax.Array):
             hyper.validate("noise_variance", value)
 
-    def curvature(self, second_moment: Array, noise: Array) -> Array:
-        """Lambda = 1 / v_x."""
-        return jnp.broadcast_to(1 / noise, second_moment.shape)
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the cost of a cell is a quadratic in its score: one Newton step minimises it."""
+        return True
+
+    def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
+        """dF / dmean = mean / v_x and q = 1 / v_x."""
+        del variance
+        return Slopes(mean / noise, jnp.broadcast_to(1 / noise, mean.shape))
 
     def slope(self, noise: Array) -> Array:
         """kappa = 1 / v_x: () float."""
         return 1 / noise
 
-    def cost(self, second_moment: Array, noise: Array) -> Array:
+    def cost(self, mean: Array, variance: Array, noise: Array) -> Array:
         """F: half of (1 + E[m^2]) / v_x + log(2 pi v_x)."""
+        second_moment = mean**2 + variance
         return 0.5 * ((1 + second_moment) / noise + jnp.log(2 * jnp.pi * noise))
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["bound"])
 @dataclass(frozen=True)
 class Sigmoid(Readable):
-    """Cells -1 and 1 with p(x | m) = sigma(x m), bounded by a quadratic with its own zeta a cell.
+    """Cells -1 and 1 with p(x | m) = sigma(x m), whose expected cost is bounded from above.
 
-    zeta takes its optimum, zeta^2 = E[m^2], on the way, so it is never stored.
+    Args:
+      bound: "tilted": E[log(1 + e^m)] <= t^2 variance / 2 + log(1 + exp(mean + (1 - 2 t) variance
+        / 2)) with the best t of each cell, near the exact value for any score. It is a bound of
+        Gaussian scores; those here are sums of products of Gaussians, so that it may lie below the
+        exact value by some thousandths a cell. "quadratic": the bound of Jaakkola and Jordan with
+        the best zeta of each cell, for scores of any distribution, which every step descends. It
+        charges a zero of a sparse matrix variance / (4 |mean|), a hundred times the exact value, so
+        that rows of few ones lose all of their factors. None chooses by the data: tilted where rows
+        have fewer than 20 ones on average, quadratic where they have more and in a series.
+
+    Raises:
+      ValueError: another bound.
     """
+
+    bound: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.bound not in (None, *BOUNDS):
+            raise ValueError(
+                f"Sigmoid: bound must be one of {', '.join(BOUNDS)}, or None, got {self.bound!r}"
+            )
+
+    @property
+    def is_quadratic(self) -> bool:
+        """Whether the cost of a cell at fixed zeta is a quadratic in its score."""
+        return self.bound == "quadratic"
 
     @property
     def noise_variance(self) -> float:
         """There is none; a number that is not learned."""
         return 1.0
 
-    def curvature(self, second_moment: Array, noise: Array) -> Array:
-        """Lambda = tanh(zeta / 2) / (2 zeta)."""
+    def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
+        """dF / dmean and q: Lambda mean and Lambda, or p - 1/2 and p (1 - p) at p = t."""
         del noise
-        zeta = _root(second_moment)
-        return jnp.where(zeta > 1e-3, jnp.tanh(zeta / 2) / (2 * zeta), 0.25 - zeta**2 / 48)
+        if not self.is_quadratic:
+            tilt = _tilt(mean, variance)
+            probability = jax.nn.sigmoid(mean + (0.5 - tilt) * variance)
+            return Slopes(probability - 0.5, tilt**2 + (1 - 2 * tilt) * probability)
+        zeta = _root(mean**2 + variance)
+        weight = jnp.where(zeta > 1e-3, jnp.tanh(zeta / 2) / (2 * zeta), 0.25 - zeta**2 / 48)
+        return Slopes(weight * mean, weight)
 
     def slope(self, noise: Array) -> Array:
         """kappa = 1/2: () float."""
         return jnp.full_like(noise, 0.5)
 
-    def cost(self, second_moment: Array, noise: Array) -> Array:
-        """F = softplus(-zeta) + zeta / 2 = log(2 cosh(zeta / 2))."""
+    def cost(self, mean: Array, variance: Array, noise: Array) -> Array:
+        """F: the bound of E[log(1 + e^m)] less mean / 2; E[log(2 cosh(m / 2))]."""
         del noise
-        zeta = _root(second_moment)
+        if not self.is_quadratic:
+            # the best tilt is a minimum: its own derivative adds nothing
+            tilt = jax.lax.stop_gradient(_tilt(mean, variance))
+            score = mean + (0.5 - tilt) * variance
+            return 0.5 * (tilt**2 * variance - mean) + jax.nn.softplus(score)
+        zeta = _root(mean**2 + variance)
         # never below log 2, so that log1p, which takes twice the time, would add nothing
         return zeta / 2 + jnp.log(1 + jnp.exp(-zeta))
+
+
+def _tilt(mean: Array, variance: Array) -> Array:
+    """The t of the lowest tilted bound, the root of t = sigma(mean + (1 - 2 t) variance / 2).
+
+    From MacKay's approximation of E[sigma(m)] by Newton steps, to 1e-5 for variances up to 16; any
+    other t gives a bound too, only one that is not as tight.
+    """
+    tilt = jax.nn.sigmoid(mean / jnp.sqrt(1 + _MACKAY * variance))
+    for _ in range(_TILT_STEPS):
+        value = jax.nn.sigmoid(mean + (0.5 - tilt) * variance)
+        # where the sigmoid is steep at one end of the step, it may be so on the way
+        steepest = jnp.maximum(value * (1 - value), tilt * (1 - tilt))
+        tilt = tilt - (tilt - value) / (1 + steepest * variance)
+    return tilt
 
 
 Likelihood = Any

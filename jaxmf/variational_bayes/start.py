@@ -10,15 +10,18 @@ import jax.numpy as jnp
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.likelihood import Gaussian
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
-from jaxmf.variational_bayes.pieces import Layout, num_lines, sum_over_ones
+from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
 
 _OVERSAMPLING = 10
 _NUM_POWERS = 4
 _START_VARIANCE = 0.5
 _RANDOM_SCALE = 0.1
+_SMOOTHING = 5.0
 
 
-def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Array]:
+def singular_start(
+    key: Key, data: Layout, num_factors: int, *, scales: tuple[Array, Array] | None = None
+) -> tuple[Array, Array]:
     """Leading singular vectors of the ones, each times the root of its singular value.
 
     By randomised subspace iteration, whose only passes over the data are products with a thin
@@ -28,6 +31,7 @@ def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Arr
       key: typed PRNG key.
       data: the matrix.
       num_factors: K.
+      scales: (N,) and (D,) float that the rows and columns of the matrix are multiplied by first.
 
     Returns:
       (N, K) and (D, K) float, whose product is the best approximation of the matrix of ones and
@@ -38,12 +42,15 @@ def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Arr
     """
     num_rows, num_columns = num_lines(data.rows), num_lines(data.columns)
     rank = min(num_factors + _OVERSAMPLING, num_rows, num_columns)
+    row_scale, column_scale = (1, 1) if scales is None else (part[:, None] for part in scales)
 
     def times(right: Array) -> Array:
-        return sum_over_ones(data.rows.ones, right, num_lines=num_rows)
+        product = sum_over_ones(data.rows.ones, column_scale * right, num_lines=num_rows)
+        return row_scale * product
 
     def times_transposed(left: Array) -> Array:
-        return sum_over_ones(data.columns.ones, left, num_lines=num_columns)
+        product = sum_over_ones(data.columns.ones, row_scale * left, num_lines=num_columns)
+        return column_scale * product
 
     def once(_: Array, basis: Array) -> Array:
         # orthogonal on either side of the matrix, or small values drown in rounding
@@ -58,6 +65,49 @@ def singular_start(key: Key, data: Layout, num_factors: int) -> tuple[Array, Arr
     rows, columns = (left * root)[:, kept], (basis @ small.T * root)[:, kept]
     padding = [(0, 0), (0, num_factors - rows.shape[1])]
     return jnp.pad(rows, padding), jnp.pad(columns, padding)
+
+
+def lift_start(
+    key: Key, data: Layout, num_factors: int, *, skip_first: bool
+) -> tuple[Array, Array]:
+    """Factors whose product is about the log of how much likelier a cell is than by its margins.
+
+    Correspondence analysis: with n_i and n_j the ones of a row and a column and T all of them, the
+    singular vectors of x_ij / sqrt(n_i n_j) approximate the lift x_ij T / (n_i n_j) with the
+    accuracy that each count has; the first of them are the margins.
+
+    Args:
+      key: typed PRNG key.
+      data: the matrix.
+      num_factors: K.
+      skip_first: whether the margins are left out, where offsets stand for them.
+
+    Returns:
+      (N, K), of mean square one, and (D, K) float.
+
+    Reference:
+      M. Greenacre, Correspondence Analysis in Practice (1993).
+    """
+    counts = [_counts(table) for table in (data.rows, data.columns)]
+    row_scale, column_scale = (jax.lax.rsqrt(each + _SMOOTHING * jnp.mean(each)) for each in counts)
+    first = int(skip_first)
+    rows, columns = singular_start(key, data, num_factors + first, scales=(row_scale, column_scale))
+    rows, columns = unit_rows(rows[:, first:], columns[:, first:])
+    size = jnp.sqrt(data.num_ones * num_lines(data.rows))
+    return rows, size * columns * column_scale[:, None]
+
+
+def unit_rows(rows: Array, columns: Array) -> tuple[Array, Array]:
+    """The same product with factors of rows of mean square one, as their prior is."""
+    size = jnp.sqrt(jnp.mean(rows**2, axis=0))
+    size = jnp.where(size > 0, size, 1)
+    return rows / size, columns * size
+
+
+def _counts(table: Table) -> Array:
+    """The number of ones of every line: (N,) float."""
+    number = table.ones.number.ravel().astype(jnp.result_type(float))
+    return add_lines(jnp.zeros((num_lines(table),), number.dtype), table.ones.line.ravel(), number)
 
 
 def random_start(
@@ -81,27 +131,36 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
     num_factors = settings.num_factors
     dtype = jnp.result_type(float)
-    if start == "svd":
-        rows, columns = singular_start(key, layout, num_factors)
-        # the prior of rows is that of unit variance: all scale but that goes to the columns
-        size = jnp.sqrt(jnp.mean(rows**2, axis=0))
-        size = jnp.where(size > 0, size, 1)
-        rows, columns = rows / size, columns * size
+    tilted = not settings.likelihood.is_quadratic
+    if start == "svd" and tilted:
+        rows, columns = lift_start(
+            key, layout, num_factors, skip_first=settings.offsets == "rows_columns"
+        )
+    elif start == "svd":
+        rows, columns = unit_rows(*singular_start(key, layout, num_factors))
     else:
         rows, columns = random_start(
             key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
         )
     # nothing but ones would start at an infinite bias
     share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
+    priors = start_priors(settings, dtype)
 
-    def factors(mean: Array) -> Normal:
-        return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
+    def factors(mean: Array, prior_variance: Array, table: Table) -> Normal:
+        """With a variance as if each one of a line told as much as a prior of variance one."""
+        if not tilted:
+            return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
+        counts = _counts(table).reshape(-1, *[1] * (mean.ndim - 1))
+        return Normal(mean, jnp.broadcast_to(1 / (1 / prior_variance + counts), mean.shape))
 
-    def offset(number: int) -> Normal | None:
-        if settings.offsets != "rows_columns":
-            return None
-        return factors(jnp.zeros((number,), dtype))
-
+    row_offset = column_offset = None
+    if settings.offsets == "rows_columns":
+        popularity = jnp.zeros((num_columns,), dtype)
+        if tilted:
+            popularity = (_counts(layout.columns) + 1) / (num_rows * share + 1)
+            popularity = jnp.log(popularity) - jnp.mean(jnp.log(popularity))
+        row_offset = factors(jnp.zeros((num_rows,), dtype), priors.row_offset, layout.rows)
+        column_offset = factors(popularity, priors.column_offset, layout.columns)
     is_gaussian = isinstance(settings.likelihood, Gaussian)
     noise = 4 * share * (1 - share) if is_gaussian else jnp.ones((), dtype)
     if is_gaussian and settings.likelihood.noise_variance is not None:
@@ -110,12 +169,12 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     nothing = jnp.zeros((), dtype)
     has_bias = settings.offsets != "none"
     return Parameters(
-        rows=factors(rows),
-        columns=factors(columns),
-        row_offset=offset(num_rows),
-        column_offset=offset(num_columns),
+        rows=factors(rows, priors.rows.variance, layout.rows),
+        columns=factors(columns, priors.columns.variance, layout.columns),
+        row_offset=row_offset,
+        column_offset=column_offset,
         bias=Normal(level, nothing + _START_VARIANCE) if has_bias else Normal(nothing, nothing),
-        priors=start_priors(settings, dtype),
+        priors=priors,
         noise=noise.astype(dtype),
     )
 

@@ -1,7 +1,8 @@
 """Sums over the cells of every line: what the updates of one side need of the other.
 
-With q_ij = w_ij Lambda_ij and l_ij = w_ij x_ij kappa, where w counts how often a cell is taken, a
-line's cost is, up to a constant, quadratic in the means and linear in the variances of its factors.
+With q_ij = w_ij 2 dF / dvariance and r_ij = w_ij (dF / dmean - x_ij kappa), where w counts how
+often a cell is taken, the sums are the derivatives of a line's cost in the means and variances of
+its factors. Where F is quadratic, q is the curvature Lambda and r = q m - l with l = w x kappa.
 Cells are gone through in three ways:
 
 - all zeros with Gaussian cells: in closed form, from sums over the others;
@@ -9,8 +10,8 @@ Cells are gone through in three ways:
 - ones, missing cells and zeros of a line's own: gathered, in pieces.
 
 A one adds f(x = 1) - c f(x = -1), a missing cell -c f(x = -1), where c is the weight of its column
-among the zeros of all cells; as Lambda does not depend on x both are one sum, with the weights
-x - c of the quadratic and x + c of the linear part, x being 1 or 0.
+among the zeros of all cells; as F does not depend on x both are one sum, with the weights
+x - c of F and x + c of the linear part, x being 1 or 0.
 """
 
 from __future__ import annotations
@@ -51,8 +52,8 @@ class Sums(NamedTuple):
     The first axis is 1 instead of N where all lines have the same.
 
     Attributes:
-      pull: (N, L), sum of (q m - l) s.
-      residual: (N, 1), sum of q m - l.
+      pull: (N, L), sum of r s.
+      residual: (N, 1), sum of r.
       weight: (N, 1), sum of q.
       cross: (N, L), sum of q s.
       spread: (N, L), sum of q times the variance of s.
@@ -153,8 +154,8 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
 
     def one_block(mine: Normal) -> Array:
         mean, variance = shared_moments(mine, others, view.bias)
-        q = weight * cells.likelihood.curvature(mean**2 + variance, cells.noise)
-        r = q * mean + slope * weight
+        found = cells.likelihood.slopes(mean, variance, cells.noise)
+        q, r = weight * found.weight, weight * (found.mean + slope)
         return jnp.concatenate([r @ plain, q @ features], axis=1)
 
     packed = map_lines(one_block, view.mine, num_cells=weight.shape[0])
@@ -236,8 +237,9 @@ def _gathered_sums(
 ) -> Sums:
     """Sums over cells (B, p) of lines."""
     mean, variance = gathered_moments(mine, others, bias)
-    q = weights[0] * cells.likelihood.curvature(mean**2 + variance, cells.noise)
-    r = q * mean - cells.likelihood.slope(cells.noise) * weights[1]
+    found = cells.likelihood.slopes(mean, variance, cells.noise)
+    q = weights[0] * found.weight
+    r = weights[0] * found.mean - cells.likelihood.slope(cells.noise) * weights[1]
     if cells.block:
         left = q[:, None, :] * others.mean
         square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))

@@ -3,6 +3,11 @@
 From the sums of one side come at once the bias, the variances and the means of that side: at fixed
 zeta the cost is linear in the variances and quadratic in the means and the bias, so that variances
 separate from them, and the step of the bias is carried over to the means by the sums of q s.
+
+The tilted bound has no zeta. Its steps are those of Newton, each line's shortened by how far it
+moves a score: the third derivative of log(1 + e^m) is at most its second, so that a share
+log(1 + d) / d of a step that moves no score by more than d descends (Bach 2010, Self-concordant
+analysis for logistic regression). Precisions move half of the way.
 """
 
 from __future__ import annotations
@@ -14,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.types import Array
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, Priors
 from jaxmf.variational_bayes.sums import Sums, map_lines
 
@@ -47,18 +53,47 @@ def _diagonal(width: int) -> np.ndarray:
     return np.flatnonzero(rows == columns)
 
 
-def new_variances(view: Half, found: Slopes) -> Array:
-    """Variances of one side, 1 / h: (N, L) float; zero for the factor that is one."""
-    return jnp.where(view.free, 1 / found.curvature, 0)
+def new_variances(view: Half, found: Slopes, *, likelihood: Likelihood) -> Array:
+    """Variances of one side, 1 / h: (N, L) float; zero for the factor that is one.
+
+    With the tilted bound h falls with the variance, so that the precision goes half of the way.
+    """
+    precision = found.curvature
+    if not likelihood.is_quadratic:
+        precision = 0.5 * (precision + 1 / jnp.where(view.free, view.mine.variance, 1))
+    return jnp.where(view.free, 1 / precision, 0)
 
 
-def new_bias(view: Half, sums: Sums, prior_variance: Array) -> Normal:
+def step_lengths(view: Half, step: Array, *, likelihood: Likelihood) -> Array:
+    """The share of a Newton step that a line's means take: (N, 1) float, or one.
+
+    Args:
+      view: the parameters seen from that side.
+      step: (N, L) float, whole Newton steps.
+      likelihood: of a cell.
+    """
+    if likelihood.is_quadratic:
+        return jnp.ones((1, 1), step.dtype)
+    others = view.others.mean**2 + view.others.variance
+    reach = jnp.sqrt(jnp.max(jnp.sum(jnp.where(view.free, others, 0), axis=1)))
+    return _damped(reach * jnp.linalg.norm(step, axis=1, keepdims=True))
+
+
+def _damped(change: Array) -> Array:
+    """log(1 + d) / d, one at zero."""
+    safe = jnp.maximum(change, jnp.finfo(change.dtype).eps)
+    return jnp.log1p(safe) / safe
+
+
+def new_bias(view: Half, sums: Sums, prior_variance: Array, *, likelihood: Likelihood) -> Normal:
     """The bias, () each, given the factors."""
     number = view.mine.mean.shape[0]
     weight = jnp.sum(jnp.broadcast_to(sums.weight, (number, 1)))
     curvature = 1 / prior_variance + weight
-    gradient = view.bias.mean / prior_variance + jnp.sum(sums.residual)
-    return Normal(mean=view.bias.mean - gradient / curvature, variance=1 / curvature)
+    step = (view.bias.mean / prior_variance + jnp.sum(sums.residual)) / curvature
+    if not likelihood.is_quadratic:
+        step = step * _damped(jnp.abs(step))
+    return Normal(mean=view.bias.mean - step, variance=1 / curvature)
 
 
 def after_bias(view: Half, sums: Sums, bias: Normal) -> tuple[Half, Sums]:

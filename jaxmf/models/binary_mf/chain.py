@@ -23,7 +23,7 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
-from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed, is_annealed
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key
 
@@ -59,6 +59,7 @@ class SamplerPlan:
 
 def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     """U, V and W from the prior; scales that have priors start from the spread of the data."""
+    data = model.centred(data)
     values, observed = data.values, data.observed
     dtype = values.dtype
     seen = jnp.ones(values.shape, dtype) if observed is None else observed.astype(dtype)
@@ -71,12 +72,13 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
     for name in HYPERPARAMETERS:
-        prior = getattr(model, name)
+        prior: Any = getattr(model, name)
         prior = 1.0 if prior is None else prior
-        is_guessed = name in guesses and not hyper.is_fixed(prior)
-        numbers[name] = jnp.asarray(
-            guesses[name] if is_guessed else hyper.initial_value(prior), dtype
-        )
+        value = hyper.initial_value(prior)
+        if name in guesses and not hyper.is_fixed(prior):
+            # inside the support of a prior that has bounds
+            value = jnp.where(prior.support(guesses[name]), guesses[name], value)
+        numbers[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,
         jax.random.fold_in(key, 0),
@@ -98,6 +100,7 @@ def step(
     plan: SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
+    data = model.centred(data)
     noise_factor = 1 / annealed_factor(progress) if plan.anneal else 1.0
     options: dict[str, Any] = {
         "several": plan.several,
@@ -118,11 +121,33 @@ def step(
             noise_factor=noise_factor,
         )
         overflow = merge_overflow(overflow, info.overflow)
+    if plan.anneal:
+        state = _keep_features(model, jax.random.fold_in(key, 5), state, progress)
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
         new = new._replace(weight_scale=scale)
     return new, Info(overflow=overflow)
+
+
+def _keep_features(model: BinaryMF, key: Key, state: State, progress: Array) -> State:
+    """While annealing lasts, a side without features gets one that half of its rows have.
+
+    Without features of columns those of rows say nothing about the data, and the other way round:
+    under strong noise a chain loses both, and one side alone does not come back. Weights, where
+    they are kept, are drawn anew at the beginning of the next step.
+    """
+
+    def kept(side: int, bits: Array, num_fixed: int) -> Array:
+        first = jax.random.bernoulli(jax.random.fold_in(key, side), 0.5, bits.shape[:1])
+        is_empty = ~jnp.any(bits[:, num_fixed:]) & is_annealed(progress)
+        slot = jnp.arange(bits.shape[1]) == num_fixed
+        return bits | (is_empty & first[:, None] & slot)
+
+    return state._replace(
+        u=kept(0, state.u, model.num_fixed_rows()),
+        v=kept(1, state.v, model.num_fixed_columns()),
+    )
 
 
 def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Array]:

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmf.data import units
 from jaxmf.data.checks import as_numeric
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -52,6 +53,7 @@ def settings(model: Any) -> dict[str, Any]:
     if model.diagonal:
         _diagonal(model, found)
     found["weight_mean"] = _weight_mean(model, found)
+    _offset(model)
     return found
 
 
@@ -142,6 +144,19 @@ def _weight_mean(model: Any, found: dict[str, Any]) -> Any:
             f"features of columns with biases and given ones first, got shape {array.shape}"
         )
     return array
+
+
+def _offset(model: Any) -> None:
+    """A finite number, of Gaussian cells."""
+    value = model.offset
+    if value is None or hyper.is_placeholder(value):
+        return
+    if isinstance(value, (bool, str)) or not _is_real(value) or np.ndim(value) > 0:
+        raise TypeError(f"offset must be one number or None, got {value!r}")
+    if not np.isfinite(value):
+        raise ValueError(f"offset must be finite, got {value}")
+    if model.likelihood != "gaussian" and value != 0:
+        raise ValueError(f"offset is given, but likelihood={model.likelihood!r} has none")
 
 
 def _is_real(value: Any) -> bool:
@@ -295,6 +310,8 @@ def data(model: Any, data: Any, name: str) -> None:
         return
     values = np.asarray(data.values)
     seen = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
+    if model.likelihood == "gaussian":
+        units.check_magnitude(data, name)
     if model.likelihood == "logistic":
         _refuse(name, values, seen & ~np.isin(values, (0, 1)), "logistic", "0 or 1", "x > 0")
     if model.likelihood == "poisson":

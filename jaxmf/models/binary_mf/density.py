@@ -20,7 +20,7 @@ ScaleDensity = Callable[[Array, Array], Array]
 
 
 def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
-    """See `BinaryMF.log_joint`."""
+    """See `BinaryMF.log_joint`; of the data minus the offset."""
     terms = [
         hyper.log_prior(getattr(model, name), getattr(state, name))
         for name in HYPERPARAMETERS

@@ -23,10 +23,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.data import Dense
+from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.models.binary_mf import chain, checks, density, queries, sides, simulation
+from jaxmf.models.binary_mf import chain, checks, defaults, density, queries, sides, simulation
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
@@ -50,6 +50,7 @@ _CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson
         "weight_shape",
         "weight_rate",
         "base_rate",
+        "offset",
         "fixed_row_features",
         "fixed_column_features",
     ],
@@ -67,16 +68,19 @@ class BinaryMF(Readable):
         A number or a distribution alone is the alpha of an Indian buffet process.
       column_prior: of V, likewise.
       likelihood: "gaussian"; "logistic" for cells 0 or 1; "poisson" for counts.
-      noise_scale: standard deviation of the noise of the Gaussian likelihood, theta^(-1/2); a
-        number or a numpyro distribution, by default LogNormal(0, 2).
-      weight_scale: standard deviation of the weights, phi^(-1/2); likewise. By default
-        LogNormal(0, 2), with the logistic likelihood LogNormal(0, 1).
+      noise_scale: standard deviation of the noise of the Gaussian likelihood, theta^(-1/2), in the
+        units of the data: a number or a numpyro distribution. None: LogUniform(s / 100, 2 s), s the
+        root mean square of the data about the offset (without data LogNormal(0, 2)).
+      weight_scale: standard deviation of the weights, phi^(-1/2); likewise. None: InverseGamma(2,
+        2 s) (without data LogNormal(0, 2)), with the logistic likelihood LogNormal(0, 1).
       weight_mean: mean of the weights, w0; a number, or, with finite priors on both sides, a matrix
         (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
         diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
         distributions, by default 1.
       base_rate: mean of a Poisson cell without features; likewise, by default 0.1.
+      offset: mean of a Gaussian cell without features, a number. None: where `weight_scale` is left
+        open and `weight_mean` is 0 the mean of the data (held fixed), 0 otherwise.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -103,6 +107,7 @@ class BinaryMF(Readable):
     weight_shape: Hyperparameter = None
     weight_rate: Hyperparameter = None
     base_rate: Hyperparameter = None
+    offset: float | None = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -110,8 +115,13 @@ class BinaryMF(Readable):
     fixed_column_features: Any = None
 
     def __post_init__(self) -> None:
+        left_open = frozenset(
+            name for name in ("noise_scale", "weight_scale") if getattr(self, name) is None
+        )
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
+        # for `matched`, before any run: no setting, so copies of a model do not know it
+        object.__setattr__(self, "_left_open", left_open)
 
     # what posteriors and tables ask for by these names
 
@@ -163,6 +173,21 @@ class BinaryMF(Readable):
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
         return bare(BinaryMF, **(present | swapped))
+
+    def matched(self, data: Dense) -> BinaryMF:
+        """The model with the offset and the scales that were left open taken from a data set.
+
+        Args:
+          data: (I, J).
+
+        Raises:
+          ValueError: Gaussian cells so large or small that their squares leave the range of floats.
+        """
+        return defaults.matched(self, data)
+
+    def centred(self, data: Dense) -> Dense:
+        """The data minus the offset."""
+        return units.centred(data, self.offset)
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
@@ -233,11 +258,11 @@ class BinaryMF(Readable):
         Returns:
           () float.
         """
-        return density.log_joint(self, state, data)
+        return density.log_joint(self, state, self.centred(data))
 
     def log_likelihood(self, state: State, data: Dense) -> Array:
         """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
-        return density.log_likelihood(self, state, data)
+        return density.log_likelihood(self, state, self.centred(data))
 
     # --- simulation -------------------------------------------------------------------------------
 
@@ -352,11 +377,11 @@ class BinaryMF(Readable):
           draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers, weights.
           data: the training data.
         """
-        return queries.basis(self, draw, data)
+        return queries.basis(self, draw, self.centred(data))
 
     def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
-        return queries.expected_weights(self, draw, data)
+        return queries.expected_weights(self, draw, self.centred(data))
 
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
@@ -366,13 +391,15 @@ class BinaryMF(Readable):
         Gaussian: W is summed out given the observed cells, whether the chain kept it or not. For a
         missing cell this is its law given the draw; for an observed one that of a replicate.
         """
-        return queries.cell_moments(self, draw, data, rows, columns)
+        mean, variance = queries.cell_moments(self, draw, self.centred(data), rows, columns)
+        return (mean if self.offset is None else mean + self.offset), variance
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
     ) -> Array:
         """Probabilities (I_new, K) of the draw's row features in rows not seen in training."""
-        return queries.new_rows(self, key, draw, data, new_data).probabilities
+        rows = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data))
+        return rows.probabilities
 
     def predict_rows(
         self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
@@ -382,6 +409,7 @@ class BinaryMF(Readable):
         W and the features of each row are drawn given the observed cells, so that a mixture over
         draws is the predictive law.
         """
-        eta = queries.new_rows(self, key, draw, data, new_data).eta
+        eta = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data)).eta
         cells, _ = queries.numbers_of(self, draw)
-        return cells.mean(eta), cells.variance(eta)
+        mean = cells.mean(eta)
+        return (mean if self.offset is None else mean + self.offset), cells.variance(eta)

@@ -63,4 +63,5 @@ def draw_state(
 
 def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
     """X (I, J) given a state with weights."""
-    return model.cells(state).sample(key, entries(state))
+    drawn = model.cells(state).sample(key, entries(state))
+    return drawn if model.offset is None else drawn + model.offset

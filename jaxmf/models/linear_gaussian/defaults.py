@@ -24,20 +24,6 @@ _UNEQUAL_SPREADS = 100.0
 _NUM_PRIOR_DRAWS = 1_001
 
 
-def noise_prior(unit: float) -> Any:
-    """Noise between a hundredth of and twice the spread of the data, evenly on the log scale."""
-    import numpyro.distributions as dist
-
-    return dist.LogUniform(0.01 * unit, 2.0 * unit)
-
-
-def feature_prior(unit: float) -> Any:
-    """Entries of Y about as large as the data: rarely below a quarter, with a long upper tail."""
-    import numpyro.distributions as dist
-
-    return dist.InverseGamma(2.0, 2.0 * unit)
-
-
 def validate_offset(offset: Any) -> None:
     """Refuses what cannot be an offset.
 
@@ -72,9 +58,9 @@ def completed(model: Any, unit: float = 1.0, offset: Any = None) -> Any:
     """
     open_settings: dict[str, Any] = {}
     if model.noise_scale is None:
-        open_settings["noise_scale"] = noise_prior(unit)
+        open_settings["noise_scale"] = hyper.noise_prior(unit)
     if model.feature_scale is None:
-        open_settings["feature_scale"] = feature_prior(unit)
+        open_settings["feature_scale"] = hyper.effect_prior(unit)
     if model.offset is None and offset is not None:
         open_settings["offset"] = offset
     return replace(model, **open_settings) if open_settings else model

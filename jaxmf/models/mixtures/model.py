@@ -10,11 +10,12 @@ Dirichlet process mixture models, algorithm 3.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.model import NetworkModel
@@ -46,18 +47,35 @@ class _Mixture(NetworkModel):
     """
 
     predicts_its_rows = False
-    family: Family
+    family: Family | None
 
     @abstractmethod
     def _prior(self) -> PartitionPrior:
         """Of the groups."""
 
+    @property
+    def _takes_rows(self) -> bool:
+        """Whether the family is of rows of any length, and not of single numbers."""
+        return self.family is None or isinstance(self.family, NormalInverseWishart)
+
     def network(self) -> Network:
-        return Network(group=Block(self._prior()), x=Block(self.family, by="group", observed=True))
+        family = NormalInverseWishart() if self.family is None else self.family
+        return Network(group=Block(self._prior()), x=Block(family, by="group", observed=True))
+
+    def over(self, data: Dense) -> tuple[Network, Tokens]:
+        """The network with its sizes, the family on the scale of the data, and the tokens."""
+        network, tokens = super().over(data)
+        if self.family is None:
+            prior = network.blocks["group"].law
+            known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
+            family = NormalInverseWishart.from_data(tokens.values["x"], **known)
+            own = network.blocks["x"].with_law(family)
+            network = Network(network.blocks | {"x": own}, network.order)
+        return network, tokens
 
     def tokens(self, data: Dense) -> Tokens:
         values = data.values
-        if not isinstance(self.family, NormalInverseWishart):
+        if not self._takes_rows:
             values = values[:, 0]
         nothing = jnp.zeros((values.shape[0],), jnp.int32)
         # a column is what says how many tokens there are
@@ -72,13 +90,15 @@ class _Mixture(NetworkModel):
                 f"{name}: {data.num_missing} cells are missing; a mixture of rows takes complete "
                 "rows. Drop or fill them"
             )
-        wide = isinstance(self.family, NormalInverseWishart)
-        if not wide and data.num_columns != 1:
+        if not self._takes_rows and data.num_columns != 1:
             raise ValueError(
                 f"{name}: has {data.num_columns} columns; {type(self.family).__name__} takes one "
                 "number a row. NormalInverseWishart() takes rows of any length"
             )
+        _check_size(data, name)
         super().check_data(data, name)
+        if isinstance(self.family, NormalInverseWishart):
+            self.family.of_size(data.num_columns).check_reach(data.values, name)
 
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
         """Log predictive density of further rows, and the probabilities of their groups.
@@ -92,7 +112,7 @@ class _Mixture(NetworkModel):
             (M,) and (M, K) float; of a growing prior the lowest free slot is a new group.
         """
         network, _ = self.over(data)
-        if not isinstance(self.family, NormalInverseWishart):
+        if not self._takes_rows:
             x = x[:, 0]
         return predictive_groups(network, draw, "group", "x", x)
 
@@ -140,6 +160,21 @@ class _Mixture(NetworkModel):
         return weights, law, statistics
 
 
+def _check_size(data: Dense, name: str) -> None:
+    """Refuses numbers whose squares a float cannot hold, or hardly."""
+    values = np.abs(np.asarray(data.values, float))
+    limits = jnp.finfo(jnp.result_type(float))
+    most, least = float(limits.max) ** 0.4, float(limits.tiny) ** 0.4
+    is_bad = (values > most) | ((values > 0) & (values.max(axis=0) < least))
+    if is_bad.any():
+        row, column = np.argwhere(is_bad)[0]
+        raise ValueError(
+            f"{name}: {data.values[row, column]:.3g} at row {row}, column {column}: squares of "
+            f"numbers above {most:.0e}, or of columns below {least:.0e}, leave the range of "
+            f"{limits.dtype}. Multiply the column by a power of ten"
+        )
+
+
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["concentration", "family"],
@@ -153,8 +188,8 @@ class MixtureOfGaussians(_Mixture):
         num_components: K.
         concentration: of each component's probability; a number, K numbers, or a numpyro
             distribution.
-        family: `NormalInverseWishart` for rows of any length, with settings on the scale of the
-            data; `NormalInverseGamma` for single numbers.
+        family: by default `NormalInverseWishart.from_data` of the rows, whatever their units;
+            or one with settings of your own, and `NormalInverseGamma` for single numbers.
 
     Raises:
         TypeError, ValueError: settings that are no such thing.
@@ -167,11 +202,12 @@ class MixtureOfGaussians(_Mixture):
 
     num_components: int
     concentration: Hyperparameter = 1.0
-    family: Family = field(default_factory=NormalInverseWishart)
+    family: Family | None = None
 
     def __post_init__(self) -> None:
         Dirichlet(self.num_components, self.concentration)
-        check_family(self.family)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return Dirichlet(self.num_components, self.concentration)
@@ -190,8 +226,9 @@ class DPMixture(_Mixture):
         concentration: alpha, a number or a numpyro distribution; by default Gamma(1, 1).
         discount: None, or d of a Pitman-Yor process in its place; a number or a numpyro
             distribution.
-        family: of the rows: `NormalInverseWishart` for rows of any length, with settings on the
-            scale of the data; `NormalInverseGamma`, `GammaPoisson` for single numbers.
+        family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
+            units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
+            single numbers.
 
     Raises:
         TypeError, ValueError: settings that are no such thing.
@@ -204,11 +241,12 @@ class DPMixture(_Mixture):
 
     concentration: Hyperparameter = None
     discount: Hyperparameter | None = None
-    family: Family = field(default_factory=NormalInverseWishart)
+    family: Family | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "concentration", self._prior().concentration)
-        check_family(self.family)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> DirichletProcess | PitmanYor:
         if self.discount is None:
@@ -224,8 +262,9 @@ class FlexibleMixture(_Mixture):
     Args:
         prior: `FlexiblePrior` of as many items as there are rows, with those unobserved; from
             expected counts of groups by `match_moments`, from data by `contrastive_divergence`.
-        family: of the rows: `NormalInverseWishart` for rows of any length, with settings on the
-            scale of the data; `NormalInverseGamma`, `GammaPoisson` for single numbers.
+        family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
+            units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for
+            single numbers.
 
     Raises:
         TypeError: a prior that is no flexible one.
@@ -238,11 +277,12 @@ class FlexibleMixture(_Mixture):
     """
 
     prior: FlexiblePrior
-    family: Family = field(default_factory=NormalInverseWishart)
+    family: Family | None = None
 
     def __post_init__(self) -> None:
         check_flexible("prior", self.prior)
-        check_family(self.family)
+        if self.family is not None:
+            check_family(self.family)
 
     def _prior(self) -> PartitionPrior:
         return self.prior

@@ -162,13 +162,15 @@ def _both_sides(
             block=plan.update == "block",
         )
         if model.offsets != "none":
-            bias = closed.new_bias(view, sums, parameters.priors.bias)
+            bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=model.likelihood)
             view, sums = closed.after_bias(view, sums, bias)
         found = closed.slopes(view, sums, block=plan.update == "block")
-        variance = closed.new_variances(view, found)
+        variance = closed.new_variances(view, found, likelihood=model.likelihood)
         if plan.update == "block":
             length = (1 - late) * plan.relaxation + late * LAST_STEP
-            mean = view.mine.mean - length * closed.newton_step(view, sums, found)
+            change = closed.newton_step(view, sums, found)
+            length *= closed.step_lengths(view, change, likelihood=model.likelihood)
+            mean = view.mine.mean - length * change
         else:
             change, own = plan.optimizer.update(
                 found.gradient,
@@ -178,6 +180,7 @@ def _both_sides(
                 value=_known_value(state),
             )
             length = (1 - late) + late * LAST_STEP
+            length *= closed.step_lengths(view, change, likelihood=model.likelihood)
             mean = view.mine.mean + length * jnp.where(view.free, change, 0)
         optimizers.append(own)
         parameters = with_half(parameters, side, Normal(mean, variance), view.bias)

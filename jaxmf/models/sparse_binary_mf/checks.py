@@ -48,17 +48,30 @@ def options(model: Any, given: dict[str, Any]) -> None:
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
+    _check_partial_newton(given)
     if given["optimizer"] is not None and update == "partial_newton":
         _check_curvature(given["optimizer"])
     if given["batch_size"] is not None:
         check_count("batch_size", given["batch_size"])
-    for name in ("power", "step_size"):
-        check_number(name, given[name], above=0)
     if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
             f"got {given['decay']!r}"
         )
+
+
+def _check_partial_newton(given: dict[str, Any]) -> None:
+    """Refuses numbers of the partial-Newton step out of range, or where nothing goes by them."""
+    for name in ("power", "step_size"):
+        value = given[name]
+        if value is None:
+            continue
+        check_number(name, value, above=0)
+        if given["update"] != "partial_newton" or given["optimizer"] is not None:
+            raise ValueError(
+                f"{name} is given, but only update='partial_newton' without an optimizer goes by "
+                f"it; leave {name} out"
+            )
 
 
 def _check_curvature(optimizer: Any) -> None:

@@ -48,7 +48,9 @@ def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinar
             now, table, All(), likelihood=model.likelihood, noise=parameters.noise, block=True
         )
         found = closed.slopes(now, sums, block=True)
-        mean = mine.mean - closed.newton_step(now, sums, found)
-        return Normal(mean, closed.new_variances(now, found))
+        change = closed.newton_step(now, sums, found)
+        length = closed.step_lengths(now, change, likelihood=model.likelihood)
+        variance = closed.new_variances(now, found, likelihood=model.likelihood)
+        return Normal(mine.mean - length * change, variance)
 
     return jax.lax.fori_loop(0, _NUM_FOLDS, once, start)

@@ -6,16 +6,18 @@
     x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
 
 Everything but x has a Gaussian of its own in Q, fitted by minimising the free energy, an upper
-bound of -log p(X). Zeros of the data are x = -1. Every sum over the zeros is exact in the time of
-the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
+bound of -log p(X). How tight it is decides what is found in rows of few ones; see `Sigmoid`, whose
+tilted bound takes scores for Gaussian. Zeros of the data are x = -1. Every sum over the zeros is
+exact in the time of the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
 
 Source: Fast and flexible variational Bayes for sparse binary matrices (2012), with its printed
-formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997).
+formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997); for rows of few ones
+Saul & Jordan (1999).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -29,12 +31,14 @@ from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes import Gaussian, Parameters, answers, partial_newton, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
-from jaxmf.variational_bayes.likelihood import Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood, Sigmoid
 from jaxmf.variational_bayes.updates import Learned
 from jaxmf.variational_bayes.zeros import ZerosSpec
 
 _MAX_BLOCK_FACTORS = 32
 _LEARNING_RATE = 0.02
+_RELAXATION = 1.7
+_FEW_ONES = 20
 
 
 @partial(
@@ -56,19 +60,21 @@ class SparseBinaryMF(Readable, ScoredCells):
 
     Args:
       num_factors: K.
-      likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
+      likelihood: `Sigmoid()`, the default, whose bound is chosen by the data (tilted where rows
+        have fewer than 20 ones on average), or `Gaussian(noise_variance)`, whose noise is learned
         unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
         `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
         `SharedSample(500)` with others.
-      offsets: "none", "scalar" (a bias), or "rows_columns" (a bias, and an offset of every row and
-        every column).
+      offsets: "rows_columns" (a bias, and an offset of every row and every column, which ranks by
+        popularity where factors say nothing), "scalar" (a bias), or "none".
       row_mean: prior mean of a row's factors: a number, or K of them; None learns them.
       row_variance: prior variance of a row's factors, likewise; held at one by default, as a factor
         may be scaled on one side against the other.
       column_mean: prior mean of a column's factors, likewise.
-      column_variance: prior variance of a column's factors, likewise. Learning it (None) drives
-        factors to zero where rows have fewer than about twenty ones.
+      column_variance: prior variance of a column's factors, likewise; with twenty factors the
+        default lets scores vary by sqrt(20 / 2) a priori. Learning it (None) drives factors to zero
+        where rows have fewer than about twenty ones.
       offset_variance: prior variance of offsets; None learns one for rows and one for columns.
       bias_variance: prior variance of the bias.
 
@@ -84,11 +90,11 @@ class SparseBinaryMF(Readable, ScoredCells):
     num_factors: int = 20
     likelihood: Likelihood = None
     zeros: ZerosSpec = None  # type: ignore[assignment]
-    offsets: str = "scalar"
+    offsets: str = "rows_columns"
     row_mean: float | Array | None = 0.0
     row_variance: float | Array | None = 1.0
     column_mean: float | Array | None = 0.0
-    column_variance: float | Array | None = 1.0
+    column_variance: float | Array | None = 0.5
     offset_variance: float | None = 1.0
     bias_variance: float = 100.0
 
@@ -125,6 +131,17 @@ class SparseBinaryMF(Readable, ScoredCells):
         """
         return simulation.simulate(self, key, (num_rows, num_columns), bias=bias)
 
+    def matched(self, data: SparseBinary) -> SparseBinaryMF:
+        """The model with the bound of its sigmoid chosen by the data, where that is left open.
+
+        The tilted bound is the tighter by far where few ones leave a row's factors uncertain; with
+        many ones a row both are alike and the quadratic one ranked better in every comparison made.
+        """
+        if isinstance(self.likelihood, Gaussian) or self.likelihood.bound is not None:
+            return self
+        is_sparse = data.num_ones < _FEW_ONES * data.num_rows
+        return replace(self, likelihood=Sigmoid("tilted" if is_sparse else "quadratic"))
+
     # --- methods ----------------------------------------------------------------------------------
 
     def ascent(
@@ -133,9 +150,9 @@ class SparseBinaryMF(Readable, ScoredCells):
         num_epochs: int = 50,
         start: str = "svd",
         update: str | None = None,
-        relaxation: float = 1.7,
-        power: float = 1.0,
-        step_size: float = 0.5,
+        relaxation: float | None = None,
+        power: float | None = None,
+        step_size: float | None = None,
         optimizer: Any = None,
         batch_size: int | None = None,
         decay: float = 0.7,
@@ -149,18 +166,21 @@ class SparseBinaryMF(Readable, ScoredCells):
 
         Args:
           num_epochs: at most so many.
-          start: "svd" (leading singular vectors, those of the rows with mean square one) or
-            "random", which needs many more epochs.
+          start: "svd" (leading singular vectors, those of the rows with mean square one; for the
+            tilted bound of the ones divided by the roots of their row's and column's numbers of
+            ones) or "random", which needs more epochs.
           update: of the means: "block" (a Newton step of all factors of a line, exact at fixed
             zeta), "partial_newton" (diagonal), or "gradient" (all means and log variances at once
             by an optax optimiser on the derivative of the free energy). By default block for up to
             32 factors, then partial Newton.
-          relaxation: block steps are so many times as long: below two the free energy still falls
-            (at fixed zeta it is a parabola along the step), and above one much faster, as zeta lets
-            the scores of a sparse matrix go only slowly. Where zeros are drawn anew, steps shorten
-            over the second half of the epochs.
-          power: alpha of partial Newton.
-          step_size: gamma of partial Newton at the start; it adapts to the free energy.
+          relaxation: block steps are so many times as long. 1.7 by default: below two the free
+            energy still falls (at fixed zeta it is a parabola along the step), and above one much
+            faster, as zeta lets the scores of a sparse matrix go only slowly. With the tilted bound
+            1, of Newton steps that are shortened where they move scores by much. Where zeros are
+            drawn anew, steps shorten over the second half of the epochs.
+          power: alpha of partial Newton, 1 by default.
+          step_size: gamma of partial Newton at the start, 0.5 by default; it adapts to the free
+            energy.
           optimizer: an optax transformation: for "gradient" instead of `optax.adam(0.02)`; for
             "partial_newton" a chain with `jaxmf.variational_bayes.partial_newton(...)` in it.
           batch_size: rows of a batch; None for all at once. With batches the columns follow scaled
@@ -186,9 +206,13 @@ class SparseBinaryMF(Readable, ScoredCells):
         if update is None:
             in_blocks = batch_size is not None or self.num_factors <= _MAX_BLOCK_FACTORS
             update = "block" if in_blocks else "partial_newton"
+        if relaxation is None:
+            relaxation = _RELAXATION if self.likelihood.is_quadratic else 1.0
         checks.options(self, dict(locals()))
         if optimizer is None and update == "partial_newton":
-            optimizer = partial_newton(power, step_size)
+            optimizer = partial_newton(
+                1.0 if power is None else power, 0.5 if step_size is None else step_size
+            )
         if optimizer is None and update == "gradient":
             optimizer = _adam()
         plan = ascent.Plan(
@@ -224,6 +248,11 @@ class SparseBinaryMF(Readable, ScoredCells):
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
         return answers.summary(self, draw)
+
+    def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[str]:
+        """What a reader of the answers must know, one sentence each; empty where all is well."""
+        del data
+        return answers.alarms(self, draw)
 
     def analytic(self, data: SparseBinary) -> dict[str, Array]:
         """The closed-form fit, as `draw_of` keeps one; see `jaxmf.variational(analytic=True)`.

@@ -175,7 +175,7 @@ def _columns(
     view, sums = _with_bias(model, parameters, view, sums)
     found = closed.slopes(view, sums, block=True)
     mean = view.mine.mean - length * closed.newton_step(view, sums, found)
-    mine = Normal(mean, closed.new_variances(view, found))
+    mine = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
     plain = with_half(plain, "columns", mine, view.bias)
     return parameters._replace(
         columns=plain.columns, column_offset=plain.column_offset, bias=plain.bias
@@ -187,7 +187,8 @@ def _with_bias(
 ) -> tuple[Any, Sums]:
     if model.offsets == "none":
         return view, sums
-    return closed.after_bias(view, sums, closed.new_bias(view, sums, parameters.priors.bias))
+    bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=model.likelihood)
+    return closed.after_bias(view, sums, bias)
 
 
 @jax.jit

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmf.data import SparseSeries
-from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes import Sigmoid, checks
 from jaxmf.variational_bayes.paths import KERNELS
 
 UPDATES = ("joint", "factors")
@@ -18,6 +18,7 @@ def settings(model: Any) -> dict[str, Any]:
       TypeError, ValueError: see `SparseBinarySeries`.
     """
     found = checks.cell_settings(model)
+    found["likelihood"] = _quadratic(found["likelihood"])
     if model.lengthscale is not None:
         checks.check_number("lengthscale", model.lengthscale, positive=True)
     if not isinstance(model.kernel, str) or model.kernel not in KERNELS:
@@ -30,6 +31,18 @@ def settings(model: Any) -> dict[str, Any]:
             )
         checks.check_per_factor(model, name, positive=positive)
     return found
+
+
+def _quadratic(likelihood: Any) -> Any:
+    """The likelihood with a quadratic bound, which the search for the length scale compares by."""
+    if likelihood.is_quadratic:
+        return likelihood
+    if likelihood.bound is None:
+        return Sigmoid("quadratic")
+    raise ValueError(
+        f"likelihood: a series has the quadratic bound only, got {likelihood!r}; use "
+        'mf.Sigmoid("quadratic"), or leave likelihood out'
+    )
 
 
 def options(given: dict[str, Any]) -> None:

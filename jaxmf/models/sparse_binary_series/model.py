@@ -62,11 +62,11 @@ class SparseBinarySeries(Readable, ScoredCells):
         of one's own for every time.
       kernel: "matern_3_2" (paths with one derivative), "matern_5_2", "squared_exponential" (very
         smooth) or "matern_1_2" (rough).
-      likelihood: `Sigmoid()`, the default, or `Gaussian(noise_variance)`, whose noise is learned
-        unless given; "sigmoid" and "gaussian" will do.
+      likelihood: `Sigmoid()`, the default, with the quadratic bound, or `Gaussian(noise_variance)`,
+        whose noise is learned unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through, as in `SparseBinaryMF`.
-      offsets: "none", "scalar" (a bias), or "rows_columns" (a bias, an offset of every column, and
-        one of every row that is a function of time too).
+      offsets: "rows_columns" (a bias, an offset of every column, and one of every row that is a
+        function of time too), "scalar" (a bias), or "none".
       row_mean: prior mean of a row's factors at any time: a number, or K of them.
       row_variance: their prior variance, likewise; held, as a factor may be scaled on one side
         against the other.
@@ -90,11 +90,11 @@ class SparseBinarySeries(Readable, ScoredCells):
     kernel: str = "matern_3_2"
     likelihood: Likelihood = None
     zeros: ZerosSpec = None  # type: ignore[assignment]
-    offsets: str = "scalar"
+    offsets: str = "rows_columns"
     row_mean: float | Array = 0.0
     row_variance: float | Array = 1.0
     column_mean: float | Array | None = 0.0
-    column_variance: float | Array | None = 1.0
+    column_variance: float | Array | None = 0.5
     offset_variance: float | None = 1.0
     bias_variance: float = 100.0
 
@@ -209,6 +209,11 @@ class SparseBinarySeries(Readable, ScoredCells):
     def draw_of(self, last: state.State) -> dict[str, Array]:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, partial(ascent.named, self))
+
+    def alarms(self, draw: dict[str, Array], data: SparseSeries) -> list[str]:
+        """What a reader of the answers must know, one sentence each; empty where all is well."""
+        del data
+        return answers.alarms(self, queries.below_each_other(draw))
 
     # --- questions to a fit -----------------------------------------------------------------------
 

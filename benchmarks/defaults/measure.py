@@ -1,0 +1,45 @@
+"""A run by default and its row beside each peer."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jaxmf as mf
+from benchmarks.harness import Row, row
+
+QUICK_CHAINS = {"num_warmup": 100, "num_samples": 100, "num_chains": 2}
+
+
+def fitted(model: Any, data: Any, quick: bool) -> tuple[Any, str]:
+    """The posterior by default, and its alarms in words."""
+    options = QUICK_CHAINS if quick and mf.registry.entry_of(model).default == "sample" else {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        post = mf.fit(model, data, seed=0, progress=False, **options)
+    # versions before 0.2 have no alarms
+    kinds = [alarm.kind for alarm in post.alarms()] if hasattr(post, "alarms") else []
+    return post, f"alarms: {', '.join(kinds)}" if kinds else "no alarm"
+
+
+def measured(
+    case: str,
+    unit: str,
+    measure: Callable[[bool], tuple[float, str]],
+    peers: Mapping[str, Callable[[], float]],
+    quick: bool,
+    *,
+    more_is_better: bool = False,
+) -> list[Row]:
+    """A row for each peer; a run that ends in an error is a row that says so."""
+    try:
+        ours, note = measure(quick)
+    except Exception as error:  # a stranger's first call: whatever comes is the result
+        ours, note = float("nan"), f"{type(error).__name__}: {str(error)[:120]}"
+    rows = []
+    for name, peer in peers.items():
+        theirs = peer()
+        more = {"peer": name, "theirs": theirs, "more_is_better": more_is_better}
+        rows.append(row(f"defaults/{case}", "quality", unit, ours, note=note, **more))
+    return rows

@@ -1,0 +1,205 @@
+"""Where the chain of a network starts.
+
+One indicator alone starts evenly at random over its groups; growing ones over many, more than are
+expected to stay. From a handful of groups single tokens seldom leave for a new one, and the chain
+stays near its start for hundreds of sweeps; of many the ones that are not needed empty soon. Where
+several indicators meet in one block each token is drawn given those before it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.blocks import parallel, sequential
+from jaxmf.blocks.few import random_tokens, tokens_at
+from jaxmf.blocks.sets import first_dishes
+from jaxmf.blocks.state import State
+from jaxmf.blocks.unobserved import holders, start_unobserved
+from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partitions import DirichletProcess, PitmanYor
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.chain import SamplerPlan
+    from jaxmf.blocks.model import NetworkModel
+    from jaxmf.blocks.network import Network
+
+_FIRST = 4096  # tokens that are drawn one after the other where a parallel chain starts
+_LEAST_SLOTS = 32
+_MOST_TOPICS = 400  # first groups of an HDP
+_MOST_GROUPS = 100  # of a process whose groups are those of one batch
+_ROOM = 2  # slots for each first group: the first sweeps open more than they empty
+
+
+def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
+    """Hyperparameters at the means of their priors; tokens evenly at random, or in turn.
+
+    A single indicator of categories with a given number of groups starts evenly at random: topics
+    of LDA then predict held-out words better for the first hundred sweeps (20 topics on KOS,
+    60 sweeps: perplexity 1920 beside 2048), while several indicators would hold each other where
+    they are. A single growing one starts evenly over `num_first_groups`.
+
+    Elsewhere each token is drawn given those before it; before parallel sweeps only a few thousand
+    of them, and all given these.
+    """
+    network, data = model.over(data)
+    number = num_first_groups(network, data, capacity=plan.num_slots)
+    is_long = data.num_tokens > _FIRST
+    if plan.sweep == "parallel" and is_long and number is None:
+        return _init_given_few(plan, network, key, data)
+    if number is None:
+        return _init_in_turn(plan, network, key, data)
+    return _init_evenly(plan, network, key, data, number)
+
+
+def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = None) -> int | None:
+    """How many groups the only indicator starts with evenly, or None where it starts otherwise.
+
+    Half the square root of the number of tokens for an HDP, 400 at the most: after 100 sweeps of
+    `HDPLDA` on 420,208 and on 33,289 tokens of KOS the perplexity of held-out words is within 2 %
+    of that from twice as many groups, and below that from a third (1564 and 1659; 2000 where each
+    token was drawn given those before it). The square root of the number of tokens of a batch for
+    a Dirichlet or Pitman-Yor process, 100 at the most. Never more than values can tell apart: the
+    levels of categories, or groups of two (D + 1) rows.
+
+    Args:
+        network: with the sizes of its families.
+        data: the tokens.
+        capacity: slots if the user has said so; half of them is left free.
+    """
+    if len(network.indicators) != 1:
+        return None
+    block = network.blocks[network.indicators[0]]
+    families = [network.blocks[name].law for name in network.observed]
+    if block.per:
+        return None
+    if not block.law.grows:
+        is_real = any(family.is_log for family in families)
+        return None if is_real else block.law.num_groups(1)
+    if isinstance(block.law, HDP):
+        number = min(math.isqrt(data.num_tokens) // 2, _MOST_TOPICS)
+    elif isinstance(block.law, DirichletProcess | PitmanYor):
+        batches = network.parts(network.indicators[0], network.sizes(data, {})).number
+        number = min(math.isqrt(data.num_tokens // batches), _MOST_GROUPS)
+    else:
+        return None
+    number = min([number, *(_most_told_apart(family, data) for family in families)])
+    if capacity is not None:
+        number = min(number, capacity // _ROOM)
+    return max(number, 1)
+
+
+def _most_told_apart(family: Any, data: Tokens) -> int:
+    if not family.is_log:
+        return family.size
+    width = family.size if isinstance(family, NormalInverseWishart) else 1
+    return data.num_tokens // (2 * (width + 1))
+
+
+def _num_slots(plan: SamplerPlan, num_groups: int | None) -> int:
+    """Slots of growing indicators: as asked for, or with room beside the first groups."""
+    if plan.num_slots is not None:
+        return plan.num_slots
+    return max(_LEAST_SLOTS, -(-_ROOM * (num_groups or 1) // _LEAST_SLOTS) * _LEAST_SLOTS)
+
+
+def _init_evenly(
+    plan: SamplerPlan, network: Network, key: Key, data: Tokens, num_groups: int
+) -> State:
+    (name,) = network.indicators
+    state = _nothing_known(network, data, _num_slots(plan, num_groups))
+    even = jax.random.uniform(key, (data.num_tokens,), jnp.result_type(float)) * num_groups
+    groups = jnp.minimum(even.astype(jnp.int32), num_groups - 1)
+    state = state._replace(values={name: groups})
+    if name not in state.slots:
+        return state
+    in_use = jnp.zeros_like(state.slots[name]).at[groups].set(True)
+    numbers = state.numbers[name]
+    if "weights" in numbers:
+        # their means where every group has one table
+        base = numbers["base_concentration"]
+        weights = jnp.where(in_use, 1 / (base + num_groups), 0).astype(numbers["weights"].dtype)
+        numbers = numbers | {"weights": weights, "rest": 1 - jnp.sum(weights)}
+    return state._replace(numbers=state.numbers | {name: numbers}, slots={name: in_use})
+
+
+def _init_given_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    of_choice, of_few, of_all = jax.random.split(key, 3)
+    chosen = tokens_at(data, random_tokens(of_choice, data.num_tokens, _FIRST))
+    few = _init_in_turn(plan, network, of_few, chosen)
+    values = {name: jnp.zeros((data.num_tokens,), jnp.int32) for name in network.indicators}
+    state = few._replace(values=values)
+    known: tuple[str, ...] = ()
+    for place, names in enumerate(_starting_sets(plan, network)):
+        own_key = jax.random.fold_in(of_all, place)
+        own_few = (few, chosen)
+        state = parallel.first_sweep(network, names, known, own_key, own_few, state, data)
+        known = (*known, *names)
+    numbers, occupied = dict(state.numbers), dict(state.slots)
+    for name in occupied:
+        in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
+        occupied[name] = in_use
+        if "weights" in numbers[name]:
+            weights = jnp.where(in_use, numbers[name]["weights"], 0)
+            left = jnp.sum(numbers[name]["weights"]) - jnp.sum(weights)
+            rest = numbers[name]["rest"] + left
+            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
+    return State(state.values, numbers, occupied)
+
+
+def _nothing_known(network: Network, data: Tokens, num_slots: int) -> State:
+    """Hyperparameters at the means of their priors, indicators at zero and no group in use."""
+    numbers: dict[str, dict[str, Array]] = {}
+    occupied: dict[str, Array] = {}
+    values: dict[str, Array] = {}
+    for name in network.order:
+        law = network.blocks[name].law
+        if network.blocks[name].observed:
+            numbers[name] = law.start()
+            continue
+        size = law.num_groups(num_slots)
+        numbers[name] = law.start(size)
+        values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
+        if law.grows:
+            occupied[name] = jnp.zeros((size,), bool)
+    return State(values, numbers, occupied)
+
+
+def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    state = _nothing_known(network, data, _num_slots(plan, None))
+    known: tuple[str, ...] = ()
+    for names in _starting_sets(plan, network):
+        own_key = jax.random.fold_in(key, network.indicators.index(names[0]))
+        if network.blocks[names[0]].per:
+            state = first_dishes(network, names[0], own_key, state, data)
+        else:
+            state = sequential.first_sweep(network, names, known, own_key, state, data)
+        known = (*known, *names)
+    if holders(network):
+        own_key = jax.random.fold_in(key, len(network.indicators))
+        state = start_unobserved(network, own_key, state, data)
+    return state
+
+
+def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
+    """The sets of indicators in an order in which each can be drawn given those before it."""
+    known: tuple[str, ...] = ()
+    found: list[tuple[str, ...]] = []
+    for name in network.indicators:
+        if name in known:
+            continue
+        chosen = next(names for names in plan.sets if name in names)
+        above = {parent for member in chosen for parent in network.blocks[member].by}
+        # an indicator between those of a set must come before the last of them
+        waiting = {*network.indicators} - {*known}
+        is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
+        names = chosen if is_open else (name,)
+        found.append(names)
+        known = (*known, *names)
+    return found

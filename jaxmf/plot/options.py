@@ -1,0 +1,56 @@
+"""What all pictures check of their options, before anything is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmf.arguments import check_count
+from jaxmf.data import Entries
+from jaxmf.data.convert import complete_matrix
+from jaxmf.plot.panels import check_image_shape
+from jaxmf.posterior.named_cells import read_rows
+
+
+def check_options(posterior: Any, picture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a picture, by the names that they have in all of them.
+
+    Args:
+        posterior: what is shown.
+        picture: its name; images of `column_features` are of columns, of others rows.
+        options: name -> value, those at their defaults included.
+
+    Returns:
+        The options; rows as positions.
+
+    Raises:
+        TypeError, ValueError: names the option.
+    """
+    checked = dict(options)
+    checks: dict[str, Callable[[Any], Any]] = {
+        "image_shape": lambda shape: _image_shape(posterior, picture, shape),
+        "max_features": lambda number: check_count("max_features", number),
+        "max_rows": lambda number: check_count("max_rows", number),
+        "max_cells": lambda number: check_count("max_cells", number),
+        "chain": lambda index: check_count("chain", index, 0, posterior.num_chains - 1),
+        "draw": lambda index: check_count("draw", index, 0, posterior.num_draws - 1),
+        "rows": lambda rows: read_rows(rows, posterior.data),
+        "truth": lambda truth: _truth(posterior, truth),
+    }
+    optional = ("image_shape", "chain", "draw", "rows", "truth")
+    for name, check in checks.items():
+        if name in options and not (options[name] is None and name in optional):
+            checked[name] = check(options[name])
+    return checked
+
+
+def _image_shape(posterior: Any, picture: str, shape: Any) -> Any:
+    data = posterior.data
+    check_image_shape(shape, data.num_rows if picture == "column_features" else data.num_columns)
+    return shape
+
+
+def _truth(posterior: Any, truth: Any) -> Any:
+    if isinstance(truth, Entries):
+        return truth
+    return complete_matrix(truth, posterior.data, argument="truth")

@@ -1,0 +1,330 @@
+"""Reading posteriors that ``saving.py`` wrote, with nothing in the folder taken on trust.
+
+The check sums of the manifest and of its files are compared first. A file that was made on purpose
+may have the right ones, so that everything else is checked as well: keys and types of the manifest,
+names against the tables of the registry and of `jaxmf.settings`, numbers with one another and with
+the arrays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmf import registry, settings
+from jaxmf.arguments import check_path
+from jaxmf.data import feature_parts
+from jaxmf.engine import Run, files
+from jaxmf.engine import manifest as json_file
+from jaxmf.engine.files import DamagedFileError
+from jaxmf.engine.result import Schedule
+from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.posterior.saving import FORMAT, MANIFEST
+
+_GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
+_MAX_SIZE = 2**31 - 1
+
+
+def _is_shape(value: Any) -> bool:
+    return type(value) is list and all(
+        json_file.is_count(size) and size <= _MAX_SIZE for size in value
+    )
+
+
+def _is_sizes(value: Any) -> bool:
+    return json_file.is_sizes(value) and all(size <= _MAX_SIZE for size in value.values())
+
+
+def _are_files(value: Any) -> bool:
+    return (
+        type(value) is dict
+        and "draws" in value
+        and all(
+            name in _GROUPS and files.is_record(record) and len(record) == 4
+            for name, record in value.items()
+        )
+    )
+
+
+_FIELDS: dict[str, json_file.Check] = {
+    "format": json_file.is_count,
+    "model": json_file.is_object,
+    "meta": json_file.is_object,
+    "data": json_file.is_object,
+    "evidence": lambda value: value is None or (type(value) is list and len(value) == 2),
+    "run": json_file.anything,
+    "files": _are_files,
+}
+_MODEL: dict[str, json_file.Check] = {"name": json_file.is_text, "settings": json_file.is_object}
+_DATA: dict[str, json_file.Check] = {
+    "container": json_file.is_text,
+    "fingerprint": json_file.is_text,
+}
+_DATA_OPTIONAL: dict[str, json_file.Check] = {
+    "shape": _is_shape,
+    "sizes": _is_sizes,
+    "ids": json_file.is_object,
+}
+# after decoding
+_META: dict[str, json_file.Check] = {
+    "method": json_file.is_text,
+    "seed": json_file.anything,
+    "run": json_file.is_object,
+    "options": json_file.is_object,
+    "versions": lambda value: type(value) is dict and all(map(json_file.is_text, value.values())),
+    "device": json_file.is_text,
+    "seconds": json_file.is_seconds,
+    "wall_seconds": json_file.is_seconds,
+    "complete": json_file.is_bool,
+    "capacity": json_file.is_sizes,
+}
+_COUNTS = {
+    "sample": ("num_warmup", "num_samples", "num_chains", "thin"),
+    "particle_filter": ("num_runs",),
+}
+_RUN: dict[str, json_file.Check] = {
+    "num_steps": json_file.is_count,
+    "num_warmup": json_file.is_count,
+    "complete": json_file.is_bool,
+    "seconds": json_file.is_seconds,
+    "capacity": json_file.is_sizes,
+    "num_draws": json_file.is_count,
+    "thin": json_file.is_positive,
+}
+
+
+def load(folder: str | Path, *, data: Any = None) -> Posterior:
+    """Read a posterior that `Posterior.save` wrote.
+
+    Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md.
+
+    Args:
+        folder: where it lies.
+        data: the data it belongs to, if it was saved without; compared by fingerprint.
+    Returns:
+        The posterior; its draws are equal to those saved, bit for bit.
+    Raises:
+        FileNotFoundError: there is no posterior in the folder, or one of its files is missing.
+        TypeError: `folder` is no path.
+        ValueError: a file is damaged, a link, of another format or not what it should be (the
+            message names file and key), or the data is another.
+    """
+    path = check_path("folder", folder)
+    manifest = path / MANIFEST
+    written = _read_manifest(path)
+    arrays = {name: _read_arrays(path, record) for name, record in written["files"].items()}
+    with _part(manifest, "model"):
+        json_file.check_fields("the model", written["model"], _MODEL)
+        model = registry.decode_model(written["model"], _nested(arrays.get("features", {})))
+    with _part(manifest, "meta"):
+        meta = _read_meta(model, written["meta"])
+    with _part(manifest, "data"):
+        described = json_file.check_fields(
+            "the data", written["data"], _DATA, optional=_DATA_OPTIONAL
+        )
+        kept = _read_data(model, described, arrays["data"]) if "data" in arrays else None
+    container = _chosen_data(model, kept, data)
+    _check_fingerprint(manifest, container, described["fingerprint"], is_given=data is not None)
+    with _part(manifest, "evidence"):
+        evidence = None if written["evidence"] is None else _read_evidence(written["evidence"])
+    with _part(manifest, "files"):
+        _check_axes(meta, arrays)
+    posterior = Posterior(
+        model=model,
+        data=container,
+        draws=arrays["draws"],
+        meta=meta,
+        averages=arrays.get("averages", {}),
+        particle_log_weights=arrays.get("weights", {}).get("log_weights"),
+        evidence=evidence,
+        trace=arrays.get("trace", {}),
+        predicted_at=arrays.get("predicted_at", {}),
+    )
+    with _part(manifest, "run"):
+        return _with_run(posterior, written["run"], arrays.get("state"))
+
+
+@contextmanager
+def _part(manifest: Path, key: str) -> Iterator[None]:
+    """An error in a part of the manifest names it.
+
+    What was made on purpose, with the right check sum, can make any class fail that takes what it
+    holds.
+    """
+    try:
+        yield
+    except MemoryError:
+        raise DamagedFileError(f"{manifest}: {key!r} needs more memory than there is") from None
+    except Exception as error:
+        words = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise DamagedFileError(f"{manifest}: {key!r} cannot be read: {words}") from error
+
+
+def _read_manifest(path: Path) -> dict[str, Any]:
+    manifest = path / MANIFEST
+    if not path.is_dir():
+        raise FileNotFoundError(f"there is no folder {path}")
+    try:
+        written = json_file.read(manifest, number=FORMAT)
+    except FileNotFoundError:
+        found = (path / "checkpoint.json").is_file() or any(path.glob("*/checkpoint.json"))
+        raise FileNotFoundError(
+            f"{path} holds no finished run: {MANIFEST} is missing"
+            + ("; it holds a checkpoint, from which the run can be resumed" if found else "")
+        ) from None
+    return json_file.check_fields(str(manifest), written, _FIELDS)
+
+
+def _read_arrays(path: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    try:
+        return files.read_arrays(path, record)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; the saved run is incomplete") from None
+
+
+def _read_meta(model: Any, written: Mapping[str, Any]) -> Meta:
+    values = {
+        name: settings.decode_seed(value) if name == "seed" else settings.decode(value, name=name)
+        for name, value in written.items()
+    }
+    json_file.check_fields("the facts of the run", values, _META)
+    entry, method = registry.entry_of(model), values["method"]
+    registry.check_method(entry, method)
+    known = {setting.name for setting in registry.method_settings(entry, method)}
+    unknown = [name for name in values["options"] if name not in known]
+    if unknown:
+        raise ValueError(f"{method} takes no option {json_file.shown(unknown[0])}")
+    for name in _COUNTS.get(method, ()):
+        if not json_file.is_count(values["run"].get(name)):
+            raise ValueError(f"{name} cannot be {json_file.shown(values['run'].get(name))}")
+    return Meta(**values)
+
+
+def _read_evidence(written: list[Any]) -> Evidence:
+    value, error = settings.decode(written, name="evidence")
+    if not all(type(number) in (int, float) for number in (value, error)):
+        raise ValueError(f"{json_file.shown(written)} are no numbers")
+    return Evidence(value, error)
+
+
+def _check_axes(meta: Meta, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
+    """Draws and weights have the same chains, and as many as the run says."""
+    shapes = {name: values.shape[:2] for name, values in arrays["draws"].items()}
+    if "weights" in arrays:
+        shapes["log_weights"] = arrays["weights"]["log_weights"].shape[:2]
+    first = next(iter(shapes.values()), (1, 1))
+    for name, shape in shapes.items():
+        if len(shape) != 2 or shape != first:
+            raise ValueError(f"{name} has chains and draws {list(shape)}, not {list(first)}")
+    key = {"sample": "num_chains", "particle_filter": "num_runs"}.get(meta.method)
+    expected = meta.run[key] if key is not None else 1
+    if shapes and first[0] != expected:
+        raise ValueError(f"draws are of {first[0]} chains, and the run had {expected}")
+
+
+def _read_data(model: Any, written: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+    container = registry.entry_of(model).container
+    if written["container"] != container.__name__:
+        raise ValueError(
+            f"a {json_file.shown(written['container'])} is no data of {type(model).__name__}"
+        )
+    ids = {
+        name: feature_parts.read_ids(name, held) for name, held in written.get("ids", {}).items()
+    }
+    known: dict[str, Any] = {n: written[n] for n in ("shape", "sizes") if n in written}
+    if "shape" in known:
+        known["shape"] = tuple(known["shape"])
+    return container(**_nested(arrays), **known, **_nested(ids))
+
+
+def _chosen_data(model: Any, kept: Any, given: Any) -> Any:
+    from jaxmf.data import as_container
+
+    if given is not None:
+        return as_container(given, registry.entry_of(model).container)
+    if kept is None:
+        raise ValueError("the run was saved without its data; give it: load(folder, data=X)")
+    return kept
+
+
+def _check_fingerprint(manifest: Path, data: Any, fingerprint: str, *, is_given: bool) -> None:
+    if data.fingerprint() == fingerprint:
+        return
+    words = "the data is not what the run was made with: its fingerprint differs"
+    if is_given:
+        raise ValueError(words)
+    raise ValueError(f"{manifest}: {words} (is x64 switched as it was then?)")
+
+
+def _with_run(posterior: Posterior, written: Any, state: dict[str, np.ndarray] | None) -> Posterior:
+    """The posterior with the last state of its run, if that was saved."""
+    if (written is None) != (state is None):
+        raise ValueError("a run has numbers and a state, or neither")
+    if written is None or state is None:
+        return posterior
+    numbers = json_file.check_fields("the run", settings.decode(written, name="run"), _RUN)
+    _check_numbers(posterior, numbers)
+    run = Run(
+        draws={} if posterior.is_weighted else posterior.draws,
+        averages=posterior.averages,
+        state=_read_state(posterior, state),
+        **numbers,
+    )
+    return dataclasses.replace(posterior, run=run)
+
+
+def _check_numbers(posterior: Posterior, numbers: Mapping[str, Any]) -> None:
+    meta = posterior.meta
+    schedule = Schedule(numbers["num_warmup"], 0, numbers["thin"])
+    agree = {
+        "num_draws": schedule.num_draws(numbers["num_steps"]),
+        "complete": meta.complete,
+        "capacity": dict(meta.capacity),
+        "seconds": meta.seconds,
+    }
+    if meta.method == "sample":
+        agree |= {name: meta.run[name] for name in ("num_warmup", "thin")}
+    for name, expected in agree.items():
+        if numbers[name] != expected:
+            raise ValueError(
+                f"{name} is {json_file.shown(numbers[name])} and should be {expected!r}"
+            )
+    num_kept = max((values.shape[1] for values in posterior.draws.values()), default=0)
+    if meta.method == "sample" and num_kept > numbers["num_draws"]:
+        raise ValueError(f"there are {num_kept} draws of a run of {numbers['num_draws']}")
+
+
+def _read_state(posterior: Posterior, state: Mapping[str, np.ndarray]) -> Any:
+    from jaxmf.posterior.assemble import algorithm_of
+
+    shapes = jax.eval_shape(algorithm_of(posterior).init, jax.random.key(0), posterior.data)
+    expected, structure = jax.tree.flatten(shapes)
+    if state.keys() != {f"leaf-{index}" for index in range(len(expected))}:
+        raise ValueError(f"the state has {len(state)} parts, and this method's {len(expected)}")
+    leaves = [jax.numpy.asarray(state[f"leaf-{index}"]) for index in range(len(expected))]
+    for index, (leaf, one) in enumerate(zip(leaves, expected, strict=True)):
+        if leaf.ndim != one.ndim + 1 or leaf.dtype != one.dtype:
+            raise ValueError(
+                f"part {index} of the state is {leaf.dtype}{list(leaf.shape)}, and this method's "
+                f"is {one.dtype} with {one.ndim + 1} axes"
+            )
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _nested(flat: dict[str, Any]) -> dict[str, Any]:
+    """Names with a stroke as names in mappings: what `_data_arrays` and `_ids` took apart."""
+    result: dict[str, Any] = {}
+    for name, value in flat.items():
+        first, stroke, second = name.partition("/")
+        if stroke:
+            result.setdefault(first, {})[second] = value
+        else:
+            result[first] = value
+    return result

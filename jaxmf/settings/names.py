@@ -1,0 +1,167 @@
+"""What a setting may be, by name: the tables that saved runs and the command line look into.
+
+A file names nothing that is not in one of these tables. A name is a key, never a path of modules
+and attributes.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+# Priors of features, and parts of models, by the names they have on the command line; imported
+# when they are named.
+PRIORS = {
+    "IndianBuffet": "jaxmf.priors.features",
+    "BetaBernoulli": "jaxmf.priors.features",
+    "Block": "jaxmf.blocks.block",
+    "Dirichlet": "jaxmf.priors.partitions",
+    "DirichletProcess": "jaxmf.priors.partitions",
+    "FlexiblePrior": "jaxmf.priors.flexible",
+    "HDP": "jaxmf.priors.hdp",
+    "PitmanYor": "jaxmf.priors.partitions",
+    "BetaBinary": "jaxmf.likelihoods.families.categories",
+    "DirichletMultinomial": "jaxmf.likelihoods.families.categories",
+    "GammaPoisson": "jaxmf.likelihoods.families.poisson",
+    "NormalInverseGamma": "jaxmf.likelihoods.families.normal",
+    "NormalInverseWishart": "jaxmf.likelihoods.families.multivariate_normal",
+    "Ordinal": "jaxmf.likelihoods.ordered",
+    "Probit": "jaxmf.likelihoods.ordered",
+    "Gaussian": "jaxmf.variational_bayes.likelihood",
+    "Sigmoid": "jaxmf.variational_bayes.likelihood",
+    "Exact": "jaxmf.variational_bayes.zeros",
+    "SharedSample": "jaxmf.variational_bayes.zeros",
+    "RowSample": "jaxmf.variational_bayes.zeros",
+}
+# Functions that an option or a prior may be made of, by the names they have in saved runs.
+FUNCTIONS = {
+    **{
+        f"resampling.{name}": ("jaxmf.samplers.resampling", name)
+        for name in ("multinomial", "stratified", "systematic", "residual", "optimal")
+    },
+    **{
+        f"row_likelihoods.{family}{of}": ("jaxmf.models.feature_model.row_likelihoods", family + of)
+        for family in ("gaussian", "noisy_or", "poisson")
+        for of in ("", "_moments", "_row")
+    },
+    "flexible.opened_tables": ("jaxmf.priors.flexible", "opened_tables"),
+}
+# Distributions whose parameters are numbers, arrays or other distributions. Those made of
+# functions, constraints or transformations are not among them.
+_DISTRIBUTIONS = """
+    AsymmetricLaplace AsymmetricLaplaceQuantile BernoulliLogits BernoulliProbs Beta BetaBinomial
+    BetaNegativeBinomial BetaProportion BinomialLogits BinomialProbs CategoricalLogits
+    CategoricalProbs Cauchy Chi2 Dagum Delta Dirichlet DirichletMultinomial DiscreteUniform
+    DoublyTruncatedPowerLaw ExpandedDistribution Exponential FoldedDistribution Gamma GammaPoisson
+    GaussianCopula GaussianCopulaBeta GaussianRandomWalk GaussianStateSpace GeometricLogits
+    GeometricProbs Gompertz Gumbel HalfCauchy HalfNormal HurdleGamma HurdleLogNormal HurdleLogits
+    HurdlePoisson HurdleProbs Independent IntervalCensoredDistribution InverseGamma InverseWishart
+    InverseWishartCholesky Kumaraswamy LKJ LKJCholesky Laplace LeftCensoredDistribution
+    LeftTruncatedDistribution LeftTruncatedGamma Levy LogNormal LogUniform Logistic
+    LowRankMultivariateNormal LowerTruncatedPowerLaw MaskedDistribution MatrixNormal
+    MixtureSameFamily MultinomialLogits MultinomialProbs MultivariateNormal MultivariateStudentT
+    NegativeBinomial2 NegativeBinomialLogits NegativeBinomialProbs Normal OrderedLogistic Pareto
+    Poisson ProjectedNormal RelaxedBernoulliLogits RightCensoredDistribution
+    RightTruncatedDistribution RightTruncatedGamma SineBivariateVonMises SineSkewed SoftLaplace
+    StudentT TruncatedPolyaGamma TwoSidedTruncatedDistribution TwoSidedTruncatedGamma Uniform Unit
+    VonMises Weibull Wishart WishartCholesky ZeroInflatedLogits ZeroInflatedPoisson
+    ZeroInflatedProbs ZeroSumNormal
+"""
+DISTRIBUTIONS = frozenset(_DISTRIBUTIONS.split())
+# What the command line may write besides: functions of numpyro that make one of these.
+_MAKERS = """
+    Bernoulli Binomial Categorical Geometric HurdleDistribution HurdleNegativeBinomial2 Multinomial
+    NegativeBinomial RelaxedBernoulli TruncatedCauchy TruncatedDistribution TruncatedGamma
+    TruncatedNormal ZeroInflatedDistribution ZeroInflatedNegativeBinomial2
+"""
+# Parameters that say the same in several ways: the one that is kept, and those left out.
+_SAME = {"scale_tril": {"covariance_matrix", "precision_matrix", "scale_matrix", "rate_matrix"}}
+_SAME["correlation_cholesky"] = {"correlation_matrix"}
+
+
+def is_distribution(value: Any) -> bool:
+    """Whether a setting is a numpyro distribution (numpyro is not imported to find out)."""
+    return type(value).__module__.partition(".")[0] == "numpyro" and hasattr(value, "log_prob")
+
+
+def is_prior(value: Any) -> bool:
+    """Whether a setting is a prior of features, or a part of a model: `IndianBuffet(1.0)`."""
+    return PRIORS.get(type(value).__name__) == type(value).__module__
+
+
+def prior_class(name: Any) -> Callable[..., Any]:
+    """The class of a prior or a part of a model.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if not isinstance(name, str) or name not in PRIORS:
+        raise ValueError(f"{_shown(name)} is no prior or part of a model that a file may name")
+    return getattr(importlib.import_module(PRIORS[name]), name)
+
+
+def distribution_class(name: Any, *, makers: bool = False) -> Callable[..., Any]:
+    """The class of a numpyro distribution.
+
+    Args:
+        name: without its module.
+        makers: whether functions that make one are meant as well, such as ``TruncatedNormal``.
+    Raises:
+        ValueError: there is none of this name.
+    """
+    known = DISTRIBUTIONS.union(_MAKERS.split()) if makers else DISTRIBUTIONS
+    if not isinstance(name, str) or name not in known:
+        raise ValueError(
+            f"{_shown(name)} is not a numpyro distribution made of numbers; write for example "
+            "Gamma(1, 1), HalfNormal(1), LogNormal(0, 1) or InverseGamma(2, 1)"
+        )
+    import numpyro.distributions as dist
+
+    found = getattr(dist, name, None)
+    if found is None:
+        raise ValueError(f"{name!r} is not a distribution of the numpyro that is installed")
+    return found
+
+
+def function(name: Any) -> Callable[..., Any]:
+    """The function of a name in `FUNCTIONS`.
+
+    Raises:
+        ValueError: there is none of this name.
+    """
+    if not isinstance(name, str) or name not in FUNCTIONS:
+        raise ValueError(
+            f"{_shown(name)} is no function that a saved run may name; these are "
+            f"{', '.join(FUNCTIONS)}"
+        )
+    module, attribute = FUNCTIONS[name]
+    return getattr(importlib.import_module(module), attribute)
+
+
+def function_name(value: Any) -> str | None:
+    """The name of a function in `FUNCTIONS`; None if it has none."""
+    known = _function_names().get(
+        (getattr(value, "__module__", None), getattr(value, "__qualname__", None))
+    )
+    return known if known is not None and function(known) is value else None
+
+
+@functools.cache
+def _function_names() -> dict[tuple[Any, Any], str]:
+    return {path: name for name, path in FUNCTIONS.items()}
+
+
+def parameter_names(distribution: Any) -> list[str]:
+    """The parameters that a distribution can be made from again."""
+    parameters = list(inspect.signature(type(distribution).__init__).parameters)[1:]
+    left_out = set().union(*(same for kept, same in _SAME.items() if kept in parameters))
+    left_out |= {"validate_args", "kwargs"}
+    return [name for name in parameters if name not in left_out]
+
+
+def _shown(name: Any) -> str:
+    text = repr(name)
+    return text if len(text) <= 80 else f"{text[:77]}..."

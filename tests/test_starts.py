@@ -1,0 +1,104 @@
+"""Where chains of groups start: evenly over many, with room, whatever the values are."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.blocks.starting import num_first_groups
+from jaxmf.data import Tokens
+from tests import FAST_COMPILE
+
+
+def corpus(num_documents=300, num_words=120, num_topics=30, length=40):
+    """Documents of two topics each; every topic has four words of its own."""
+    generator = np.random.default_rng(0)
+    topics = generator.integers(num_topics, size=(num_documents, 2))
+    which = topics[:, None, :][:, np.zeros(length, int)]
+    chosen = np.where(generator.random((num_documents, length)) < 0.5, which[..., 0], which[..., 1])
+    words = chosen * (num_words // num_topics) + generator.integers(4, size=chosen.shape)
+    documents = np.repeat(np.arange(num_documents), length)
+    sizes = {"document": num_documents, "word": num_words}
+    return Tokens({"document": documents, "word": words.ravel()}, sizes)
+
+
+DATA = corpus()
+
+
+def start_of(model, data, **options):
+    sampler = model.sampler(**options)
+    return jax.jit(sampler.init, compiler_options=FAST_COMPILE)(jax.random.key(0), data)
+
+
+@pytest.mark.parametrize("capacity", [None, 12])
+def test_topics_of_an_hdp_start_evenly_over_many_with_room_for_more(capacity):
+    state = start_of(mf.HDPLDA(), DATA, capacity=capacity)
+    expected = math.isqrt(12_000) // 2 if capacity is None else 6
+    labels, slots = np.asarray(state.values["topic"]), np.asarray(state.slots["topic"])
+    np.testing.assert_array_equal(np.unique(labels), np.arange(expected))
+    assert np.bincount(labels).max() < 2 * 12_000 / expected
+    np.testing.assert_array_equal(slots, np.arange(slots.size) < expected)
+    assert slots.size == capacity if capacity else slots.size >= 2 * expected
+    numbers = state.numbers["topic"]
+    np.testing.assert_array_equal(numbers["weights"] > 0, slots)
+    np.testing.assert_allclose(np.sum(numbers["weights"]) + numbers["rest"], 1, rtol=1e-6)
+
+
+def test_a_dozen_sweeps_find_the_topics_of_a_clear_corpus():
+    """Thirty topics; a chain that started in turn has eleven then, which mix them: purity .28."""
+    sampler = mf.HDPLDA().sampler(keep="scalars")
+    state = start_of(mf.HDPLDA(), DATA)
+    step = jax.jit(sampler.step, compiler_options=FAST_COMPILE)
+    for place in range(12):
+        state, info = step(jax.random.key(place), state, DATA, jnp.ones(()))
+        assert not bool(info.overflow["topic"])
+    pairs = np.zeros((state.slots["topic"].size, 30), int)
+    np.add.at(pairs, (np.asarray(state.values["topic"]), np.asarray(DATA.columns["word"]) // 4), 1)
+    purity = pairs.max(axis=1).sum() / pairs.sum()
+    assert purity > 0.7
+    assert len(np.unique(pairs.argmax(axis=1)[pairs.sum(axis=1) > 100])) > 24
+
+
+def some(network, columns=(), *, num_tokens=400, **values):
+    sizes = dict(columns)
+    data = Tokens(
+        {name: np.arange(num_tokens) % size for name, size in sizes.items()}, sizes, values
+    )
+    return num_first_groups(network.at(data), data)
+
+
+def test_no_more_groups_than_values_can_tell_apart():
+    process, normal = mf.Block(mf.DirichletProcess()), mf.NormalInverseWishart()
+    words = mf.Block(mf.DirichletMultinomial(), by="group", observed=True)
+    vectors = mf.Block(normal, by="group", observed=True)
+    assert some(mf.Network(group=process, word=words), [("word", 7)]) == 7
+    assert some(mf.Network(group=process, word=words), [("word", 70)]) == 20
+    nothing = [("all", 1)]
+    for width, expected in ((1, 20), (9, 20), (24, 8), (400, 1)):
+        network = mf.Network(group=process, x=vectors)
+        assert some(network, nothing, x=np.zeros((400, width))) == expected
+    of_users = mf.Network(
+        group=mf.Block(mf.PitmanYor(), by="user"),
+        word=mf.Block(mf.DirichletMultinomial(), by=("user", "group"), observed=True),
+    )
+    assert some(of_users, [("user", 4), ("word", 70)]) == 10
+
+
+def test_several_indicators_start_in_turn():
+    assert num_first_groups(mf.MultiHDP(("document",), "word").network().at(DATA), DATA) is not None
+    both = mf.Network(
+        topic=mf.Block(mf.HDP(), by="document"),
+        group=mf.Block(mf.DirichletProcess()),
+        word=mf.Block(mf.DirichletMultinomial(), by=("topic", "group"), observed=True),
+    )
+    assert num_first_groups(both.at(DATA), DATA) is None
+
+
+def test_a_start_does_not_depend_on_slots_that_are_left_over():
+    small, large = (start_of(mf.HDPLDA(), DATA, capacity=own) for own in (128, 200))
+    np.testing.assert_array_equal(small.values["topic"], large.values["topic"])
+    weights = large.numbers["topic"]["weights"][:128]
+    np.testing.assert_array_equal(small.numbers["topic"]["weights"], weights)
