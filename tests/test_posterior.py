@@ -393,7 +393,7 @@ def test_arviz_takes_it(posterior):
         (lambda p: p.log_evidence, "from sample has no log evidence; jaxmf.particle_filter"),
         (lambda p: p.log_weights, "equally weighted and have no log_weights"),
         (lambda p: p.extend(np.eye(5)), "sample cannot take more rows, jaxmf.particle_filter can"),
-        (lambda p: p.extend(), r"say how many more draws: extend\(num_samples=500\)"),
+        (lambda p: p.extend(), r"say how many more draws, extend\(num_samples=500\)"),
         (lambda p: p.predict(([0], [7])), r"columns: 7 at position 0 is outside 0..4"),
         (lambda p: p.predict(([0, 1], [7])), "2 rows but 1 columns"),
         (lambda p: p.predict([[0, 1, 2]]), r"give \(rows, columns\), an array of shape \(M, 2\)"),
@@ -441,7 +441,7 @@ def test_models_without_times_have_no_time_to_ask_for():
 
 
 def test_a_filter_goes_on_with_rows_only(filtered):
-    with pytest.raises(ValueError, match="a filter goes on with more rows"):
+    with pytest.raises(ValueError, match="a filter continues with more rows"):
         filtered.extend(num_samples=5)
     with pytest.raises(ValueError, match="new_rows has 4 columns"):
         filtered.extend(np.eye(4))

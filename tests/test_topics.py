@@ -228,7 +228,7 @@ def test_ratings_outside_the_declared_values():
     data = mf.Entries([0, 1], [0, 1], [3.0, 3.5], (2, 2))
     with pytest.raises(ValueError, match=r"3.5 in row 1, column 1 is none of the values"):
         mf.sample(mf.BiLDA(2, 2), data, num_samples=1)
-    with pytest.raises(ValueError, match="values must rise"):
+    with pytest.raises(ValueError, match="values must be two or more finite numbers that rise"):
         mf.BiLDA(2, 2, values=(2, 1))
     with pytest.raises(TypeError, match="NormalInverseGamma"):
         mf.URP(2, family=mf.GammaPoisson())

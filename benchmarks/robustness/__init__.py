@@ -19,6 +19,7 @@ PARTS = {
     "tampered": "benchmarks.robustness.tampered",
     "bad_calls": "benchmarks.robustness.bad_calls",
     "bad_files": "benchmarks.robustness.bad_files",
+    "fuzz": "benchmarks.robustness.fuzz",
     "crash_points": "benchmarks.robustness.crash_points",
     "kills": "benchmarks.robustness.kills",
     "same_bits": "benchmarks.robustness.same_bits",

@@ -144,16 +144,20 @@ def _judged(case: Case, error: Exception) -> Outcome:
 
 def judge_error(error: Exception, names: Iterable[str]) -> Outcome:
     """Whether an error is clear: its kind, where it was raised, that it has one of the names."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
     words = f"{type(error).__name__}: {error}"
     if not isinstance(error, CLEAR):
         return Outcome("foreign kind", words)
-    # an error that a line of jaxmf runs into, rather than raises, is Python's
-    if not frame.filename.startswith(_PACKAGE) or not (frame.line or "").startswith("raise"):
+    if not is_raised_by_jaxmf(error):
         return Outcome("foreign origin", words)
     if not any(re.search(rf"(?<![a-z_]){re.escape(name)}(?![a-z_])", str(error)) for name in names):
         return Outcome("names no argument", words)
     return Outcome("clear", words)
+
+
+def is_raised_by_jaxmf(error: Exception) -> bool:
+    """Whether a line of jaxmf raised an error: one that it ran into is Python's."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return frame.filename.startswith(_PACKAGE) and (frame.line or "").startswith("raise")
 
 
 def outcomes(

@@ -1,0 +1,181 @@
+"""Fuzzed problems: odd data for every model, and whatever is asked of the fitted one.
+
+Every model runs in a process of its own, which the system's clocks end after 60 s of the processor
+in one problem (900 s by the wall clock); the next one continues behind it. Lines of JSON by model
+keep what was found, so that a run that was broken off is continued where JAXMF_FUZZ_FOLDER is set.
+``python -m benchmarks.robustness.fuzz FOLDER --number 300 --seconds 120 [NAME ...]`` adds to such
+a folder; the part of `python -m benchmarks robustness` counts what lies there once it has as many.
+POSIX alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Row
+from benchmarks.robustness import fault_row
+
+SEED = 15
+NUM_PROBLEMS = 300  # of every model
+LIMIT = 60.0
+SECONDS = 1_800.0  # of one model, by the wall clock
+NUM_QUICK = 5
+QUICK_MODELS = ("mixture-of-gaussians", "lda", "urp")
+BEFORE = {"hang": 2, "crash": 1, "silent": 1, "non-finite error": 84}
+"""Of the 8,139 problems at a96d6f3, most of them of the cheap models."""
+NUM_BEFORE = 8_139
+_SIGNALS = {-14: "waited for 900 s", -27: "no answer within the limit of the processor"}
+_COMPILED_CHEAPLY = "--xla_backend_optimization_level=0"
+
+
+def run(
+    name: str,
+    file: Path,
+    *,
+    number: int,
+    seconds: float,
+    one_size: bool = False,
+    limit: float = LIMIT,
+) -> None:
+    """Solve the problems of one model that its file lacks, up to `number`.
+
+    Args:
+        name: key of `fuzz_models.SUBJECTS`.
+        file: its lines; made if need be.
+        number: problems in all.
+        seconds: for this model; what is not done then is left out.
+        one_size: whether the smallest data are left out, which have to be compiled for.
+        limit: seconds of the processor for one problem.
+    """
+    end = time.monotonic() + seconds
+    while (first := len(read(file))) < number and (left := end - time.monotonic()) > 0:
+        command = [sys.executable, "-m", "benchmarks.robustness.fuzz_problem", name, str(file)]
+        command += ["--first", str(first), "--stop", str(number), "--seconds", str(left)]
+        command += ["--limit", str(limit)]
+        ended = subprocess.run(
+            [*command, *(["--one-size"] if one_size else [])],
+            env=os.environ | {"XLA_FLAGS": _COMPILED_CHEAPLY, "JAX_PLATFORMS": "cpu"},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        if ended.returncode == 0:
+            return
+        problems = read(file)
+        if not problems or problems[-1]["verdict"] != "begun":
+            raise RuntimeError(f"{name}: {ended.stderr.decode(errors='replace')[-2000:]}")
+        code = ended.returncode
+        verdict = "hang" if code in _SIGNALS else "crash"
+        words = _SIGNALS.get(code, f"the process ended with status {code}")
+        _append(file, problems[-1] | {"verdict": verdict, "words": words})
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    """The problems of a file by number, each as its last line has it."""
+    if not file.exists():
+        return []
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return list({line["number"]: line for line in lines}.values())
+
+
+def _append(file: Path, line: dict[str, Any]) -> None:
+    with file.open("a") as opened:
+        print(json.dumps(line), file=opened)
+
+
+def count(folder: Path, names: Iterable[str]) -> dict[str, Counter[str]]:
+    """How often each verdict came, by model."""
+    return {
+        name: Counter(problem["verdict"] for problem in read(folder / f"{name}.jsonl"))
+        for name in names
+    }
+
+
+def measure(quick: bool) -> list[Row]:
+    """Faults of each kind in all problems."""
+    from benchmarks.robustness.fuzz_models import SUBJECTS
+
+    names = QUICK_MODELS if quick else tuple(SUBJECTS)
+    kept = os.environ.get("JAXMF_FUZZ_FOLDER")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(kept or temporary)
+        for name in names:
+            file = folder / f"{name}.jsonl"
+            number = NUM_QUICK if quick else NUM_PROBLEMS
+            run(name, file, number=number, seconds=SECONDS, one_size=quick)
+            report(name, file)
+        return rows_of(count(folder, names))
+
+
+def report(name: str, file: Path) -> None:
+    """Print the counts of a model, and its faults."""
+    problems = read(file)
+    counts = Counter(problem["verdict"] for problem in problems)
+    print(f"{name}: {dict(counts)}", file=sys.stderr)
+    for problem in problems:
+        if problem["verdict"] not in ("answered", "refused"):
+            words = problem.get("words", "")[:300]
+            print(f"  {problem['number']}: {problem['verdict']}: {words}", file=sys.stderr)
+
+
+def rows_of(counts: dict[str, Counter[str]]) -> list[Row]:
+    """A row of every kind of fault, and one of the models that had too few problems."""
+    total = sum(counts.values(), Counter())
+    number = total.total()
+    each = ", ".join(f"{name} {c.total()}" for name, c in counts.items())
+    note = (
+        f"seed {SEED}; answered {total['answered']:,}, refused with a reason {total['refused']:,}; "
+        f"a96d6f3: of {NUM_BEFORE:,}, most of them of the cheap models"
+    )
+    rows = [
+        fault_row(
+            f"fuzz/{verdict.replace(' ', '-')}",
+            total[verdict],
+            number,
+            before=before,
+            note="; ".join([note, *_where(counts, verdict)]),
+        )
+        for verdict, before in BEFORE.items()
+    ]
+    few = [name for name, c in counts.items() if c.total() < NUM_PROBLEMS]
+    rows.append(
+        fault_row(
+            "fuzz/models-with-less-than-300", len(few), len(counts), before=24, note=f"{each}"
+        )
+    )
+    return rows
+
+
+def _where(counts: dict[str, Counter[str]], verdict: str) -> list[str]:
+    found = [f"{name} {c[verdict]} of {c.total()}" for name, c in counts.items() if c[verdict]]
+    return [", ".join(found)] if found else []
+
+
+def main() -> None:
+    """Add problems to a folder, or to one with what is there already."""
+    from benchmarks.robustness.fuzz_models import SUBJECTS
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("names", nargs="*", help="models; all by default")
+    parser.add_argument("--number", type=int, default=NUM_PROBLEMS, help="problems of a model")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="for one model")
+    given = parser.parse_args()
+    given.folder.mkdir(parents=True, exist_ok=True)
+    for name in given.names or SUBJECTS:
+        file = given.folder / f"{name}.jsonl"
+        run(name, file, number=given.number, seconds=given.seconds)
+        report(name, file)
+
+
+if __name__ == "__main__":
+    main()
