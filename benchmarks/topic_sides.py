@@ -60,6 +60,12 @@ class Ours:
         self.state = start(self.key, self.state, self.tokens)
         return self
 
+    def concentration(self) -> float:
+        """The sum of the pseudo-counts of the topics in a document."""
+        number = self.state.numbers["topic"]["concentration"]
+        law = self.network.blocks["topic"].law
+        return float(number) * (1 if law.grows else law.num_groups(1))
+
     def topics(self) -> Topics:
         """What the evaluator asks for; of an indicator `topic` over a column `word`."""
         own = np.asarray(self.state.values["topic"])
@@ -86,14 +92,14 @@ def step(algorithm: Any, key: Any, state: Any, data: Any) -> Any:
 class Theirs:
     """A model of tomotopy over the same tokens."""
 
-    def __init__(self, model: Any, tokens: Tokens, *, workers: int = 1):
+    def __init__(self, model: Any, tokens: Tokens, *, workers: int = 1, optim_interval: int = 0):
         self.model, self.num_words, self.workers = model, tokens.sizes["word"], workers
         order = np.argsort(np.asarray(tokens.columns["document"]), kind="stable")
         documents = np.asarray(tokens.columns["document"])[order]
         words = np.asarray(tokens.columns["word"])[order].astype(str)
         for own in np.split(words, np.flatnonzero(np.diff(documents)) + 1):
             model.add_doc(own.tolist())
-        model.optim_interval = 0
+        model.optim_interval = optim_interval
         self.sweeps(0)
 
     def sweeps(self, number: int) -> None:
@@ -102,6 +108,10 @@ class Theirs:
 
         scheme = ParallelScheme.NONE if self.workers == 1 else ParallelScheme.DEFAULT
         self.model.train(number, workers=self.workers, parallel=scheme)
+
+    def concentration(self) -> float:
+        """The sum of the pseudo-counts of the topics in a document."""
+        return float(np.sum(self.model.alpha))
 
     def topics(self) -> Topics:
         """What the evaluator asks for."""
@@ -122,12 +132,20 @@ def has_peer() -> bool:
     return importlib.util.find_spec("tomotopy") is not None
 
 
-def peer(name: str, tokens: Tokens, *, seed: int = 1, workers: int = 1, **options: Any) -> Theirs:
-    """A model of tomotopy by the name of its class."""
+def peer(
+    name: str,
+    tokens: Tokens,
+    *,
+    seed: int = 1,
+    workers: int = 1,
+    optim_interval: int = 0,
+    **options: Any,
+) -> Theirs:
+    """A model of tomotopy by the name of its class; it learns concentrations if asked to."""
     import tomotopy
 
     model = getattr(tomotopy, name)(eta=BETA, seed=seed, **options)
-    return Theirs(model, tokens, workers=workers)
+    return Theirs(model, tokens, workers=workers, optim_interval=optim_interval)
 
 
 # --- networks -------------------------------------------------------------------------------------

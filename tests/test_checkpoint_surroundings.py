@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -50,7 +51,8 @@ def test_a_second_process_is_refused_and_a_killed_one_blocks_nobody(tmp_path):
         stdout=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ
+        | {"PYTHONPATH": str(ROOT), "JAX_ENABLE_X64": str(int(jax.config.jax_enable_x64))},
     )
     for _ in range(3):
         assert process.stdout.readline()

@@ -1,9 +1,12 @@
 """Saved runs of every kind of data come back; damaged and tampered ones are refused."""
 
+import ast
 import dataclasses
 import json
 import os
+import re
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -167,6 +170,19 @@ def test_ids_take_no_more_room_than_their_texts(run):
     names = mf.load(run.folder).data.row_names
     assert names.dtype.itemsize < 100
     assert names[3] == "row 3"
+
+
+def test_every_promise_of_security_md_names_a_test_that_exists():
+    tests = Path(__file__).parent
+    named = re.findall(r"::(test_\w+)", (tests.parent / "SECURITY.md").read_text())
+    defined = {
+        node.name
+        for path in tests.glob("test_*.py")
+        for node in ast.parse(path.read_text()).body
+        if isinstance(node, ast.FunctionDef)
+    }
+    assert len(named) > 10
+    assert set(named) <= defined
 
 
 def test_names_of_files_are_of_one_pattern():

@@ -353,6 +353,7 @@ def pictures() -> Iterator[Target]:
 
 def functions() -> Iterator[Target]:
     """Further functions."""
+    yield Target("use_compilation_cache", mf.use_compilation_cache, {}, {"folder": "path or none"})
     yield Target("load", mf.load, {"folder": lambda: "/nonexistent/folder"}, {"data": None})
     counts = {"expected_counts": lambda: [1.0, 0.5]}
     kinds: dict[str, str | None] = {"expected_counts": "numbers"}

@@ -125,6 +125,7 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
     ),
     "no text": _wrong(number=3, list=["a"], function=_nothing, mapping={}),
     "path": _wrong(number=3, none=None, list=["a"], function=_nothing),
+    "path or none": _wrong(number=3, list=["a"], function=_nothing, true=True),
     "mapping": _wrong(text="ab", number=3, list=[1], none=None, function=_nothing),
     "optional mapping": _wrong(text="ab", number=3, list=[1], function=_nothing),
     "numbers": _wrong(

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import jax
 
+from jaxmf.arguments import check_path
+
 VARIABLE = "JAXMF_CACHE"
 
 
@@ -22,8 +24,11 @@ def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path | Non
 
     Returns:
         The folder, or None if the cache is off or the folder cannot be made.
+
+    Raises:
+        TypeError: a folder that is neither a text nor a path.
     """
-    path = default_folder() if folder is None else Path(folder)
+    path = default_folder() if folder is None else check_path("folder", folder)
     if path is None:
         return None
     path = path.expanduser() / "compilation"
