@@ -38,6 +38,7 @@ from benchmarks.harness import (
     resident,
     row,
 )
+from benchmarks.side_features import any_features
 from benchmarks.told import all_told, has_dates
 from jaxmf import datasets
 from jaxmf.data import Entries, Features, rating_features
@@ -267,6 +268,7 @@ CASES: dict[str, Callable[[bool], list[Row]]] = {
     "factors/error/ml-100k": partial(errors, "ml-100k", 10, num_seeds=5, num_draws=200),
     "factors/error/ml-1m": partial(errors, "ml-1m", 10, num_seeds=5, num_draws=100),
     "factors/side": side,
+    "factors/features": any_features,
     "factors/published/u1/gaussian": partial(published, "u1", "gaussian"),
     "factors/published/u1/ordinal": partial(published, "u1", "ordinal"),
     "factors/published/ml-1m/gaussian": partial(published, "ml-1m", "gaussian"),

@@ -30,6 +30,7 @@ def prior(num_extra):
 
 def plain(**settings):
     usual = {"likelihood": NOISE, "row_prior": prior(0), "column_prior": prior(1), "level": 0.5}
+    usual |= {"scale": 1.5}  # else the data's
     return BPMF(1, **(usual | settings))
 
 
@@ -42,6 +43,18 @@ def everything(**settings):
         "column_features": features(3, 2, 1),
         "cell_features": cells,
         "link_precision": dist.Gamma(12.0, 6.0),
+        "coefficient_precision": dist.Gamma(12.0, 6.0),
+    }
+    return plain(**(known | settings))
+
+
+def apart(**settings):
+    """Coefficients with a mean of all rows, as there is no link."""
+    known = {
+        "row_features": features(4, 2, 0),
+        "column_features": Features.from_columns({"kind": ["a", "b", "a"]}),
+        "coefficient_precision": dist.Gamma(12.0, 6.0),
+        "link": False,
     }
     return plain(**(known | settings))
 
@@ -70,10 +83,11 @@ def linked(**settings):
 
 
 def parts(**settings):
-    """A link of two parts, the second with more columns than there are rows; sparse."""
+    """A link of three parts, one with more columns than there are rows, one that is constant."""
     blocks = {
         "one": Features(scipy.sparse.coo_array(np.array([[1.5], [0.0], [-1.0], [0.5]]))),
         "many": features(4, 5, 3),
+        "alike": Features.from_columns({"kind": ["a", "b", "a", "a"]}),
     }
     known = {
         "row_features": Features.from_blocks(blocks),
@@ -101,7 +115,8 @@ class Setup(NamedTuple):
             "rows squared": jnp.log(jnp.sum(state.u**2)),
             "columns squared": jnp.log(jnp.sum(state.v**2)),
             "residual": jnp.tanh(data.values[1] - state.u[0, -1]),
-            "value": jnp.tanh(jnp.sum(data.values) / 3),
+            # rounded: two programs add the same values in other orders
+            "value": jnp.round(jnp.tanh(jnp.sum(data.values) / 10), 3),
             "row mean": jnp.tanh(state.row_law.law.mean[0, 0]),
             "column deviation": jnp.log(state.column_law.law.factor[0, 0, 0]),
             "last deviation": jnp.log(state.row_law.law.factor[0, -1, -1]),
@@ -120,6 +135,15 @@ class Setup(NamedTuple):
             numbers = state.row_law.mixture.numbers["group"]
             if "rest" in numbers:
                 found["rest"] = jnp.log(numbers["rest"])
+        others = state.row_law.coefficients
+        if others.mean.size:
+            found |= {
+                "coefficient mean": jnp.tanh(others.mean[-1]),
+                "coefficient precision": jnp.log(others.precision[0]),
+                "last coefficient precision": jnp.log(others.precision[-1]),
+                "coefficients": jnp.log(jnp.sum((state.u[:, -1] - others.mean[-1]) ** 2)),
+                "columns' coefficient": jnp.tanh(state.v[0, -1] * others.mean[-1]),
+            }
         if state.row_law.link.size:
             link = state.row_law.link
             found |= {
@@ -127,7 +151,7 @@ class Setup(NamedTuple):
                 "link squared": jnp.log(jnp.sum(link**2)),
                 "link precision": jnp.log(state.row_law.link_precision[0]),
                 "last link precision": jnp.log(state.row_law.link_precision[-1]),
-                "linked": jnp.tanh(jnp.sum(link[0] * state.u[0])),
+                "linked": jnp.tanh(jnp.sum(link[0] * state.u[0, : link.shape[1]])),
             }
         return found
 

@@ -1,15 +1,20 @@
 """Joint-distribution tests of the kernels of BPMF, and broken twins."""
 
+from dataclasses import replace
+
 import jax
+import jax.numpy as jnp
 import pytest
 
 from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
 from jaxmf.models.bpmf import chain, updates
+from jaxmf.samplers.factors import coefficients, shifts
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
 from tests.bpmf_setups import (
     FAST_COMPILE,
     Setup,
+    apart,
     classed,
     everything,
     linked,
@@ -21,6 +26,7 @@ from tests.bpmf_setups import (
 CASES = {
     "everything": everything,
     "parts": parts,
+    "apart": apart,
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
     "classes": classed,
     "linked groups": linked,
@@ -53,6 +59,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
     [
         pytest.param("everything", marks=pytest.mark.slow),
         pytest.param("parts", marks=pytest.mark.slow),
+        pytest.param("apart", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
         pytest.param("classes", marks=pytest.mark.slow),
@@ -97,6 +104,34 @@ def test_parts_that_have_each_others_precision_are_caught(monkeypatch):
     monkeypatch.setattr(link_kernels, "update_rate", wrong)
     with pytest.raises(AssertionError):
         check(parts(), "precisions mixed up")
+
+
+@pytest.mark.slow
+def test_coefficients_whose_mean_is_counted_twice_are_caught(monkeypatch):
+    """Broken twin: the mean of all rows drawn as if its prior knew nothing of it."""
+    right = coefficients.update
+
+    def wrong(*arguments, values, **given):
+        now = right(*arguments, values=values, **given)
+        return now._replace(mean=jnp.mean(values, axis=0))
+
+    monkeypatch.setattr(coefficients, "update", wrong)
+    with pytest.raises(AssertionError):
+        check(apart(), "mean without its prior")
+
+
+@pytest.mark.slow
+def test_a_move_that_forgets_the_prior_of_the_columns_covariance_is_caught(monkeypatch):
+    """Broken twin, of the shift of factors against biases."""
+    right = shifts.shift_level
+
+    def wrong(*arguments, column_prior, **given):
+        without = replace(column_prior, scale=0.01 * column_prior.scale)
+        return right(*arguments, column_prior=without, **given)
+
+    monkeypatch.setattr(shifts, "shift_level", wrong)
+    with pytest.raises(AssertionError):
+        check(plain(), "scale forgotten", num_replicates=2_048)
 
 
 @pytest.mark.slow

@@ -216,6 +216,59 @@ def test_constant_ratings_are_taken_as_they_are():
     assert (found.sd > 0).all()
 
 
+@pytest.mark.parametrize(("factor", "offset"), [(1e-4, 0.0), (1e6, 0.0), (1.0, 1e5)])
+def test_few_ratings_in_any_unit_are_predicted_in_that_unit(factor, offset):
+    """Eight ratings times 1e-4 ended without a finite number before cells were standardised."""
+    stars = np.array([4.0, 3.0, 5.0, 1.0, 2.0, 4.0, 3.0, 5.0])
+    rows, columns = np.divmod([0, 3, 5, 6, 10, 12, 17, 19], 4)
+    few = {"num_warmup": 10, "num_samples": 10, "num_chains": 2, "seed": 1, "progress": False}
+    usual, found = (
+        mf.sample(mf.BPMF(2), mf.Entries(rows, columns, values, (5, 4)), **few).predict()
+        for values in (stars, stars * factor + offset)
+    )
+    # 32-bit floats about 1e5 are multiples of a hundredth
+    tolerance = 0.01 if offset == 0 else 0.1
+    np.testing.assert_allclose((found.mean - offset) / factor, usual.mean, atol=tolerance)
+    np.testing.assert_allclose(found.sd / factor, usual.sd, rtol=0.1)
+    # broken twin: in the units of the standardised cells
+    assert np.abs(found.mean - usual.mean).max() > 1
+
+
+def test_ratings_whose_squares_are_no_floats_are_refused_with_a_remedy():
+    data = mf.Entries([0, 1, 2], [0, 1, 0], [1e-30, 3e-30, 2e-30], (3, 2))
+    with pytest.raises(ValueError, match=r"data: .*divide them by"):
+        mf.sample(mf.BPMF(2), data, **RUN)
+
+
+def test_features_in_any_unit_say_the_same():
+    """Bit for bit up to rounding: days for years, and a constant added."""
+    data = planted()[-1]
+    years = np.random.default_rng(3).uniform(20, 60, NUM_ROWS)
+    ids = data.row_names
+    models = [
+        mf.BPMF(2, row_features=Features(numbers[:, None], ids)).matched(data)
+        for numbers in (years, 365.25 * years + 1e4)
+    ]
+    first, second = (model.row_features.to_array() for model in models)
+    np.testing.assert_allclose(first, second, atol=1e-4)
+    assert first.mean() == pytest.approx(0, abs=1e-5)
+    assert first.std() == pytest.approx(1, abs=1e-4)
+    again = models[1].matched(data).row_features
+    np.testing.assert_array_equal(again.to_array(), second)
+    new = models[1].for_new_rows(Features([[365.25 * years[0] + 1e4]], ["x"]), 1).row_features
+    np.testing.assert_allclose(new.to_array(), first[:1], atol=1e-3)
+
+
+def test_wide_parts_of_features_have_no_coefficients_unless_asked_for():
+    levels = Features.from_columns({"town": [f"t{i}" for i in range(NUM_ROWS * 2)]})
+    ages = Features(np.arange(2.0 * NUM_ROWS)[:, None], columns=["age"])
+    users = Features.from_blocks({"about": ages, "town": levels})
+    assert users.parts == (1, 2 * NUM_ROWS)
+    assert mf.BPMF(2, users).column_width() == 2 + 1 + 1
+    assert mf.BPMF(2, users, coefficients=True).column_width() == 2 + 1 + 1 + 2 * NUM_ROWS
+    assert mf.BPMF(2, users, coefficients=False).column_width() == 2 + 1
+
+
 @pytest.mark.exhaustive
 def test_one_rating_in_all_says_little_about_the_rest():
     """Of most rows and columns nothing is known at all."""
@@ -242,8 +295,9 @@ def features_of(number):
         (lambda: mf.BPMF(2, row_prior=1.0), TypeError, "NormalInverseWishart"),
         (lambda: mf.BPMF(2, row_features=np.ones((3, 1))), TypeError, "Features"),
         (lambda: mf.BPMF(2, level="high"), TypeError, "level"),
+        (lambda: mf.BPMF(2, scale=0.0), ValueError, "scale"),
         (
-            lambda: mf.BPMF(2, row_features=Features(np.ones((3, 600)))),
+            lambda: mf.BPMF(2, Features(np.ones((3, 600))), coefficients=True),
             ValueError,
             "coefficients=False",
         ),

@@ -113,8 +113,8 @@ def encode_one(
                 )
     # a level that a cell names twice counts once
     cells_set = np.unique(np.array([lines, found], np.int64).reshape(2, -1), axis=1)
-    ones = np.ones(cells_set.shape[1])
-    return scipy.sparse.csc_array((ones, tuple(cells_set)), shape=(len(cells), len(columns)))
+    held = 1 / np.array([column.scale for column in columns])[cells_set[1]]
+    return scipy.sparse.csc_array((held, tuple(cells_set)), shape=(len(cells), len(columns)))
 
 
 def _are_numbers(cells: np.ndarray) -> bool:

@@ -432,6 +432,18 @@ class Features:
         """(M, F): whole lines at positions (M,)."""
         return self._dense()[positions]
 
+    def take_columns(self, positions: Sequence[int]) -> Array:
+        """(N, M): whole columns at positions, as a dense array."""
+        if self.rows is None:
+            return self.values[:, np.asarray(positions, np.int32)]
+        assert self.columns is not None
+        # a column that is not asked for goes beyond the end, where nothing is written
+        found = np.full(self.width, len(positions), np.int32)
+        found[np.asarray(positions, np.int32)] = np.arange(len(positions))
+        empty = jnp.zeros((self.num_rows, len(positions)), self.values.dtype)
+        places = jnp.asarray(found)[self.columns]
+        return empty.at[self.rows, places].set(self.values, mode="drop")
+
     def levels(self) -> Array:
         """(N,) int32: which column is not zero in each line; F where none is.
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
-from jaxmf.models.bpmf import groups
+from jaxmf.models.bpmf import groups, moves
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.models.bpmf.updates import (
     LawDraws,
@@ -27,6 +28,7 @@ from jaxmf.models.bpmf.updates import (
     wait,
 )
 from jaxmf.priors import hyper
+from jaxmf.samplers.factors import coefficients
 from jaxmf.special import as_normals, loggammas, uniforms
 from jaxmf.types import Array, Key
 
@@ -49,30 +51,38 @@ class SamplerPlan:
 
 
 def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> State:
-    """Latent factors standard normal, biases and coefficients zero; groups see `groups.start`."""
+    """Factors standard normal, biases zero, coefficients small; groups see `groups.start`."""
     data = model.prepare(data)
-    u = _start(model, jax.random.fold_in(key, 0), data.num_rows, model.row_width())
-    v = _start(model, jax.random.fold_in(key, 1), data.num_columns, model.column_width())
-    values = model.centred(data)
+    u = _start(model, jax.random.fold_in(key, 0), data.num_rows)
+    v = _start(model.transpose(), jax.random.fold_in(key, 1), data.num_columns)
+    unit = model.unit(data)
     return State(
         u=u,
         v=v,
         row_law=_start_law(plan, model, jax.random.fold_in(key, 2), u),
         column_law=_start_law(plan, model.transpose(), jax.random.fold_in(key, 3), v),
-        noise=model.law().start(values),
+        noise=model.law(unit).start(model.standardised(data) * unit),
     )
 
 
-def _start(model: BPMF, key: Key, number: int, width: int) -> Array:
-    # smaller ones leave their saddle late: at a standard deviation of 0.1 chains on a million
+def _start(model: BPMF, key: Key, number: int) -> Array:
+    # smaller factors leave their saddle late: at a standard deviation of 0.1 chains on a million
     # ratings are still behind after 80 sweeps
-    vectors = as_normals(uniforms(key, (number, width)))
-    return jnp.where(jnp.arange(width) < model.num_factors, vectors, 0)
+    vectors = as_normals(uniforms(key, (number, model.row_width())))
+    parts = model.row_coefficients()
+    scale = np.ones(model.core_width)
+    scale[model.num_factors :] = 0
+    if not parts.widths:
+        return vectors * scale.astype(vectors.dtype)
+    # from zero their precision would be drawn so high that they stay there
+    own = coefficients.start(parts, model.coefficient_precision)
+    of_columns = 1 / jnp.sqrt(parts.of_columns(own.precision))
+    return vectors * jnp.concatenate([jnp.asarray(scale), of_columns]).astype(vectors.dtype)
 
 
 def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SideLaw:
     size = groups.num_groups(model, plan.num_slots)
-    number, width = vectors.shape
+    number, width = vectors.shape[0], model.core_width
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
@@ -88,6 +98,7 @@ def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Side
         link_precision=jnp.full(
             (num_parts,), _start_precision(model.link_precision), vectors.dtype
         ),
+        coefficients=coefficients.start(model.row_coefficients(), model.coefficient_precision),
         mixture=mixture,
     )
 
@@ -103,9 +114,9 @@ def step(
     """Law of the rows, the rows, law of the columns, the columns, noise (section 6.2.8)."""
     del progress
     data = model.prepare(data)
-    targets, precision = model.centred(data), None
+    targets, precision = model.standardised(data), None
     if model.is_normal:
-        precision = 1 / state.noise
+        precision = model.unit(data) ** 2 / state.noise
     else:
         means = means_of_data(model, state, data)
         there = jnp.ones(targets.shape, bool)
@@ -115,14 +126,14 @@ def step(
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
-    moves = {"split_merge": plan.split_merge}
-    state, no_rows = update_row_law(model, draws.rows, state, data, **moves)
+    proposals = {"split_merge": plan.split_merge}
+    state, no_rows = update_row_law(model, draws.rows, state, data, **proposals)
     state, _ = update_row_vectors(model, draws.u, state, data, **given)
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
-    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **moves)
+    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(columns, draws.v, turned, data_turned, **given)
-    state = turned.transpose()
+    state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
         noise_key = jax.random.fold_in(key, 5)
         state = update_noise(model, noise_key, draws.noise, state, data, squares)
@@ -213,6 +224,9 @@ def record(
         if own.row_link() is not None:
             draw[f"{name}_link"] = side.link
             draw[f"{name}_link_precision"] = side.link_precision
+        if side.coefficients.mean.shape[0]:
+            draw[f"{name}_coefficient_mean"] = side.coefficients.mean
+            draw[f"{name}_coefficient_precision"] = side.coefficients.precision
         if side.mixture is not None:
             draw |= groups.recorded(own, name, side)
     return draw | ({"u": state.u, "v": state.v} if plan.keep_factors else {})

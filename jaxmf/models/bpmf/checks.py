@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
+from jaxmf.data.feature_units import cells_in_units, in_units
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
@@ -18,7 +20,9 @@ from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.variational_bayes.likelihood import Gaussian
 
 _WIDEST = 512
+_WIDEST_PART = 64  # with coefficients unless these are asked for
 _FIRST_SLOTS = 32
+_SMALLEST = 1e-15  # of a spread
 
 
 def settings(model: Any) -> dict[str, Any]:
@@ -32,8 +36,9 @@ def settings(model: Any) -> dict[str, Any]:
         raise TypeError(f"num_factors must be a whole number, got {number!r}")
     if number < 0:
         raise ValueError(f"num_factors must not be negative, got {number}")
-    for name in ("biases", "coefficients"):
-        flag(name, getattr(model, name))
+    flag("biases", model.biases)
+    if model.coefficients is not None:
+        flag("coefficients", model.coefficients)
     if number == 0 and not model.biases:
         raise ValueError("num_factors=0 without biases leaves nothing to be learned")
     for name, kind in (
@@ -44,26 +49,31 @@ def settings(model: Any) -> dict[str, Any]:
         _features(name, getattr(model, name), kind, model.coefficients)
     for name in ("row_prior", "column_prior"):
         prior = getattr(model, name)
-        if not isinstance(prior, NormalInverseWishart) and not hyper.is_placeholder(prior):
-            raise TypeError(f"{name} must be NormalInverseWishart(...), got {type(prior).__name__}")
+        is_known = prior is None or isinstance(prior, NormalInverseWishart)
+        if not is_known and not hyper.is_placeholder(prior):
+            raise TypeError(
+                f"{name} must be NormalInverseWishart(...) or None, got {type(prior).__name__}"
+            )
     _sizes(model)
     found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model)}
     is_mixed = any(prior is not None for prior in found["mixture"])
     found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
-    found["link_precision"] = _with_default("link_precision", model.link_precision, "Gamma")
+    for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.01)):
+        found[name] = _with_default(name, getattr(model, name), rate)
     _level(model.level)
+    _scale(model.scale)
     return found
 
 
 def _sizes(model: Any) -> None:
     """Refuses priors of vectors of another length than there are."""
-    for name, wanted in (("row_prior", model.row_width), ("column_prior", model.column_width)):
+    for name in ("row_prior", "column_prior"):
         size = getattr(getattr(model, name), "size", None)
-        if isinstance(size, int) and size != wanted():
+        if isinstance(size, int) and size != model.core_width:
             raise ValueError(
-                f"{name}: is of vectors of length {size}, here they have {wanted()}: factors, "
-                "bias, and coefficients of features; leave the size out: NormalInverseWishart()"
+                f"{name}: is of vectors of length {size}, here they have {model.core_width}: the "
+                "factors and the bias; leave the size out: NormalInverseWishart()"
             )
 
 
@@ -151,7 +161,18 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def _features(name: str, features: Any, kind: Any, coefficients: bool) -> None:
+def parts_with_coefficients(features: Any, coefficients: bool | None) -> list[tuple[int, int]]:
+    """First and last column (not included) of the parts of features that have coefficients."""
+    if features is None or coefficients is False:
+        return []
+    ends = [0, *itertools.accumulate(features.parts)]
+    most = _WIDEST_PART if coefficients is None else _WIDEST
+    chosen = [part for part in itertools.pairwise(ends) if part[1] - part[0] <= most]
+    total = sum(stop - start for start, stop in chosen)
+    return chosen if total <= _WIDEST else []
+
+
+def _features(name: str, features: Any, kind: Any, coefficients: bool | None) -> None:
     if features is None or hyper.is_placeholder(features):
         return
     if not isinstance(features, kind):
@@ -159,11 +180,11 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool) -> None:
             f"{name} must be {kind.__name__}, got {type(features).__name__}; make them with "
             f"{kind.__name__}.from_pandas(...)"
         )
-    if kind is Features and coefficients and features.width > _WIDEST:
+    if kind is Features and coefficients is True and features.width > _WIDEST:
         raise ValueError(
             f"{name}: {features.width} features would be a coefficient each for every row or "
-            f"column, at most {_WIDEST} of them; use coefficients=False, with which factors "
-            "depend on them"
+            f"column, at most {_WIDEST} of them; leave coefficients out, or use "
+            "coefficients=False, with which factors depend on them"
         )
 
 
@@ -176,15 +197,16 @@ def _likelihood(likelihood: Any) -> Any:
         raise TypeError(
             f"likelihood must be Gaussian(), Probit() or Ordinal(levels), got {likelihood!r}"
         )
-    variance = _with_default("noise_variance", likelihood.noise_variance, "InverseGamma")
-    return replace(likelihood, noise_variance=variance)
+    if likelihood.noise_variance is not None:
+        hyper.validate("noise_variance", likelihood.noise_variance)
+    return likelihood
 
 
-def _with_default(name: str, prior: Any, family: str) -> Any:
+def _with_default(name: str, prior: Any, rate: float) -> Any:
     if prior is None:
         import numpyro.distributions as dist
 
-        return getattr(dist, family)(1.0, 1.0)
+        return dist.Gamma(1.0, rate)
     hyper.validate(name, prior)
     return prior
 
@@ -196,6 +218,12 @@ def _level(level: Any) -> None:
         raise TypeError(f"level must be a number or None, got {level!r}")
 
 
+def _scale(scale: Any) -> None:
+    if scale is None or hyper.is_placeholder(scale) or isinstance(scale, jax.Array):
+        return
+    check_number("scale", scale, above=0)
+
+
 def data(model: Any, entries: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
@@ -203,11 +231,22 @@ def data(model: Any, entries: Entries, name: str) -> None:
       ValueError: in words.
     """
     if model.is_normal:
+        _values(np.asarray(entries.values), name)
         return
     try:
         model.likelihood.check(entries.values)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from None
+
+
+def _values(values: np.ndarray, name: str) -> None:
+    """Refuses values so large, small or alike that their squares are no 32-bit floats."""
+    spread = float(np.std(values.astype(float)))
+    if spread and not _SMALLEST <= spread <= 1 / _SMALLEST:
+        raise ValueError(
+            f"{name}: the values have a standard deviation of {spread:.2g}, whose square is no "
+            f"32-bit float to calculate with; divide them by {spread:.0e}"
+        )
 
 
 def matched(model: Any, entries: Entries) -> Any:
@@ -222,8 +261,11 @@ def matched(model: Any, entries: Entries) -> Any:
         for name, (ids, size) in sides.items()
         if getattr(model, name) is not None and getattr(model, name).width
     }
+    for name in ("row_features", "column_features"):
+        if name in found:
+            found[name] = in_units(found[name])
     if model.cell_features is not None:
-        found["cell_features"] = model.cell_features.match(
-            entries.row_names, entries.column_names, shape=entries.shape
+        found["cell_features"] = cells_in_units(
+            model.cell_features.match(entries.row_names, entries.column_names, shape=entries.shape)
         )
     return replace(model, **found) if found else model

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
-from jaxmf.models.bpmf.updates import linked, means_of_data, row_means
+from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
+from jaxmf.samplers.factors.coefficients import log_density
 from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
 from jaxmf.samplers.factors.link import of_columns
 from jaxmf.types import Array
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
     """log p(observed cells | vectors, noise): () float."""
-    means = means_of_data(model, state, data)
-    return jnp.sum(model.law().log_density(state.noise, model.centred(data), means))
+    unit, means = model.unit(data), means_of_data(model, state, data)
+    values = model.standardised(data) * unit
+    return jnp.sum(model.law().log_density(state.noise, values, means * unit))
 
 
 def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
@@ -33,24 +35,31 @@ def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
     factor = after(turned.row_law.law.factor, rows)
     law = turned.row_law._replace(law=turned.row_law.law._replace(factor=factor))
     columns = _log_side(model.transpose(), turned._replace(row_law=law))
-    return rows + columns + model.law().log_prior(state.noise) + log_likelihood(model, state, data)
+    noise = model.law(model.unit(data)).log_prior(state.noise)
+    return rows + columns + noise + log_likelihood(model, state, data)
 
 
 def _log_side(model: BPMF, state: State) -> Array:
     """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
-    side = state.row_law
+    side, width = state.row_law, model.core_width
+    core = state.u[:, :width]
+    others = log_density(
+        side.coefficients,
+        values=state.u[:, width:],
+        parts=model.row_coefficients(),
+        precision_prior=model.coefficient_precision,
+    )
     if side.mixture is not None:
-        total = groups.log_density(model, side, state.u - linked(model, side))
+        total = others + groups.log_density(model, side, core - linked(model, side))
         return total + _log_link(model, side, jnp.sum(side.link**2, axis=1), jnp.zeros(()))
     inverse = precisions(side.law)
-    size = state.u.shape[1]
-    apart = state.u - row_means(model, side)
+    apart = core - side.law.mean[side.groups] - linked(model, side)
     # of one group: no matrix for every row
     distances = jnp.sum((apart @ inverse[0]) * apart)
     determinant = log_determinant(side.law)[0]
-    level = size * jnp.log(2 * jnp.pi) + determinant
+    level = width * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
-    total = vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
+    total = others + vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
     of_lines = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
     return total + _log_link(model, side, of_lines, determinant)
 

@@ -167,7 +167,7 @@ def simulate_groups(
     """Groups (N,) from their prior, and what it keeps."""
     if model.row_mixture() is None:
         return jnp.zeros((number,), jnp.int32), None
-    empty = jnp.zeros((number, model.row_width()))
+    empty = jnp.zeros((number, model.core_width))
     state, _ = simulate(network(model), key, _tokens(model, empty), capacity=capacity)
     return state.values["group"], Mixture(state.numbers, state.slots)
 

@@ -4,11 +4,13 @@
     V_j ~ N(mu_v + B_v' x_j, Sigma_v)             vectors of the columns (items)
     (mu, Sigma) ~ normal-inverse-Wishart          on either side                  eq 6.22
     mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
-    r_ij ~ N(mu_ij, noise variance), or probit or ordered probit                  eq 6.23
+    r_ij ~ N(level + scale mu_ij, noise variance), or probit or ordered probit    eq 6.23
 
-U_i = (U_a, b, U_b, U_c) are a row's latent factors, its bias, and its coefficients for features of
-columns and of cells; they share one covariance. B, the link, lets the vectors themselves depend on
-features, so that a row or column never seen is predicted from its own.
+A row's factors U_a and bias b are the U_i above, with one covariance; B, the link, lets them depend
+on features, so that a row or column never seen is predicted from its own. The coefficients for
+features of columns and of cells are apart from them, normal with a precision for every part of the
+features (see `samplers/factors/coefficients.py`): in one covariance with the factors, as Porteous
+has it, a few dozen of them make a rating a priori many times as wide as the data.
 
 Source: Salakhutdinov & Mnih (2008), Bayesian probabilistic matrix factorization using Markov chain
 Monte Carlo; Porteous (2010), section 6.2; Simm et al. (2017) for the link.
@@ -29,6 +31,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import check_count
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
+from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells import NormalCells
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -37,9 +40,10 @@ from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.readable import Readable
+from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
-from jaxmf.samplers.factors.vectors import Known, num_entries
+from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.likelihood import Gaussian
 
@@ -59,7 +63,9 @@ Draw = dict[str, Array]
         "column_prior",
         "mixture",
         "link_precision",
+        "coefficient_precision",
         "level",
+        "scale",
     ],
     meta_fields=["num_factors", "biases", "coefficients", "link"],
 )
@@ -74,9 +80,10 @@ class BPMF(Readable):
       cell_features: `CellFeatures` of cells, in training and to be predicted; a cell that has none
         is predicted without them.
       likelihood: `Gaussian()`, whose `noise_variance` may be a number, a numpyro distribution, or
-        None for InverseGamma(1, 1).
-      row_prior, column_prior: of mean and covariance of the vectors of a side,
-        `NormalInverseWishart()`.
+        None for InverseGamma(1, s^2), s the spread of the data. In units of the data.
+      row_prior, column_prior: of mean and covariance of the factors and the bias of a side, a
+        `NormalInverseWishart()` in units of `scale`; None for one with which a rating has a priori
+        about the spread of the data, half of its variance from the factors.
       mixture: None for one group of rows and one of columns; a prior of groups for both sides, such
         as `DirichletProcess()`, or a pair of these (None for a side without): the vectors of every
         group have a mean and a covariance of their own (section 6.2.5). With `HDP()` every class of
@@ -88,13 +95,18 @@ class BPMF(Readable):
       column_classes: those of the columns.
       biases: whether rows and columns have biases.
       coefficients: whether rows have coefficients for the features of columns, and columns for
-        those of rows.
-      link: whether vectors depend on the features of their own row or column; by default they do
-        where there is no mixture. Groups then differ in what features do not say, and the link's
-        weights are N(0, 1 / link_precision) whatever the covariances of groups.
+        those of rows; None for those parts of the features that have at most 64 columns.
+      link: whether factors and biases depend on the features of their own row or column; by default
+        they do where there is no mixture. Groups then differ in what features do not say, and the
+        link's weights are N(0, 1 / link_precision) whatever the covariances of groups.
       link_precision: of the link's weights, a number or a numpyro distribution, for every part of
         the features a precision of its own (see `Features`); by default Gamma(1, 1).
+      coefficient_precision: of the coefficients, likewise; by default Gamma(1, 0.01), with which a
+        part adds a priori a hundredth of the data's variance. Numbers among the features are
+        standardised and parts scaled to unit length first, see `data/feature_units.py`.
       level: what is subtracted from the cells; None for their mean. Gaussian cells only.
+      scale: what they are then divided by; None for their standard deviation. Predictions and noise
+        are in units of the data again.
 
     Raises:
       TypeError, ValueError: settings that are no such thing.
@@ -112,14 +124,16 @@ class BPMF(Readable):
     row_classes: Any = None
     column_classes: Any = None
     likelihood: Any = Gaussian()  # noqa: RUF009
-    row_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
-    column_prior: NormalInverseWishart = NormalInverseWishart()  # noqa: RUF009
+    row_prior: NormalInverseWishart | None = None
+    column_prior: NormalInverseWishart | None = None
     mixture: Any = None
     biases: bool = True
-    coefficients: bool = True
+    coefficients: bool | None = None
     link: bool | None = None
     link_precision: Hyperparameter = None
+    coefficient_precision: Hyperparameter = None
     level: Any = None
+    scale: Any = None
 
     def __post_init__(self) -> None:
         for check in (checks.classes, checks.settings):
@@ -148,9 +162,16 @@ class BPMF(Readable):
         """The values that a cell may have; None for real ones."""
         return None if self.is_normal else self.likelihood.levels
 
-    def law(self) -> Any:
-        """The law of cells given their means."""
-        return NormalCells(self.likelihood.noise_variance) if self.is_normal else self.likelihood
+    def law(self, unit: Any = 1.0) -> Any:
+        """The law of cells given their means; `unit` is the spread that its default prior takes."""
+        if not self.is_normal:
+            return self.likelihood
+        variance = self.likelihood.noise_variance
+        if variance is None:
+            import numpyro.distributions as dist
+
+            variance = dist.InverseGamma(1.0, jnp.asarray(unit) ** 2)
+        return NormalCells(variance)
 
     def transpose(self) -> BPMF:
         """The model of the transposed matrix: rows and columns in each other's place."""
@@ -180,29 +201,42 @@ class BPMF(Readable):
         """Those of the columns'."""
         return self.transpose().row_link()
 
+    @property
+    def core_width(self) -> int:
+        """E, factors and bias: the entries of a vector that are no coefficients."""
+        return self.num_factors + int(self.biases)
+
     def row_width(self) -> int:
         """D, entries of a row's vector."""
-        return self._vector_width(self.column_features)
+        return self.core_width + sum(self.row_coefficients().widths)
 
     def column_width(self) -> int:
         """Entries of a column's vector."""
-        return self._vector_width(self.row_features)
+        return self.transpose().row_width()
 
-    def _vector_width(self, others: Features | None) -> int:
-        return num_entries(
-            self.num_factors,
-            self.biases,
-            self._width(others) if self.coefficients else 0,
-            self._width(self.cell_features),
-        )
+    def row_coefficients(self) -> Parts:
+        """The parts of the coefficients of the rows: of the columns' features, and of cells'."""
+        others, cells = self.column_features, self.cell_features
+        chosen = checks.parts_with_coefficients(others, self.coefficients)
+        widths = [stop - start for start, stop in chosen]
+        # what all rows have in common is in the biases of the columns, where these have a link
+        has_mean = [not (self.biases and self.column_link() is not None)] * len(widths)
+        if cells is not None and cells.width:
+            widths.append(cells.width)
+            has_mean.append(True)
+        return Parts(tuple(widths), tuple(has_mean))
 
     def row_law_prior(self) -> NormalInverseWishart:
-        """The prior of mean and covariance of the rows' vectors."""
-        return self.row_prior.of_size(self.row_width())
-
-    @staticmethod
-    def _width(features: Features | CellFeatures | None) -> int:
-        return 0 if features is None else features.width
+        """The prior of mean and covariance of the rows' factors and biases."""
+        prior, width = self.row_prior, self.core_width
+        if prior is not None:
+            return prior.of_size(width)
+        # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
+        share = 0.5 if self.biases else 1.0
+        scale = np.full(width, np.sqrt(share / (4 * max(self.num_factors, 1))))
+        if self.biases:
+            scale[-1] = 0.125 if self.num_factors else 0.25
+        return NormalInverseWishart(width, scale=np.diag(scale))
 
     # --- data -------------------------------------------------------------------------------------
 
@@ -241,19 +275,36 @@ class BPMF(Readable):
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
     def _dense(self, features: Features | None, number: int, dtype: Any) -> Array:
-        if features is None or not self.coefficients or not features.width:
+        chosen = checks.parts_with_coefficients(features, self.coefficients)
+        if features is None or not chosen:
             return jnp.zeros((number, 0), dtype)
-        return features.take(jnp.arange(number))
+        return features.take_columns([place for part in chosen for place in range(*part)])
 
     def centre(self, data: Any) -> Array:
         """What is subtracted from the cells: () float."""
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
-        return jnp.mean(data.values) if self.level is None else jnp.asarray(self.level)
+        return _mean(data.values) if self.level is None else jnp.asarray(self.level)
 
-    def centred(self, data: Any) -> Array:
-        """The values of the cells without the level: (T,) float."""
-        return data.values - self.centre(data).astype(data.values.dtype)
+    def unit(self, data: Any) -> Array:
+        """What cells without their level are divided by: () float.
+
+        Of constant cells their size: nothing else is known of how wide such cells may be.
+        """
+        values = data.values
+        if not self.is_normal:
+            return jnp.ones((), values.dtype)
+        if self.scale is not None:
+            return jnp.asarray(self.scale, values.dtype)
+        mean = _mean(values)
+        spread = jnp.sqrt(jnp.mean((values - mean) ** 2))
+        size = jnp.where(mean == 0, 1, jnp.abs(mean))
+        rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
+        return jnp.where(spread > rounding, spread, size).astype(values.dtype)
+
+    def standardised(self, data: Any) -> Array:
+        """The values of the cells without the level, in units: (T,) float."""
+        return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------
 
@@ -369,8 +420,11 @@ class BPMF(Readable):
           classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
-        if self.row_features is not None and features is None:
-            features = Features(np.zeros((number, self.row_features.width)))
+        if self.row_features is not None:
+            if features is None:
+                features = Features(np.zeros((number, self.row_features.width)))
+            else:
+                features = in_units_of(features, self.row_features)
         if self.row_classes is not None and classes is None:
             classes = Features(np.zeros((number, self.row_classes.width)))
         new = {"row_features": features, "row_classes": classes, "cell_features": None}
@@ -412,3 +466,8 @@ class BPMF(Readable):
                 if name.startswith(own):
                     turned[name] = other + name.removeprefix(own)
         return {turned.get(name, name): value for name, value in draws.items()}
+
+
+def _mean(values: Array) -> Array:
+    """The mean () of values (T,), far from zero too: a sum of large numbers costs digits."""
+    return values[0] + jnp.mean(values - values[0])

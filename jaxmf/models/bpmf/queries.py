@@ -15,8 +15,8 @@ from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.models.bpmf.groups import class_of_rows
 from jaxmf.models.bpmf.state import SideLaw
-from jaxmf.models.bpmf.updates import linked, row_means
-from jaxmf.samplers.factors.law import precisions
+from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
+from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import in_chunks
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
 from jaxmf.samplers.factors.vectors import Known, cell_means, design
@@ -38,14 +38,18 @@ def noise_of(model: BPMF, draw: Draw) -> Any:
 
 
 def means_of_cells(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
-    """Means of cells given a draw, with the level: (M,) float."""
+    """Means of cells given a draw, in units of the data: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
     features = jnp.zeros((rows.shape[0], 0), u.dtype)
     if model.cell_features is not None:
         features = model.cell_features.take(rows, columns).astype(u.dtype)
     known = model.known(u.shape[0], v.shape[0], features)
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
-    return means + model.centre(data).astype(means.dtype)
+    return _in_units_of_data(model, means, data)
+
+
+def _in_units_of_data(model: BPMF, means: Array, data: Any) -> Array:
+    return means * model.unit(data).astype(means.dtype) + model.centre(data).astype(means.dtype)
 
 
 def cell_moments(
@@ -62,7 +66,7 @@ def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=known.rows[rows])
     means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
-    return model.law().moments(noise_of(model, draw), means + model.centre(data))[0]
+    return model.law().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[0]
 
 
 def group_means(model: BPMF, draw: Draw, data: Any) -> Array:
@@ -70,11 +74,24 @@ def group_means(model: BPMF, draw: Draw, data: Any) -> Array:
 
     What columns make of features of rows is left out: a group has none.
     """
-    mean, v = jnp.asarray(draw["row_mean"]), jnp.asarray(draw["v"])
+    mean, v = _group_means(draw), jnp.asarray(draw["v"])
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
-    means = _all_means(model, mean, v, known) + model.centre(data)
+    means = _in_units_of_data(model, _all_means(model, mean, v, known), data)
     return model.law().moments(noise_of(model, draw), means)[0]
+
+
+def _group_means(draw: Draw) -> Array:
+    """Prior means (G, D) of the vectors of the groups."""
+    core, others = jnp.asarray(draw["row_mean"]), _coefficients(draw).mean
+    return jnp.concatenate([core, jnp.broadcast_to(others, (len(core), *others.shape))], axis=1)
+
+
+def _coefficients(draw: Draw) -> Coefficients:
+    """The prior of the coefficients in a draw, which lacks it where there are none."""
+    nothing = jnp.zeros((0,), jnp.asarray(draw["row_mean"]).dtype)
+    found = (draw.get(f"row_coefficient_{name}", nothing) for name in Coefficients._fields)
+    return Coefficients(*map(jnp.asarray, found))
 
 
 def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
@@ -99,6 +116,7 @@ def _law_of(draw: Draw, number: int) -> SideLaw:
         groups=jnp.zeros((number,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
         link_precision=jnp.ones((0,), law.mean.dtype),  # nothing is drawn of it
+        coefficients=_coefficients(draw),
     )
 
 
@@ -112,20 +130,22 @@ def fold_in(
     """
     v = jnp.asarray(draw["v"])
     law = _law_of(draw, new_data.num_rows)
-    inverses = precisions(law.law)
+    inverses = row_precisions(model, law)
     known = _known(model, new_data.num_rows, v, new_data.num_entries)
     meets = design(v, known, model.num_factors)
     cells = new_data.rows, new_data.columns
-    chunks = in_chunks(*cells, new_data.shape, law.law.mean.shape[1])
-    noise = noise_of(model, draw)
-    values = (new_data.values - model.centre(data)).astype(v.dtype)
+    chunks = in_chunks(*cells, new_data.shape, inverses.shape[1])
+    noise, unit = noise_of(model, draw), model.unit(data)
+    values = ((new_data.values - model.centre(data)) / unit).astype(v.dtype)
     shifts, log_shares = linked(model, law), _log_shares(model, draw, new_data.num_rows)
+    if shifts.ndim:
+        shifts = jnp.pad(shifts, ((0, 0), (0, inverses.shape[1] - shifts.shape[1])))
 
     def sweep(index: Array, u: Array) -> Array:
         normals_key, latent_key, group_key = jax.random.split(jax.random.fold_in(key, index), 3)
         targets, precision = values, jnp.ones((), v.dtype)
         if model.is_normal:
-            precision = (1 / noise).astype(v.dtype)
+            precision = (unit**2 / noise).astype(v.dtype)
         else:
             eta = cell_means(u, v, known, *cells, num_factors=model.num_factors)
             targets = model.law().latent(latent_key, noise, values, eta)
@@ -134,7 +154,7 @@ def fold_in(
         own = law
         if model.row_mixture() is not None:
             log_weights = log_evidences(
-                meets, padded, means=law.law.mean, precisions=inverses, shifts=shifts, **seen
+                meets, padded, means=_group_means(draw), precisions=inverses, shifts=shifts, **seen
             )
             log_weights += log_shares
             drawn = jax.random.categorical(group_key, log_weights, axis=-1)
@@ -162,8 +182,8 @@ def row_moments(
     """Predictive mean and variance of all cells of new rows, each (N', M)."""
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
-    means = _all_means(model, u, jnp.asarray(draw["v"]), known) + model.centre(data)
-    return model.law().moments(noise_of(model, draw), means)
+    means = _all_means(model, u, jnp.asarray(draw["v"]), known)
+    return model.law().moments(noise_of(model, draw), _in_units_of_data(model, means, data))
 
 
 def new_cell_probabilities(

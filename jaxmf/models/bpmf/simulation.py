@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import SideLaw, State
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
+from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.link import of_columns
 from jaxmf.samplers.factors.vectors import cell_means
 from jaxmf.types import Array, Key
@@ -28,7 +29,12 @@ def simulate_state(
     keys = jax.random.split(key, 3)
     u, row_law = _side(model, keys[0], num_rows, capacity)
     v, column_law = _side(model.transpose(), keys[1], num_columns, capacity)
-    return State(u, v, row_law, column_law, model.law().sample_prior(keys[2]))
+    return State(u, v, row_law, column_law, model.law(_unit(model)).sample_prior(keys[2]))
+
+
+def _unit(model: BPMF) -> Any:
+    """What means of cells are multiplied by: without data to be like it is one."""
+    return 1.0 if model.scale is None or not model.is_normal else model.scale
 
 
 def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, SideLaw]:
@@ -48,15 +54,24 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
         link = link @ law.factor[0].T
     if features is not None:
         link = link / jnp.sqrt(of_columns(features, precision))[:, None]
+    parts = model.row_coefficients()
+    others = coefficients.start(parts, model.coefficient_precision)
+    if parts.widths:
+        own_key = jax.random.fold_in(key, 2)
+        others = coefficients.simulate(own_key, parts, model.coefficient_precision)
     side = SideLaw(
         law=law,
         groups=places,
         link=link,
         link_precision=precision,
+        coefficients=others,
         mixture=mixture,
     )
-    normals = jax.random.normal(vector_key, (number, size), law.mean.dtype)
-    apart = jnp.einsum("nde,ne->nd", law.factor[places], normals)
+    normals = jax.random.normal(vector_key, (number, model.row_width()), law.mean.dtype)
+    apart = jnp.einsum("nde,ne->nd", law.factor[places], normals[:, :size])
+    if parts.widths:
+        rest = normals[:, size:] / jnp.sqrt(parts.of_columns(others.precision))
+        apart = jnp.concatenate([apart, rest], axis=1)
     return row_means(model, side) + apart, side
 
 
@@ -68,7 +83,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.law().sample(key, state.noise, means)
+    values = model.law().sample(key, state.noise, _unit(model) * means)
     if model.is_normal and model.level is not None:
         values = values + model.level
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
+from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import Arranged
 from jaxmf.samplers.factors.link import Spectrum
 from jaxmf.samplers.factors.vectors import Known
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
 
 
 class SideLaw(NamedTuple):
-    """The law of the vectors of one side.
+    """The prior of the vectors of one side: of their E factors and biases, and of coefficients.
 
     Attributes:
-      law: means (G, D) and Cholesky factors (G, D, D) of the covariances of the groups.
+      law: means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups.
       groups: (N,) int32, the group of every vector.
-      link: (F, D) float, how the vectors depend on features; F = 0 where they do not.
+      link: (F, E) float, how factors and biases depend on features; F = 0 where they do not.
       link_precision: (P,) float, of every part of the features.
+      coefficients: the prior of the D - E others.
       mixture: what the prior of the groups keeps; None without one.
     """
 
@@ -29,6 +31,7 @@ class SideLaw(NamedTuple):
     groups: Array
     link: Array
     link_precision: Array
+    coefficients: Coefficients
     mixture: Mixture | None = None
 
 
@@ -39,7 +42,8 @@ class State(NamedTuple):
       u: (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`.
       v: (M, D') float, those of the columns.
       row_law, column_law: their laws.
-      noise: of the cells, as their likelihood has it.
+      noise: of the cells, as their likelihood has it; of normal cells the variance, in units of
+        the data. Vectors are in units of the cells' `BPMF.unit`.
     """
 
     u: Array

@@ -15,6 +15,7 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.law import precisions, statistics_of_all
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
@@ -48,6 +49,11 @@ def gamma_shapes(model: BPMF, state: State) -> Array:
     return _raised(model, side).gamma_shapes(number).astype(state.u.dtype)
 
 
+def _core(model: BPMF, vectors: Array) -> Array:
+    """Factors and biases (N, E) of vectors (N, D)."""
+    return vectors[:, : model.core_width]
+
+
 def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
     """The prior of the rows' law, with a degree of freedom for every line of the link."""
     prior = model.row_law_prior()
@@ -70,15 +76,31 @@ def update_row_law(
     Returns:
       The state, and whether there was no room for a new group, () bool.
     """
+    state = _update_coefficients(model, jax.random.fold_in(draws.key, 1), state)
     if state.row_law.mixture is not None:
         return _update_groups(model, draws.key, state, split_merge)
     return _update_law(model, draws, state, data), jnp.zeros((), bool)
 
 
+def _update_coefficients(model: BPMF, key: Key, state: State) -> State:
+    parts, side = model.row_coefficients(), state.row_law
+    if not parts.widths:
+        return state
+    now = coefficients.update(
+        key,
+        side.coefficients,
+        values=state.u[:, model.core_width :],
+        parts=parts,
+        precision_prior=model.coefficient_precision,
+    )
+    return state._replace(row_law=side._replace(coefficients=now))
+
+
 def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
     group_key, law_key, link_key = jax.random.split(key, 3)
     side, prior, features = state.row_law, model.row_law_prior(), model.row_link()
-    values = state.u - linked(model, side)
+    vectors = _core(model, state.u)
+    values = vectors - linked(model, side)
     places, mixture, overflow = groups.update(
         model, group_key, side, values, split_merge=split_merge
     )
@@ -90,7 +112,7 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
         link = update_link_of_groups(
             link_key,
             Link(side.link, side.link_precision),
-            vectors=state.u,
+            vectors=vectors,
             features=features,
             law=law,
             groups=places,
@@ -103,8 +125,8 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
 def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> State:
     side = state.row_law
     features = model.row_link()
-    prior = _raised(model, side)
-    statistics = statistics_of_all(prior, state.u - linked(model, side))
+    prior, vectors = _raised(model, side), _core(model, state.u)
+    statistics = statistics_of_all(prior, vectors - linked(model, side))
     link = Link(side.link, side.link_precision)
     if features is not None:
         statistics = with_link(statistics, link, features)
@@ -114,7 +136,7 @@ def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> S
     link = update_link(
         draws.key,
         link,
-        vectors=state.u,
+        vectors=vectors,
         features=features,
         spectra=data.row_spectra,
         law=law,
@@ -125,14 +147,30 @@ def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> S
 
 
 def linked(model: BPMF, side: SideLaw) -> Array:
-    """What features add to the prior means of the vectors: (N, D), or zero without any."""
+    """What features add to the prior means of factors and biases: (N, E), or zero without any."""
     features = model.row_link()
     return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
 
 
 def row_means(model: BPMF, side: SideLaw) -> Array:
     """Prior means of the vectors of all rows: (N, D)."""
-    return side.law.mean[side.groups] + linked(model, side)
+    core = side.law.mean[side.groups] + linked(model, side)
+    others = side.coefficients.mean
+    if not others.shape[0]:
+        return core
+    return jnp.concatenate([core, jnp.broadcast_to(others, (core.shape[0], *others.shape))], axis=1)
+
+
+def row_precisions(model: BPMF, side: SideLaw) -> Array:
+    """Prior precisions of the vectors of the groups: (G, D, D), of coefficients on the diagonal."""
+    core, parts = precisions(side.law), model.row_coefficients()
+    if not parts.widths:
+        return core
+    width = sum(parts.widths)
+    others = jnp.diag(parts.of_columns(side.coefficients.precision))
+    return jnp.pad(core, ((0, 0), (0, width), (0, width))) + jnp.pad(
+        others, ((core.shape[1], 0), (core.shape[1], 0))
+    )
 
 
 def update_row_vectors(
@@ -158,7 +196,7 @@ def update_row_vectors(
       The state, and the sum of the squared residuals at it.
     """
     side = state.row_law
-    priors = RowPriors(row_means(model, side), side.groups, precisions(side.law))
+    priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     u, squares = draw_rows(
         normals,
         state.u,
@@ -172,7 +210,7 @@ def update_row_vectors(
 
 
 def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
-    """Means of the observed cells, without the level: (T,) float."""
+    """Means of the observed cells, without the level and in units: (T,) float."""
     cells = data.cells
     return cell_means(
         state.u,
@@ -194,15 +232,16 @@ def noise_shape(model: BPMF, data: Prepared) -> Array | None:
 def update_noise(
     model: BPMF, key: Key, log_gamma: Array | None, state: State, data: Prepared, squares: Array
 ) -> State:
-    """Kernel: the variance of normal noise given the sum of squared residuals.
+    """Kernel: the variance of normal noise given the sum of squared residuals, in units.
 
     `log_gamma` is the logarithm of a Gamma draw of `noise_shape`, where that is not None.
     """
+    unit = model.unit(data)
     noise = update_variance(
         key,
-        model.law().noise_variance,
+        model.law(unit).noise_variance,
         state.noise,
-        squares=squares,
+        squares=squares * unit**2,
         number=data.values.shape[0],
         log_gamma=log_gamma,
     )

@@ -51,10 +51,13 @@ class Spectrum(NamedTuple):
     Attributes:
       vectors: orthonormal eigenvectors of X'X (F, F), or of XX' (N, N) where that is smaller.
       values: their eigenvalues.
+      total: () float, what every line of the part sums to, as one level a line does; 0 where
+        lines differ.
     """
 
     vectors: Array
     values: Array
+    total: Array
 
 
 def spectra(features: Features) -> tuple[Spectrum, ...]:
@@ -74,8 +77,15 @@ def spectra(features: Features) -> tuple[Spectrum, ...]:
         if found:
             product = after(product, found[-1].values)
         values, vectors = jnp.linalg.eigh(product, symmetrize_input=False)
-        found.append(Spectrum(vectors, jnp.maximum(values, 0)))
+        found.append(Spectrum(vectors, jnp.maximum(values, 0), _total(features, part)))
     return tuple(found)
+
+
+def _total(features: Features, part: slice) -> Array:
+    ones = jnp.ones((part.stop - part.start, 1), features.values.dtype)
+    sums = _times(features, part, ones)[:, 0]
+    is_shared = jnp.max(sums) - jnp.min(sums) < 1e-5 * jnp.abs(sums[0])
+    return jnp.where(is_shared, jnp.mean(sums), 0)
 
 
 def slices(features: Features) -> list[slice]:

@@ -1,0 +1,151 @@
+"""Moves along directions in which no cell changes.
+
+What the means of cells leave open is settled by priors alone, and a sweep that updates one side
+given the other goes there in small steps only. Each move here draws, exactly, how far to go along
+such a direction given all that does not change; none looks at a cell.
+
+    u_i -> u_i - a,  b_i -> b_i - t,  c_j -> c_j + a' v_j + t       `shift_level`
+    B_f -> B_f - t for all f of a part,  mu -> mu + l t             `shift_part`
+    m_u -> m_u + t,  m_v -> m_v - t                                 `shift_shared`
+
+l is what every line of the part sums to. Along an orbit of a group of volume-preserving maps this
+is a Gibbs update with the joint density at the point moved to (Liu & Sabatti, 2000, Generalised
+Gibbs sampler and multigrid Monte Carlo for Bayesian computation).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.linalg import after
+from jaxmf.samplers.factors.law import precisions
+from jaxmf.types import Array
+
+
+class Side(NamedTuple):
+    """Factors and biases of a side with all that their prior has: one group.
+
+    Attributes:
+      vectors: (N, D) float, factors (K) and last the bias.
+      law: mean (1, D) and factor (1, D, D).
+      link: (F, D) float.
+    """
+
+    vectors: Array
+    law: Parameters
+    link: Array
+
+
+def shift_level(
+    normals: Array,
+    rows: Side,
+    columns: Side,
+    *,
+    row_prior: NormalInverseWishart,
+    column_prior: NormalInverseWishart,
+) -> tuple[Side, Side]:
+    """What the rows' factors and biases have in common, against the biases of the columns.
+
+    Args:
+      normals: (D,) float, standard normal.
+      rows, columns: both with D entries, the last the bias.
+      row_prior, column_prior: of their means and covariances.
+
+    Returns:
+      Both sides, z = (a, t) from its normal conditional: its density is that of the rows' mean less
+      z, and of the mean and covariance of the columns' vectors sheared by z.
+    """
+    of_rows = precisions(rows.law)[0]
+    of_columns = precisions(after_law(columns.law, of_rows))[0]
+    is_factor = jnp.arange(normals.shape[0]) < normals.shape[0] - 1
+    scale = column_prior.scale * is_factor[:, None] * is_factor
+    # how the prior location of the columns is sheared
+    reach = jnp.where(is_factor, column_prior.location, 1.0)
+    row_apart = rows.law.mean[0] - row_prior.location
+    column_apart = columns.law.mean[0] - column_prior.location
+    own = of_columns[-1, -1]
+    precision = row_prior.weight * of_rows + own * scale
+    precision += column_prior.weight * own * jnp.outer(reach, reach)
+    side = row_prior.weight * (of_rows @ row_apart)
+    side -= column_prior.weight * (of_columns[-1] @ column_apart) * reach
+    side += jnp.where(is_factor, column_prior.scale @ of_columns[-1], 0)
+    moved = _normal(normals, precision, side)
+    factors = jnp.where(is_factor, moved, 0)
+    law = Parameters(rows.law.mean - moved, rows.law.factor)
+    rows = rows._replace(vectors=rows.vectors - moved, law=law)
+    mean = _sheared(columns.law.mean, factors).at[:, -1].add(moved[-1])
+    # lower triangular it stays: the bias is the last entry
+    factor = columns.law.factor.at[0, -1].add(factors @ columns.law.factor[0])
+    return rows, Side(
+        _sheared(columns.vectors, factors).at[:, -1].add(moved[-1]),
+        Parameters(mean, factor),
+        _sheared(columns.link, factors),
+    )
+
+
+def shift_part(
+    normals: Array,
+    law: Parameters,
+    lines: Array,
+    *,
+    precision: Array,
+    length: Array,
+    prior: NormalInverseWishart,
+) -> tuple[Parameters, Array]:
+    """The mean of all vectors against what the link has in common in a part.
+
+    Args:
+      normals: (D,) float, standard normal.
+      law: mean (1, D) and factor (1, D, D).
+      lines: (F, D) float, the link's of a part.
+      precision: () float, theirs.
+      length: () float, what every line of features sums to; 0 where lines differ: nothing moves.
+      prior: of the mean.
+
+    Returns:
+      The law and the lines.
+    """
+    weight = precision * lines.shape[0] + prior.weight * length**2
+    centre = precision * jnp.sum(lines, axis=0)
+    centre -= prior.weight * length * (law.mean[0] - prior.location)
+    moved = centre / weight + law.factor[0] @ normals / jnp.sqrt(weight)
+    moved = jnp.where(length == 0, 0, moved)
+    return law._replace(mean=law.mean + length * moved), lines - moved
+
+
+def shift_shared(
+    normals: Array, means: tuple[Array, Array], precision: tuple[Array, Array]
+) -> Array:
+    """t (C,), to be added to the first of two means with a sum that matters, less from the second.
+
+    Args:
+      normals: (C,) float, standard normal.
+      means: each (C,) float, N(0, 1 / precision).
+      precision: each (C,) float.
+    """
+    total = precision[0] + precision[1]
+    centre = (precision[1] * means[1] - precision[0] * means[0]) / total
+    return centre + normals / jnp.sqrt(total)
+
+
+def after_law(law: Parameters, first: Array) -> Parameters:
+    """A law to be had only after another number: no two factorisations at a time, see `after`."""
+    return law._replace(factor=after(law.factor, first))
+
+
+def _sheared(vectors: Array, factors: Array) -> Array:
+    """Vectors (N, D) with a' of their factors added to the bias; `factors` is zero there."""
+    return vectors.at[:, -1].add(vectors @ factors)
+
+
+def _normal(normals: Array, precision: Array, side: Array) -> Array:
+    """N(P^-1 s, P^-1) from standard normals."""
+    factor = jax.lax.linalg.cholesky(precision, symmetrize_input=False)
+    half = jax.lax.linalg.triangular_solve(factor, side[:, None], left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(
+        factor, half + normals[:, None], left_side=True, lower=True, transpose_a=True
+    )[:, 0]
