@@ -107,8 +107,8 @@ def test_an_evidence_without_a_credible_error_is_not_given_one(error, raises):
 
 
 def test_runs_of_a_filter_that_one_of_them_dominates_have_no_error():
-    data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12)) * 3
-    model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.1, feature_scale=1.0)
+    data = RNG.normal(size=(40, 3)) @ RNG.normal(size=(3, 12))
+    model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.1, feature_scale=1.0, offset=0.0)
     with pytest.warns(RunWarning, match="no error that can be trusted"):
         post = mf.particle_filter(model, data, num_particles=10, num_runs=2, progress=False)
     assert np.isnan(post.log_evidence_error)

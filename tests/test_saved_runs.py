@@ -172,9 +172,10 @@ def test_ids_take_no_more_room_than_their_texts(run):
     assert names[3] == "row 3"
 
 
-def test_every_promise_of_security_md_names_a_test_that_exists():
+@pytest.mark.parametrize("page", ["SECURITY.md", "docs/promises.md"])
+def test_every_promise_names_a_test_that_exists(page):
     tests = Path(__file__).parent
-    named = re.findall(r"::(test_\w+)", (tests.parent / "SECURITY.md").read_text())
+    named = re.findall(r"::(test_\w+)", (tests.parent / page).read_text())
     defined = {
         node.name
         for path in tests.glob("test_*.py")

@@ -438,7 +438,7 @@ class Posterior:
             >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
             (2,)
         """
-        if not hasattr(self.data, "times"):
+        if not (hasattr(self.data, "times") and hasattr(self.model, "at")):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
         check_number("time", time)
         draw, data = self.model.at(self.reference_draw(), self.data, time)
