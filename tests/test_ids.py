@@ -177,7 +177,7 @@ def test_models_without_a_prior_of_rows_say_so():
 
 
 def test_one_text_is_no_list_of_ids():
-    with pytest.raises(TypeError, match=r"column_names: is the text 'abcd'\. Give a list of ids"):
+    with pytest.raises(TypeError, match=r"column_names: is 'abcd'; a list with one id"):
         mf.Dense(np.ones((1, 4)), column_names="abcd")
 
 

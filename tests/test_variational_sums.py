@@ -66,7 +66,7 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     no_zeros = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
-        likelihood=Sigmoid(), noise=jnp.ones(()), block=True,
+        likelihood=Sigmoid("quadratic"), noise=jnp.ones(()), block=True,
     )  # fmt: skip
     (a, a_var), (s, s_var) = mine, others
     mean = a @ s.T + bias.mean

@@ -265,7 +265,10 @@ class LinearGaussianIBP(Readable):
         """
         if sweep not in chain.SWEEPS:
             raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
-        num_slots = self.num_slots(8 if capacity is None and sweep == "whole_rows" else capacity)
+        # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
+        # program is compiled in place of two
+        first = 8 if sweep == "whole_rows" else 24
+        num_slots = self.num_slots(first if capacity is None else capacity)
         if sweep == "whole_rows":
             check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
