@@ -143,3 +143,20 @@ def test_rows_that_come_and_go_keep_single_precision():
     order = np.sign(np.sum(exact.mean * single.mean, axis=0))  # eigenvectors have either sign
     np.testing.assert_allclose(single.spread, exact.spread, rtol=0, atol=2e-5)
     np.testing.assert_allclose(single.mean * order, exact.mean, rtol=0, atol=2e-3)
+
+
+@pytest.mark.parametrize("weight_scale", [1e3, 1e9, 1e14])
+def test_weights_far_larger_than_the_noise_cost_no_digits(weight_scale):
+    # the difference of two sums of squares was off by 2e5 and more, and draws ran off
+    u, v = np.array([[1, 0], [1, 0]], bool), np.array([[1, 0]], bool)
+    x = np.array([[3e4], [3e4 + 1]], np.float32)
+    found = bilinear.log_marginal(
+        *map(jnp.asarray, (u, v, x)),
+        noise_scale=jnp.float32(0.5),
+        weight_scale=jnp.float32(weight_scale),
+    )
+    # sum and difference of the two cells are independent
+    variances = np.array([0.25 + 2 * weight_scale**2, 0.25])
+    parts = np.array([6e4 + 1, 1.0]) ** 2 / 2
+    exact = -0.5 * np.sum(np.log(2 * np.pi * variances) + parts / variances)
+    np.testing.assert_allclose(found, exact, atol=0.1)

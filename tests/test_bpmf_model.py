@@ -231,6 +231,19 @@ def test_constant_ratings_are_taken_as_they_are():
     assert (found.sd > 0).all()
 
 
+@pytest.mark.parametrize("value", [3.0, 23_088.5, -2e9, 5e-7])
+def test_one_rating_or_several_alike_are_predicted_at_any_size(value):
+    """Their noise started at a variance of 1 whatever the ratings' size: not finite from 1e4 on."""
+    few = {"num_warmup": 3, "num_samples": 3, "num_chains": 1, "progress": False}
+    data = mf.Entries([0, 0, 1, 2], [0, 1, 1, 0], np.full(4, value), (3, 2))
+    post = mf.sample(mf.BPMF(2), data, **few)
+    assert np.isfinite(post.draws["log_joint"]).all()
+    found = post.predict()
+    assert np.isfinite(found.mean).all()
+    assert (np.abs(found.mean - value) < 5 * abs(value)).all()
+    assert (found.sd > 0).all()
+
+
 @pytest.mark.parametrize(("factor", "offset"), [(1e-4, 0.0), (1e6, 0.0), (1.0, 1e5)])
 def test_few_ratings_in_any_unit_are_predicted_in_that_unit(factor, offset):
     """Eight ratings times 1e-4 ended without a finite number before cells were standardised."""

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
+import scipy.stats
 
 from jaxmf.engine import Info
 from jaxmf.priors import hyper
@@ -81,6 +82,14 @@ def test_starting_values():
     assert hyper.initial_value(dist.Gamma(2.0, 4.0)) == pytest.approx(0.5)
     # Infinite mean: the median.
     assert hyper.initial_value(dist.HalfCauchy(1.0)) == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e-6, 1.0, 1e6, 1e15])
+def test_log_prior_of_a_variance_is_exact_in_any_unit(unit):
+    # numpyro's own takes the square of the variance: infinite at 1e15, log 0 at 1e-15
+    prior, value = dist.InverseGamma(1.5, 2.0 * unit**2), jnp.asarray(0.7 * unit**2)
+    expected = scipy.stats.invgamma(1.5, scale=2.0).logpdf(0.7) - 2 * np.log(unit)
+    assert hyper.log_prior(prior, value) == pytest.approx(expected, abs=1e-4)
 
 
 def test_log_prior_is_minus_infinity_outside_the_support():

@@ -181,8 +181,9 @@ SUBJECTS: dict[str, Subject] = {
         baskets, "variational", "binary", _FIT,
     ),
     "sparse-binary-gaussian": Subject(
+        # whose cells are normal, so that predictions are; the probabilities of its scores are not
         lambda data: mf.SparseBinaryMF(2, likelihood=mf.Gaussian()),
-        baskets, "variational", "binary", _FIT,
+        baskets, "variational", "real", _FIT,
     ),
     "sparse-binary-series": Subject(
         lambda data: mf.SparseBinarySeries(2), series, "variational", "binary", _FIT

@@ -50,13 +50,17 @@ class Spectrum(NamedTuple):
     Attributes:
       eigenvalues: (K, L) float, t_k s_l.
       projections: (K, L) float, squared entries of P'U'(X - U w0 V')VQ.
-      total: () float, sum of squares of X - U w0 V'.
+      is_positive: (K, L) bool, eigenvalues that are not zero up to rounding, those of free slots.
+      residual: () float, sum of squares of X less its least-squares fit by the positive ones. It is
+        a sum of squares of differences: the difference of two sums would lose its digits where the
+        weights are far larger than the noise.
       num_cells: () float.
     """
 
     eigenvalues: Array
     projections: Array
-    total: Array
+    is_positive: Array
+    residual: Array
     num_cells: Array
 
 
@@ -187,12 +191,25 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     fitted = row_gram @ centre @ column_gram
     row_values, row_vectors = jnp.linalg.eigh(row_gram)
     column_values, column_vectors = jnp.linalg.eigh(column_gram)
+    eigenvalues = jnp.maximum(row_values, 0)[:, None] * jnp.maximum(column_values, 0)
+    is_positive = above_rounding(row_values)[:, None] & above_rounding(column_values)
+    turned = row_vectors.T @ (cross - fitted) @ column_vectors
+    change = jnp.where(is_positive, turned / jnp.where(is_positive, eigenvalues, 1), 0)
+    weights = centre + row_vectors @ change @ column_vectors.T
+    fit = (u.astype(x.dtype) @ weights) @ v.astype(x.dtype).T
     return Spectrum(
-        eigenvalues=jnp.maximum(row_values, 0)[:, None] * jnp.maximum(column_values, 0),
-        projections=(row_vectors.T @ (cross - fitted) @ column_vectors) ** 2,
-        total=jnp.sum(x**2) - jnp.sum((2 * cross - fitted) * centre),
+        eigenvalues=eigenvalues,
+        projections=turned**2,
+        is_positive=is_positive,
+        residual=jnp.sum((x - fit) ** 2),
         num_cells=jnp.asarray(x.size, x.dtype),
     )
+
+
+def above_rounding(eigenvalues: Array) -> Array:
+    """Which eigenvalues (K,) of a matrix of counts are not zero up to rounding, (K,) bool."""
+    rounding = 4 * jnp.finfo(eigenvalues.dtype).eps * jnp.maximum(jnp.max(eigenvalues), 1)
+    return eigenvalues > jnp.minimum(rounding, 0.25)
 
 
 def log_marginal_of_spectrum(
@@ -204,11 +221,14 @@ def log_marginal_of_spectrum(
     """
     noise_variance = noise_scale**2
     ratio = noise_variance / weight_scale**2
+    values = jnp.where(statistics.is_positive, statistics.eigenvalues, 0)
     log_determinant = statistics.num_cells * jnp.log(2 * jnp.pi * noise_variance) + jnp.sum(
-        jnp.log1p(statistics.eigenvalues / ratio)
+        jnp.log1p(values / ratio)
     )
-    explained = jnp.sum(statistics.projections / (statistics.eigenvalues + ratio))
-    return -0.5 * (log_determinant + (statistics.total - explained) / noise_variance)
+    # tr X'X - sum_k p_k / (h_k + r), of which the residual has taken p_k / h_k
+    shrunk = ratio / (jnp.where(statistics.is_positive, values, 1) * (values + ratio))
+    kept = jnp.sum(jnp.where(statistics.is_positive, statistics.projections * shrunk, 0))
+    return -0.5 * (log_determinant + (statistics.residual + kept) / noise_variance)
 
 
 def log_marginal(

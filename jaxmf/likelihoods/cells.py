@@ -12,6 +12,8 @@ from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
+_ALIKE = 1e-8  # a variance, in units
+
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
 @dataclass(frozen=True)
@@ -24,12 +26,21 @@ class NormalCells:
 
     noise_variance: Hyperparameter
 
-    def start(self, values: Array) -> Array:
-        """The spread of the values where the variance has a prior."""
+    def start(self, values: Array, unit: Array | float = 1.0) -> Array:
+        """The spread of the values where the variance has a prior.
+
+        Args:
+          values: (T,) float in units.
+          unit: what a 1 of the values is in the data.
+
+        Returns:
+          () float, in units of the data; the square of `unit` where the values are alike:
+          a variance far below it would leave vectors of precisions that cannot be factorised.
+        """
         if hyper.is_fixed(self.noise_variance):
             return jnp.asarray(self.noise_variance, values.dtype)
         spread = jnp.var(values)
-        return jnp.where(spread > 0, spread, 1).astype(values.dtype)
+        return (jnp.where(spread > _ALIKE, spread, 1) * unit**2).astype(values.dtype)
 
     def sample_prior(self, key: Key) -> Array:
         """The noise from its prior."""

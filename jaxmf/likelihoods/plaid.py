@@ -14,7 +14,7 @@ plaid model of Lazzeroni & Owen (2002).
 import jax.numpy as jnp
 
 from jaxmf.likelihoods import gaussian
-from jaxmf.likelihoods.bilinear import Spectrum, log_marginal_of_spectrum
+from jaxmf.likelihoods.bilinear import Spectrum, above_rounding, log_marginal_of_spectrum
 from jaxmf.types import Array
 
 
@@ -50,10 +50,16 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     centre = jnp.broadcast_to(jnp.asarray(weight_mean, x.dtype), cross.shape)
     fitted = gram @ centre
     values, vectors = jnp.linalg.eigh(gram)
+    is_positive = above_rounding(values)
+    turned = vectors.T @ (cross - fitted)
+    change = jnp.where(is_positive, turned / jnp.where(is_positive, values, 1), 0)
+    weights = centre + vectors @ change
+    fit = (u.astype(x.dtype) * weights) @ v.astype(x.dtype).T
     return Spectrum(
         eigenvalues=jnp.maximum(values, 0),
-        projections=(vectors.T @ (cross - fitted)) ** 2,
-        total=jnp.sum(x**2) - (2 * cross - fitted) @ centre,
+        projections=turned**2,
+        is_positive=is_positive,
+        residual=jnp.sum((x - fit) ** 2),
         num_cells=jnp.asarray(x.size, x.dtype),
     )
 

@@ -77,7 +77,22 @@ def log_prior(prior: Hyperparameter, value: Array) -> Array:
         return jnp.zeros((), dtype)
     # Some distributions return finite densities outside their support.
     inside = prior.support(value)
-    return jnp.where(inside, prior.log_prob(value), -jnp.inf).astype(dtype)
+    return jnp.where(inside, _log_density(prior, value), -jnp.inf).astype(dtype)
+
+
+def _log_density(prior: Any, value: Array) -> Array:
+    """`prior.log_prob`, of an inverse Gamma distribution by its own formula.
+
+    numpyro takes the logarithm of the squared value: of a variance the fourth power of the scale
+    of the data, which is no 32-bit float for scales above 4e9 or below 2e-10.
+    """
+    import numpyro.distributions as dist
+
+    if type(prior) is not dist.InverseGamma:
+        return prior.log_prob(value)
+    shape, rate = jnp.asarray(prior.concentration), jnp.asarray(prior.rate)
+    constant = shape * jnp.log(rate) - jax.scipy.special.gammaln(shape)
+    return constant - (shape + 1) * jnp.log(value) - rate / value
 
 
 def validate(name: str, prior: Hyperparameter) -> None:

@@ -55,14 +55,19 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     data = model.prepare(data)
     u = _start(model, jax.random.fold_in(key, 0), data.num_rows)
     v = _start(model.transpose(), jax.random.fold_in(key, 1), data.num_columns)
-    unit = model.unit(data)
     return State(
         u=u,
         v=v,
         row_law=_start_law(plan, model, jax.random.fold_in(key, 2), u),
         column_law=_start_law(plan, model.transpose(), jax.random.fold_in(key, 3), v),
-        noise=model.law(unit).start(model.standardised(data) * unit),
+        noise=_start_noise(model, data),
     )
+
+
+def _start_noise(model: BPMF, data: Prepared) -> Array:
+    unit, values = model.unit(data), model.standardised(data)
+    law = model.law(unit)
+    return law.start(values, unit) if model.is_normal else law.start(values)
 
 
 def _start(model: BPMF, key: Key, number: int) -> Array:
