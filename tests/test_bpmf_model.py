@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import numpy as np
 import pytest
 
@@ -130,6 +131,20 @@ def test_a_row_never_seen_is_predicted_from_its_features(tmp_path):
         post.predict(row_features=Features(np.ones((2, 3))))
 
 
+def test_new_rows_without_features_have_the_parts_of_those_in_training():
+    # eight parts of eleven columns have coefficients in the columns' vectors, one of 88 has none
+    table = {
+        f"f{part}": [f"l{level % 11}" for level in range(part, part + 12)] for part in range(8)
+    }
+    for is_sparse in (False, True):
+        features = Features.from_columns(table, sparse=is_sparse)
+        model = mf.BPMF(num_factors=1, row_features=features)
+        new = model.for_new_rows(None, 2)
+        assert new.column_width() == model.column_width() == 2 + 88
+        assert new.row_features.parts == features.parts
+        assert new.known(2, 9, np.zeros((0, 0), np.float32)).rows.shape == (2, 88)
+
+
 def test_features_of_no_width_are_no_features():
     """Bit for bit."""
     data = planted()[-1]
@@ -245,6 +260,13 @@ def test_few_ratings_in_any_unit_are_predicted_in_that_unit(factor, offset):
     np.testing.assert_allclose(found.sd / factor, usual.sd, rtol=0.1)
     # broken twin: in the units of the standardised cells
     assert np.abs(found.mean - usual.mean).max() > 1
+
+
+def test_constant_ratings_are_no_spread_in_64_bits():
+    with jax.enable_x64(True):
+        data = mf.Entries([0, 1, 2], [0, 0, 0], [0.1, 0.1, 0.1], (3, 1))
+        assert np.std(np.asarray(data.values)) > 0  # rounding
+        mf.BPMF(num_factors=1).check_data(data, "data")
 
 
 def test_ratings_whose_squares_are_no_floats_are_refused_with_a_remedy():

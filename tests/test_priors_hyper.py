@@ -13,7 +13,12 @@ import scipy.stats
 from jaxmf.engine import Info
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
-from jaxmf.samplers.hyper import update_alpha, update_feature_prior, update_scale
+from jaxmf.samplers.hyper import (
+    update_alpha,
+    update_feature_prior,
+    update_probability,
+    update_scale,
+)
 from jaxmf.testing import check_kernel
 from tests import FAST_COMPILE
 
@@ -268,3 +273,21 @@ def test_updates_keep_double_precision():
         for prior in (dist.Gamma(1.0, 1.0), dist.LogNormal(0.0, 1.0)):
             new = update_alpha(key, prior, value, jnp.asarray(3), jnp.asarray(2.0))
             assert new.dtype == jnp.float64
+
+
+def test_a_number_at_a_bound_of_its_prior_stays_in_the_support():
+    # exp(log(v)) and the logistic function of log odds round to either side of v
+    low = jnp.linspace(0.003, 700.0, 64)
+    prior = dist.LogUniform(low, 2 * low)
+    near = jax.jit(
+        lambda key: update_scale(key, prior, low, lambda scale: -1e6 * jnp.log(scale / low))
+    )
+    assert jnp.any(jnp.exp(jnp.log(low)) < low)
+    moved = near(jax.random.key(0))
+    assert jnp.all(prior.support(moved))
+    assert jnp.max(moved / low) < 1.001
+    share = jnp.linspace(0.01, 0.9, 64)
+    bounds = dist.Uniform(share, share + 0.05)
+    key = jax.random.key(1)
+    moved = jax.jit(lambda key: update_probability(key, bounds, share, lambda p: -1e6 * p))(key)
+    assert jnp.all(bounds.support(moved))

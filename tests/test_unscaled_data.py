@@ -173,6 +173,18 @@ def test_location_and_scale_are_those_of_the_observed_cells():
     assert units.scale_about(Dense(np.zeros((2, 2)))) == 1
 
 
+def test_a_constant_column_has_no_spread_in_64_bits():
+    x = np.column_stack([np.full(1_000, 0.1), np.linspace(-1.0, 1.0, 1_000)])
+    with jax.enable_x64(True), warnings.catch_warnings():
+        warnings.simplefilter("error")  # of columns in very different units
+        data, constant = Dense(with_a_missing_cell(x)), Dense(x[:, :1])
+        assert units.column_scales(data)[0] == 0
+        matched = mf.LinearGaussianIBP().matched(data)
+        assert matched.offset[0] == 0.1
+        assert units.scale_about(constant, units.column_means(constant)) == 0.1
+        assert units.scale_about(constant, units.overall_mean(constant)) == 0.1
+
+
 def test_fuzzed_matrices_end_with_finite_answers_or_an_error_that_says_why():
     generator = np.random.default_rng(3)
     base = {

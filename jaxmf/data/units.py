@@ -24,22 +24,28 @@ def column_means(data: Dense) -> np.ndarray:
 
     A column without an observed cell has the mean of all cells.
     """
-    total, count = np.zeros(data.num_columns), np.zeros(data.num_columns)
+    first, total, count = (np.zeros(data.num_columns) for _ in range(3))
     for values, observed in _blocks(data):
-        total += np.sum(values, axis=0, dtype=float, where=observed)
+        start = values[np.argmax(observed, axis=0), np.arange(data.num_columns)]
+        # about a cell of the column, or the mean of equal numbers is not always that number
+        first = np.where(count > 0, first, start)
+        apart = np.subtract(values, first, dtype=float)
+        total += np.sum(apart, axis=0, where=observed)
         count += np.sum(observed, axis=0)
-    overall = np.sum(total) / np.sum(count)
-    means = np.where(count > 0, total / np.maximum(count, 1), overall)
+    overall = np.sum(total + count * first) / np.sum(count)
+    means = np.where(count > 0, first + total / np.maximum(count, 1), overall)
     return means.astype(np.asarray(data.values[:1, :1]).dtype)
 
 
 def overall_mean(data: Dense) -> float:
     """Mean of the observed cells."""
-    total, count = 0.0, 0
+    first, total, count = 0.0, 0.0, 0
     for values, observed in _blocks(data):
-        total += float(np.sum(values, dtype=float, where=observed))
+        if count == 0:
+            first = float(values.ravel()[np.argmax(observed)])
+        total += float(np.sum(np.subtract(values, first, dtype=float), where=observed))
         count += int(np.sum(observed))
-    return total / count
+    return first + total / count
 
 
 def column_scales(data: Dense) -> np.ndarray:

@@ -96,11 +96,15 @@ def update_scale(
     if is_fixed(prior):
         return value
 
+    start = jnp.log(value)
+
     def log_density(log_value: Array) -> Array:
-        scale = jnp.exp(log_value)
+        # exp(log(v)) may lie beyond a bound of the prior where v does not
+        scale = jnp.where(log_value == start, value, jnp.exp(log_value))
         return log_density_fn(scale) + log_prior(prior, scale) + log_value
 
-    return jnp.exp(slice_sample(key, log_density, jnp.log(value), width=width)).astype(value.dtype)
+    moved = jnp.exp(slice_sample(key, log_density, start, width=width)).astype(value.dtype)
+    return jnp.where(prior.support(moved), moved, value)
 
 
 def update_probability(
@@ -129,17 +133,19 @@ def update_probability(
         return value
     # At the ends of what floats can tell from 0 and 1 the log odds are not finite.
     tiny, eps = jnp.finfo(value.dtype).tiny, jnp.finfo(value.dtype).eps
-    start = jnp.clip(value, tiny, 1 - eps)
+    clipped = jnp.clip(value, tiny, 1 - eps)
+    start = jax.scipy.special.logit(clipped)
 
     def log_density(log_odds: Array) -> Array:
-        probability = jax.nn.sigmoid(log_odds)
+        # see `update_scale`
+        probability = jnp.where(log_odds == start, clipped, jax.nn.sigmoid(log_odds))
         log_jacobian = -jax.nn.softplus(log_odds) - jax.nn.softplus(-log_odds)
         inside = (probability >= tiny) & (probability <= 1 - eps)
         density = log_density_fn(probability) + log_prior(prior, probability) + log_jacobian
         return jnp.where(inside, density, -jnp.inf)
 
-    log_odds = slice_sample(key, log_density, jax.scipy.special.logit(start), width=width)
-    return jax.nn.sigmoid(log_odds).astype(value.dtype)
+    moved = jax.nn.sigmoid(slice_sample(key, log_density, start, width=width)).astype(value.dtype)
+    return jnp.where(prior.support(moved), moved, value)
 
 
 def update_bernoulli_probability(

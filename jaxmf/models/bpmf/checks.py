@@ -241,7 +241,8 @@ def data(model: Any, entries: Entries, name: str) -> None:
 
 def _values(values: np.ndarray, name: str) -> None:
     """Refuses values so large, small or alike that their squares are no 32-bit floats."""
-    spread = float(np.std(values.astype(float)))
+    # less one of them: the standard deviation of equal numbers is not always zero
+    spread = float(np.std(values.astype(float) - float(values[0])))
     if spread and not _SMALLEST <= spread <= 1 / _SMALLEST:
         raise ValueError(
             f"{name}: the values have a standard deviation of {spread:.2g}, whose square is no "

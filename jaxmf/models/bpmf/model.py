@@ -422,7 +422,7 @@ class BPMF(Readable):
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.row_features is not None:
             if features is None:
-                features = Features(np.zeros((number, self.row_features.width)))
+                features = unknown.no_features(self.row_features, number)
             else:
                 features = in_units_of(features, self.row_features)
         if self.row_classes is not None and classes is None:

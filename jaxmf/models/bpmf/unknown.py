@@ -59,6 +59,12 @@ def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Any, number: int) ->
     return jnp.concatenate([known, new.astype(known.dtype)])
 
 
+def no_features(features: Features, number: int) -> Features:
+    """Lines of zeros with the columns, and so the parts, of some features."""
+    empty = scipy.sparse.coo_array((number, features.width))
+    return Features(empty if features.is_sparse else empty.toarray(), columns=features.described)
+
+
 def _longer(features: Features, number: int) -> Features:
     empty = scipy.sparse.coo_array((number, features.width))
     matrix = scipy.sparse.vstack([features.to_scipy(), empty])
