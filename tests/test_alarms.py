@@ -1,6 +1,7 @@
 """Every alarm has a run that raises it and one that does not."""
 
 import re
+import signal
 
 import numpy as np
 import pytest
@@ -131,3 +132,20 @@ def test_the_verbs_warn_with_the_first_sentence():
     with pytest.warns(RunWarning, match=r"noise_scale is fixed at 1, .* sd .*1 more") as caught:
         mf.sample(model, 1e-3 * X, num_warmup=0, num_samples=8, num_chains=2, progress=False)
     assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "model", [mf.LinearGaussianIBP(), mf.DPMixture()], ids=lambda model: type(model).__name__
+)
+def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_path):
+    def stop(report):
+        signal.raise_signal(signal.SIGINT)
+
+    options = {"num_warmup": 5000, "num_samples": 5, "num_chains": 2, "progress": stop}
+    with pytest.warns(RunWarning, match="No draw was kept") as caught:
+        post = mf.sample(model, X, checkpoint=tmp_path / "run", **options)
+    assert [w.category for w in caught] == [RunWarning]
+    assert kinds(post) == ["no draws"]
+    assert "No draw was kept" in str(post)
+    post.save(tmp_path / "saved")
+    assert mf.load(tmp_path / "saved").num_draws == 0

@@ -47,6 +47,12 @@ class Alarm(NamedTuple):
 
 def alarms(posterior: Posterior) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
+    if posterior.num_draws == 0:
+        sentence = (
+            "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run "
+            "it again with a shorter num_warmup"
+        )
+        return (Alarm("no draws", sentence),)
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 
@@ -167,12 +173,13 @@ def _advice(posterior: Posterior) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
-    parts = [f"num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"]
+    advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
-    if "split_merge" in known and not options.get("split_merge"):
-        parts.append("split_merge=5")
-    return "Try " + " or ".join(parts)
+    # elsewhere it is for some networks and mixtures alone
+    if "z" in posterior.draws and "split_merge" in known and not options.get("split_merge"):
+        advice += " or split_merge=5"
+    return advice
 
 
 def _drift(posterior: Posterior) -> Iterator[Alarm]:

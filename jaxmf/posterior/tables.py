@@ -58,7 +58,7 @@ def summary(posterior: Posterior) -> Summary:
 def _table(posterior: Posterior) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
-    found = posterior.quantities()
+    found = posterior.quantities() if posterior.num_draws else {}
     if not posterior.is_weighted:
         return diagnostics.summarise_chains(found)
     size = diagnostics.weights_effective_size(posterior.log_weights)
