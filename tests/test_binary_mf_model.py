@@ -281,7 +281,7 @@ def test_a_posterior_answers(likelihood, tmp_path):
     again = mf.load(post.save(tmp_path / "run"))
     np.testing.assert_array_equal(again.draws["v"], post.draws["v"])
     for figure in (
-        post.plot.column_features(),
+        post.plot.column_features(image_shape=(2, 3)),
         post.plot.average_images(image_shape=(2, 3)),
         post.plot.completed(image_shape=(2, 3), truth=truth),
         post.plot.blocks(),

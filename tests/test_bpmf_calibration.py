@@ -86,7 +86,7 @@ def compared(ours, theirs):
 def by_gibbs(noise, *, degrees=SIDE["degrees"]):
     """The same by BPMF, with a prior of the noise."""
     prior = mf.NormalInverseWishart(**(SIDE | {"degrees": degrees}))
-    given = {"row_prior": prior, "column_prior": prior, "level": 0.0}
+    given = {"row_prior": prior, "column_prior": prior, "level": 0.0, "scale": 1.0}
     model = mf.BPMF(1, likelihood=mf.Gaussian(noise), **given)
     data = mf.Entries(ROWS, COLUMNS, VALUES, (3, 3))
     run = {"num_warmup": 500, "num_samples": 8_000, "num_chains": 2, "progress": False}

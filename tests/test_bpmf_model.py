@@ -127,7 +127,7 @@ def test_a_row_never_seen_is_predicted_from_its_features(tmp_path):
     post.save(tmp_path / "run")
     again = mf.load(tmp_path / "run").predict(row_features=new)
     np.testing.assert_array_equal(again.mean, post.predict(row_features=new).mean)
-    with pytest.raises(ValueError, match="those in training 1"):
+    with pytest.raises(ValueError, match="have no column .age., which those in training have"):
         post.predict(row_features=Features(np.ones((2, 3))))
 
 
@@ -413,3 +413,21 @@ def test_new_rows_join_the_group_of_their_cells(grouped):
 def test_mixtures_that_cannot_be_are_refused(settings, error, words):
     with pytest.raises(error, match=words):
         mf.BPMF(2, **settings)
+
+
+def test_new_rows_are_predicted_beside_features_of_rows_columns_and_cells():
+    generator = np.random.default_rng(0)
+    rows, columns = np.nonzero(generator.random((8, 6)) < 0.7)
+    ids = {"row_names": [f"u{i}" for i in range(8)], "column_names": [f"i{j}" for j in range(6)]}
+    data = mf.Entries(rows, columns, generator.normal(size=len(rows)), (8, 6), **ids)
+    users = Features.from_columns({"sex": ["M", "F"] * 4}, ids=ids["row_names"])
+    items = Features.from_columns({"kind": ["a", "b", "c"] * 2}, ids=ids["column_names"])
+    earlier = Features(generator.normal(size=(len(rows), 3)))
+    cells = mf.CellFeatures(rows, columns, earlier, (8, 6), **ids)
+    model = mf.BPMF(1, row_features=users, column_features=items, cell_features=cells)
+    post = mf.sample(model, data, num_warmup=2, num_samples=2, num_chains=1, progress=False)
+    where = ([0, 0], ["i1", "i4"])
+    new = post.predict(where, row_features=users.encode({"sex": ["M"]}))
+    assert np.isfinite(new.mean).all()
+    unknown = post.predict((["u0", "who"], ["i1", "i4"]), unknown="prior")
+    assert np.isfinite(unknown.mean).all()

@@ -12,12 +12,11 @@ from jaxmf.plot.panels import check_image_shape
 from jaxmf.posterior.named_cells import read_rows
 
 
-def check_options(posterior: Any, picture: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(posterior: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a picture, by the names that they have in all of them.
 
     Args:
         posterior: what is shown.
-        picture: its name; images of `column_features` are of columns, of others rows.
         options: name -> value, those at their defaults included.
 
     Returns:
@@ -28,7 +27,7 @@ def check_options(posterior: Any, picture: str, options: Mapping[str, Any]) -> d
     """
     checked = dict(options)
     checks: dict[str, Callable[[Any], Any]] = {
-        "image_shape": lambda shape: _image_shape(posterior, picture, shape),
+        "image_shape": lambda shape: _image_shape(posterior, shape),
         "max_features": lambda number: check_count("max_features", number),
         "max_rows": lambda number: check_count("max_rows", number),
         "max_cells": lambda number: check_count("max_cells", number),
@@ -44,9 +43,8 @@ def check_options(posterior: Any, picture: str, options: Mapping[str, Any]) -> d
     return checked
 
 
-def _image_shape(posterior: Any, picture: str, shape: Any) -> Any:
-    data = posterior.data
-    check_image_shape(shape, data.num_rows if picture == "column_features" else data.num_columns)
+def _image_shape(posterior: Any, shape: Any) -> Any:
+    check_image_shape(shape, posterior.data.num_columns)
     return shape
 
 

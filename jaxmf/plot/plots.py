@@ -68,7 +68,7 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
             named = given.arguments
             named |= named.pop("options", {})
             del named["self"]
-            return method(self, **check_options(self._posterior, method.__name__, named))
+            return method(self, **check_options(self._posterior, named))
 
         _SHOWS[method.__name__] = capabilities
         return cast(Method, checked)

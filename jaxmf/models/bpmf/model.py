@@ -427,7 +427,8 @@ class BPMF(Readable):
                 features = in_units_of(features, self.row_features)
         if self.row_classes is not None and classes is None:
             classes = Features(np.zeros((number, self.row_classes.width)))
-        new = {"row_features": features, "row_classes": classes, "cell_features": None}
+        cells = unknown.no_cells(self.cell_features, number)
+        new = {"row_features": features, "row_classes": classes, "cell_features": cells}
         return bare(BPMF, **present | new)
 
     def predict_rows(

@@ -65,6 +65,22 @@ def no_features(features: Features, number: int) -> Features:
     return Features(empty if features.is_sparse else empty.toarray(), columns=features.described)
 
 
+def no_cells(features: CellFeatures | None, number: int) -> CellFeatures | None:
+    """The features of cells, of which new rows have none; vectors keep their coefficients."""
+    if features is None:
+        return None
+    return bare(
+        CellFeatures,
+        offsets=jnp.zeros((number + 1,), features.offsets.dtype),
+        columns=features.columns[:0],
+        values=features.values[:0],
+        shape=(number, features.shape[1]),
+        row_names=None,
+        column_names=features.column_names,
+        described=features.described,
+    )
+
+
 def _longer(features: Features, number: int) -> Features:
     empty = scipy.sparse.coo_array((number, features.width))
     matrix = scipy.sparse.vstack([features.to_scipy(), empty])
