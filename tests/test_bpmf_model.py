@@ -127,7 +127,7 @@ def test_a_row_never_seen_is_predicted_from_its_features(tmp_path):
     post.save(tmp_path / "run")
     again = mf.load(tmp_path / "run").predict(row_features=new)
     np.testing.assert_array_equal(again.mean, post.predict(row_features=new).mean)
-    with pytest.raises(ValueError, match="have no column .age., which those in training have"):
+    with pytest.raises(ValueError, match=r"have no column .age., which those in training have"):
         post.predict(row_features=Features(np.ones((2, 3))))
 
 

@@ -61,8 +61,15 @@ def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Any, number: int) ->
 
 def no_features(features: Features, number: int) -> Features:
     """Lines of zeros with the columns, and so the parts, of some features."""
-    empty = scipy.sparse.coo_array((number, features.width))
-    return Features(empty if features.is_sparse else empty.toarray(), columns=features.described)
+    present = {field.name: getattr(features, field.name) for field in fields(features)}
+    if features.is_sparse:
+        assert features.rows is not None
+        assert features.columns is not None
+        lines = {name: present[name][:0] for name in ("values", "rows", "columns")}
+    else:
+        lines = {"values": jnp.zeros((number, features.width), features.values.dtype)}
+    # inside a transformation descriptions are left out, and the class would ask for them
+    return bare(Features, **present | lines | {"shape": (number, features.width), "ids": None})
 
 
 def no_cells(features: CellFeatures | None, number: int) -> CellFeatures | None:
