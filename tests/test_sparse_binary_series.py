@@ -112,7 +112,7 @@ def small_series(seed=0):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [mf.Sigmoid(), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
+    "likelihood", [mf.Sigmoid("quadratic"), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
 )
 def test_a_length_scale_of_nothing_is_one_matrix_of_all_rows_and_times(likelihood):
     """Epoch by epoch, offsets, learned priors and noise included."""
@@ -154,6 +154,7 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
         number, noise = 3, 0.9
         data = mf.SparseSeries.from_matrices([table] * number, [0.0, 1.0, 3.0])
         settings = {"num_factors": 1 if update == "factors" else 2, "zeros": mf.Exact()}
+        settings["offsets"] = "scalar"
         many = mf.SparseBinarySeries(**settings, likelihood=mf.Gaussian(noise), lengthscale=1e12)
         plan = {"num_epochs": 9, "start": "random", "tolerance": 0.0}
         prepared = many.prepare(data)
