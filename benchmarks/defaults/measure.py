@@ -13,7 +13,7 @@ QUICK_CHAINS = {"num_warmup": 100, "num_samples": 100, "num_chains": 2}
 
 
 def fitted(model: Any, data: Any, quick: bool) -> tuple[Any, str]:
-    """The posterior by default, and its alarms in words."""
+    """The posterior by default, and the kinds of its alarms as text."""
     options = QUICK_CHAINS if quick and mf.registry.entry_of(model).default == "sample" else {}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

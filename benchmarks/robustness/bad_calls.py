@@ -1,4 +1,4 @@
-"""Bad calls over the whole public API: is each refused in words that name the user's argument?
+"""Bad calls over the whole public API: does each error name the user's argument?
 
 The calls are made from the signatures of the verbs, models, containers, options and questions: for
 every parameter a set of wrong values of its kind, all others as they should be. A refusal is clear
