@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count, check_flag
+from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
@@ -132,13 +133,13 @@ def scores(posterior: Posterior, cells: Any) -> Scores:
 
 
 def _check_scores(posterior: Posterior) -> None:
-    if not hasattr(posterior.model, "score_cells"):
+    if not isinstance(posterior.model, ScoresCells):
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
 
 def can_recommend(model: Any) -> bool:
     """Whether a model ranks the columns of a row."""
-    return hasattr(model, "score_rows") or hasattr(model, "known_cells")
+    return isinstance(model, ScoresCells | RanksColumns)
 
 
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
@@ -177,14 +178,14 @@ def recommend(
     """See `Posterior.recommend`."""
     check_flag("include_known", include_known)
     if by is None:
-        by = "probability" if hasattr(posterior.model, "score_rows") else "score"
+        by = "probability" if isinstance(posterior.model, ScoresCells) else "score"
     _check_question(posterior.model, n, by)
     data = posterior.data
     places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
     width = min(int(n), data.num_columns)
     best = np.full((places.size, width), -1)
     known = None if include_known else _known(posterior)
-    in_rows = any(hasattr(posterior.model, name) for name in ("score_rows", "expected_values"))
+    in_rows = isinstance(posterior.model, ScoresCells | PredictsWholeRows)
     cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
     block = max(1, min(places.size, cells // data.num_columns))
     for start in range(0, places.size, block):
@@ -205,7 +206,9 @@ def _check_question(model: Any, n: Any, by: Any) -> None:
     check_count("n", n)
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
-    is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)
+    is_binary = isinstance(model, ScoresCells) or (
+        isinstance(model, HasCategories) and model.values == (0.0, 1.0)
+    )
     if by == "probability" and not is_binary:
         raise ValueError(
             f"by: {type(model).__name__} ranks ratings by their mean; only those of 0 and 1 have "
@@ -215,7 +218,7 @@ def _check_question(model: Any, n: Any, by: Any) -> None:
 
 def _known(posterior: Posterior) -> Any:
     """(N, D) sparse, the cells that are not recommended."""
-    if hasattr(posterior.model, "score_rows"):
+    if isinstance(posterior.model, ScoresCells):
         return posterior.data.to_scipy()
     from scipy.sparse import csr_array
 
@@ -226,12 +229,12 @@ def _known(posterior: Posterior) -> Any:
 def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarray:
     """What the columns of some rows are ranked by: (R, D) float, writable."""
     model = posterior.model
-    if hasattr(model, "score_rows"):
+    if isinstance(model, ScoresCells):
         # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1
-        is_plain = by == "score" or getattr(model, "cell_law", None) == "normal"
+        is_plain = by == "score" or posterior.model.cell_law == "normal"
         evaluate = _score_rows if is_plain else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
-    if hasattr(model, "expected_values"):
+    if isinstance(model, PredictsWholeRows):
         return _expected_rows(posterior, rows)
     num_columns = posterior.data.num_columns
     cells = np.repeat(rows, num_columns), np.tile(np.arange(num_columns), rows.size)
@@ -289,7 +292,7 @@ def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Rec
     data = posterior.data
     there = best >= 0
     cells = np.repeat(places, best.shape[1]), np.where(there, best, 0).ravel()
-    is_fit = hasattr(posterior.model, "score_rows")
+    is_fit = isinstance(posterior.model, ScoresCells)
     found = _scores_of(posterior, *cells) if is_fit else _expected(posterior, *cells)
 
     def fold(values: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
+from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def with_unknown(posterior: Posterior, cells: Any, seed: int) -> tuple[Posterior
         ValueError: the model draws none.
     """
     model, data = posterior.model, posterior.data
-    if not hasattr(model, "draw_unknown"):
+    if not isinstance(model, TakesUnknownIds):
         raise ValueError(
             f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
             'alone; use "error" or "drop", or predict(new_rows=)'
