@@ -13,6 +13,7 @@ from jaxmf import diagnostics
 from jaxmf.data import Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
+from jaxmf.model import HasBias, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -50,9 +51,11 @@ COLUMN_FEATURES = Capability(
 NUM_FEATURES = Capability(
     "a number of features", lambda posterior: "num_features" in posterior.draws
 )
-CELLS = Capability("cells to predict", lambda posterior: hasattr(posterior.model, "predict_cells"))
+CELLS = Capability("cells to predict", lambda posterior: isinstance(posterior.model, PredictsCells))
 MATRIX = Capability("a full matrix as data", lambda posterior: hasattr(posterior.data, "to_array"))
-NETWORK = Capability("a network of blocks", lambda posterior: hasattr(posterior.model, "network"))
+NETWORK = Capability(
+    "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
+)
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
@@ -129,7 +132,8 @@ class Plots:
             return empty("the reference draw has no features")
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
-        if getattr(self._posterior.model, "bias", False):
+        model = self._posterior.model
+        if isinstance(model, HasBias) and model.bias:
             titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
             return matrix(mean, titles, "feature")

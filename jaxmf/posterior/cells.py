@@ -14,6 +14,7 @@ from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
+from jaxmf.model import PredictsCells, TakesNewRows
 from jaxmf.posterior import (
     categories,
     kept_cells,
@@ -38,7 +39,7 @@ def check_cells(posterior: Posterior) -> None:
     Raises:
         ValueError: in words.
     """
-    if not hasattr(posterior.model, "predict_cells"):
+    if not isinstance(posterior.model, PredictsCells):
         raise ValueError(
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
             "and document_completion"
@@ -189,7 +190,7 @@ def _mixture(
     elif new is None:
         blocks = prediction.predict_cells(model, data, draws, *where)
         own_draws = prediction.own_draws(model, data, draws, where, seed)
-    elif not hasattr(model, "predict_rows"):
+    elif not isinstance(model, TakesNewRows):
         raise ValueError(
             f"{type(model).__name__} does not predict real values of new_rows; fit it to all rows"
         )

@@ -13,6 +13,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
+from jaxmf.model import CompletesDocuments, KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import alarms, tables, transposed
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
@@ -377,7 +378,7 @@ class Posterior:
 
         check_count("num_draws", num_draws)
         check_seed("seed", seed)
-        if not hasattr(self.model, "word_probabilities"):
+        if not isinstance(self.model, CompletesDocuments):
             raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
         new = self.container(new_documents, "new_documents", unknown=unknown)
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
@@ -467,10 +468,11 @@ class Posterior:
             >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
             (2,)
         """
-        if not (hasattr(self.data, "times") and hasattr(self.model, "at")):
+        whole = registry.entry_of(self.model).container
+        if not (isinstance(self.model, KnowsTime) and isinstance(self.data, whole)):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
         check_number("time", time)
-        draw, data = self.model.at(self.reference_draw(), self.data, time)
+        draw, data = self.model.at_time(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
         return dataclasses.replace(self, draws=draws, data=data)
 
@@ -506,14 +508,13 @@ class Posterior:
             ValueError: the model has no representation of new rows; a column that the data lacks.
         """
         check_seed("seed", seed)
-        can_transform = ("transform_rows", "transform_tokens")
-        if not any(hasattr(self.model, name) for name in can_transform):
+        if not isinstance(self.model, TransformsRows | TransformsDocuments):
             raise ValueError(
                 f"{type(self.model).__name__} has no latent representation of new rows; fit it to "
                 "all rows"
             )
         target = self.container(new_rows, "new_rows", unknown=unknown)
-        if hasattr(self.model, "transform_tokens"):
+        if isinstance(self.model, TransformsDocuments):
             if row_features is not None:
                 raise ValueError(
                     f"row_features: {type(self.model).__name__} takes none; leave them out"

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count
+from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
@@ -132,13 +133,13 @@ def scores(posterior: Posterior, cells: Any) -> Scores:
 
 
 def _check_scores(posterior: Posterior) -> None:
-    if not hasattr(posterior.model, "score_cells"):
+    if not isinstance(posterior.model, ScoresCells):
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
 
 def can_recommend(model: Any) -> bool:
     """Whether a model ranks the columns of a row."""
-    return hasattr(model, "score_rows") or hasattr(model, "known_cells")
+    return isinstance(model, ScoresCells | RanksColumns)
 
 
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
@@ -179,7 +180,7 @@ def recommend(
     width = min(int(n), data.num_columns)
     best = np.full((rows.size, width), -1)
     known = None if include_known else known_cells(posterior.model, data)
-    in_rows = any(hasattr(posterior.model, name) for name in ("score_rows", "expected_values"))
+    in_rows = isinstance(posterior.model, ScoresCells | PredictsWholeRows)
     num_cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
     block = max(1, min(rows.size, num_cells // data.num_columns))
     for start in range(0, rows.size, block):
@@ -192,7 +193,7 @@ def recommend(
         kept = slice(start, min(start + block, rows.size))
         best[kept] = best_columns(values, width)[: kept.stop - start]
     where = np.repeat(rows, width), np.maximum(best, 0).ravel()
-    is_fit = hasattr(posterior.model, "score_rows")
+    is_fit = isinstance(posterior.model, ScoresCells)
     scores = _scores_of(posterior, *where) if is_fit else _expected(posterior, *where)
     return assemble(data, rows, best, scores)
 
@@ -208,7 +209,9 @@ def check_question(model: Any, n: Any, by: Any) -> None:
     check_count("n", n)
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
-    is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)
+    is_binary = isinstance(model, ScoresCells) or (
+        isinstance(model, HasCategories) and model.values == (0.0, 1.0)
+    )
     if by == "probability" and not is_binary:
         raise ValueError(
             f"by: {type(model).__name__} ranks ratings by their mean; only those of 0 and 1 have "
@@ -218,7 +221,7 @@ def check_question(model: Any, n: Any, by: Any) -> None:
 
 def known_cells(model: Any, data: Any) -> Any:
     """(N, D) sparse, the cells that are not recommended."""
-    if hasattr(model, "score_rows"):
+    if isinstance(model, ScoresCells):
         return data.to_scipy().tocsr()
     from scipy.sparse import csr_array
 
@@ -229,12 +232,12 @@ def known_cells(model: Any, data: Any) -> Any:
 def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarray:
     """What the columns of some rows are ranked by: (R, D) float, writable."""
     model = posterior.model
-    if hasattr(model, "score_rows"):
+    if isinstance(model, ScoresCells):
         # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1
-        is_plain = by == "score" or getattr(model, "cell_law", None) == "normal"
+        is_plain = by == "score" or posterior.model.cell_law == "normal"
         evaluate = _score_rows if is_plain else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
-    if hasattr(model, "expected_values"):
+    if isinstance(model, PredictsWholeRows):
         return _expected_rows(posterior, rows)
     num_columns = posterior.data.num_columns
     cells = np.repeat(rows, num_columns), np.tile(np.arange(num_columns), rows.size)

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmf.arguments import check_flag, check_seed
 from jaxmf.data.alignment import UNKNOWN, check_unknown
+from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 
@@ -35,7 +36,7 @@ def recommend(
     check_unknown(unknown, UNKNOWN)
     check_seed("seed", seed)
     if by is None:
-        by = "probability" if hasattr(posterior.model, "score_rows") else "score"
+        by = "probability" if isinstance(posterior.model, ScoresCells) else "score"
     ranking.check_question(posterior.model, n, by)
     new = cells.new_rows_of(posterior, new_rows, row_features, unknown)
     if new is not None:
@@ -65,7 +66,8 @@ def _of_new_rows(
     positions = np.arange(new.num_rows) if rows is None else named_cells.read_rows(rows, new)
     shape = new.num_rows, new.num_columns
     scores: Scores | ExpectedRatings
-    if hasattr(posterior.model, "score_new_rows"):
+    model = posterior.model
+    if isinstance(model, ScoresNewRows):
         scores = _scores(posterior, new)
         is_plain = by == "score" or posterior.model.cell_law == "normal"
         values = scores.mean if is_plain else scores.probability

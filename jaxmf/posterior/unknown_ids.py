@@ -13,6 +13,7 @@ import numpy as np
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
+from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def with_unknown_rows(posterior: Posterior, rows: Any, seed: int) -> tuple[Poste
 
 def _check_prior(posterior: Posterior) -> None:
     model = posterior.model
-    if not hasattr(model, "draw_unknown"):
+    if not isinstance(model, TakesUnknownIds):
         raise ValueError(
             f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
             'alone; use "error" or "drop", or new_rows='
