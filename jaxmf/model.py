@@ -273,6 +273,15 @@ class ScoresCells(Protocol):
         ...
 
 
+@runtime_checkable
+class ScoresNewRows(Protocol[Data]):
+    """Has scores of rows not seen in training: `Posterior.recommend(new_rows=)`."""
+
+    def score_new_rows(self, draw: Draw, new_data: Data, /) -> Pair:
+        """Mean and variance of the scores of all cells of N' new rows: (N', D) each."""
+        ...
+
+
 # --- features, groups, documents, time ------------------------------------------------------------
 
 

@@ -22,7 +22,7 @@ MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "PredictsCells", "T
 RATINGS = MIXTURE | {"HasCategories", "RanksColumns", "ShowsColumns", "TakesNewRowsOfCategories"}
 CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
 BINARY = CELLS | {"HasFeatures"}
-SPARSE = CELLS | {"HasAscent", "ScoresCells", "WarnsOfFits"}
+SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"HasParticles"},

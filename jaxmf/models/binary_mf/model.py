@@ -116,13 +116,8 @@ class BinaryMF(Readable, Model):
     fixed_column_features: Any = None
 
     def __post_init__(self) -> None:
-        left_open = frozenset(
-            name for name in ("noise_scale", "weight_scale") if getattr(self, name) is None
-        )
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
-        # for `matched`, before any run: no setting, so copies of a model do not know it
-        object.__setattr__(self, "_left_open", left_open)
 
     # what posteriors and tables ask for by these names
 

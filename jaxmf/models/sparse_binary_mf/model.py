@@ -289,8 +289,11 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     ) -> tuple[Array, Array]:
         """Mean and variance of all cells of further rows, (M, D) each."""
         del key, data
-        mean, variance = answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
+        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
+
+    def score_new_rows(self, draw: dict[str, Array], new_data: SparseBinary) -> tuple[Array, Array]:
+        """Mean and variance of the scores of all cells of further rows: (M, D) each."""
+        return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
 
 
 @cache

@@ -255,9 +255,12 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     ) -> tuple[Array, Array]:
         """Mean and variance of all cells of further rows at the last of their times, (M, D)."""
         del key, data
+        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
+
+    def score_new_rows(self, draw: dict[str, Array], new_data: SparseSeries) -> tuple[Array, Array]:
+        """Mean and variance of the scores of further rows at the last of their times: (M, D)."""
         lines = queries.lines_of(draw, queries.fold_in(self, draw, new_data))
-        mean, variance = answers.score_rows(queries.at_last(draw), lines)
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
+        return answers.score_rows(queries.at_last(draw), lines)
 
 
 def _record(key: Key, state: state.State, data: state.Prepared) -> dict[str, Array]:
