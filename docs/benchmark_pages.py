@@ -2,10 +2,13 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+_DEVICE = (
+    Path(__file__).resolve().parent.parent / "benchmarks" / "results" / "cpu-2-cores-x86-64.json"
+)
 _WIDEST = 14  # numbers of a list that are shown
 _DEEPEST = 5
 
@@ -27,16 +30,41 @@ def write(results: Path, folder: Path) -> None:
             path.write_text(text)
 
 
+def with_tables(text: str, page: str, warn: Callable[..., None]) -> str:
+    """The text with its blocks of measured cases as tables; `warn` hears of unknown cases."""
+    block = re.compile(r"```\{measured\}\n(.*?)```", re.DOTALL)
+    return block.sub(lambda found: _table(found.group(1), page, warn), text)
+
+
+def _table(names: str, page: str, warn: Callable[..., None]) -> str:
+    """Rows of the device's file by their cases, one a line."""
+    by_case = {row["case"]: row for row in json.loads(_DEVICE.read_text())["rows"]}
+    lines = ["| what | measured | beside | clock | note |", "| --- | ---: | --- | --- | --- |"]
+    for case in names.split("\n"):
+        row = by_case.get(case)
+        if case and row is None:
+            warn("docs/%s: %s has no case %s", page, _DEVICE.name, case)
+        if row is not None:
+            beside = f"{row['peer']}: {_short(row['theirs'])}" if row.get("peer") else ""
+            measured = f"{_short(row['ours'])} {row['unit']}"
+            cells = (case, measured, beside, row.get("clock"), row.get("note"))
+            lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    source = (
+        f"From `benchmarks/results/{_DEVICE.name}`, {_DEVICE.stem.replace('-', ' ')}, float32; "
+    )
+    return "\n".join([*lines, "", source + "see [Benchmarks](../benchmarks/index.md).", ""])
+
+
 _INDEX = """# Benchmarks
 
-These pages are written from the files in `benchmarks/results/` when the documentation is built; no
-figure is typed by hand. `python -m benchmarks NAME` measures again on your machine, with `--quick` in
-a minute.
+These pages are written from the files in `benchmarks/results/` when the documentation is built;
+no figure is typed by hand. `python -m benchmarks NAME` measures again on your machine, with
+`--quick` in a minute.
 
 How to read them. *Ours* and *theirs* were measured in one process, in turns; the ratio is theirs
-divided by ours where the unit is a time. Every row has the load of the machine while it was measured:
-where other programs ran beside it, trust the ratio more than the times. Devices of these files:
-{devices}. There is no result of a device that is not named here.
+divided by ours where the unit is a time. Every row has the load of the machine while it was
+measured: where other programs ran beside it, trust the ratio more than the times. Devices of these
+files: {devices}. There is no result of a device that is not named here.
 
 | file | what was measured |
 | --- | --- |
@@ -81,7 +109,8 @@ def _rows(rows: list[dict[str, Any]]) -> Iterator[str]:
     """A table for every benchmark, in the order of the file."""
     for benchmark in dict.fromkeys(row["case"].split("/")[0] for row in rows):
         yield from (f"## {benchmark}", "")
-        heads = "case metric ours unit other theirs ratio spread clock load note".split()
+        heads = ["case", "metric", "ours", "unit", "other", "theirs", "ratio", "spread"]
+        heads += ["clock", "load", "note"]
         yield "| " + " | ".join(heads) + " |"
         yield "| --- | --- | ---: | --- | --- | ---: | ---: | ---: | --- | --- | --- |"
         for row in rows:

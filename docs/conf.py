@@ -40,7 +40,7 @@ myst_heading_anchors = 3
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(BUILD / "executed")
 nb_execution_raise_on_error = True
-nb_execution_timeout = 120
+nb_execution_timeout = 600  # a cell, on a machine that is busy
 nb_output_stderr = "error"
 nb_merge_streams = True
 nb_number_source_lines = False
@@ -78,6 +78,11 @@ def _links_within_the_site(app: object, name: str, source: list[str]) -> None:
         source[0] = source[0].replace(f"]({path})", f"]({page})")
 
 
+def _measured_tables(app: object, name: str, source: list[str]) -> None:
+    """Blocks ```{measured} with names of cases become tables of these rows of the results."""
+    source[0] = benchmark_pages.with_tables(source[0], name, LOGGER.warning)
+
+
 def _names_without_a_page(app: object, environment: object) -> None:
     """Every public name of the package has its entry in the reference."""
     import jaxmf
@@ -98,5 +103,6 @@ def setup(app: object) -> None:
     _prepare_kernels()
     benchmark_pages.write(HERE.parent / "benchmarks" / "results", HERE / "benchmarks")
     app.connect("env-updated", _names_without_a_page)
+    app.connect("source-read", _measured_tables)
     app.connect("source-read", _links_within_the_site)
     app.connect("autodoc-process-docstring", docstrings.as_restructured_text, priority=100)
