@@ -39,7 +39,6 @@ myst_heading_anchors = 3
 # has not converged, is an error of the build; what was executed is kept until the page changes.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(BUILD / "executed")
-nb_execution_raise_on_error = True
 nb_execution_timeout = 600  # a cell, on a machine that is busy
 nb_output_stderr = "error"
 nb_merge_streams = True
