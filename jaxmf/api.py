@@ -23,7 +23,7 @@ from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
-from jaxmf.model import SolvesInClosedForm
+from jaxmf.model import Model, SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -38,7 +38,7 @@ _NUM_EPOCHS = 50
 
 
 def fit(
-    model: Any, data: Any, *, method: str | None = None, seed: Any = 0, **options: Any
+    model: Model, data: object, *, method: str | None = None, seed: object = 0, **options: object
 ) -> Posterior:
     """Fit a model to data by its default method, or by the one named.
 
@@ -66,7 +66,7 @@ def fit(
 
 
 def sample(
-    model: Any,
+    model: Model,
     data: Any,
     *,
     num_warmup: int = 500,
@@ -157,7 +157,7 @@ def sample(
 
 
 def particle_filter(
-    model: Any,
+    model: Model,
     data: Any,
     *,
     num_particles: int = 1_000,
@@ -305,7 +305,7 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> Posterior:
+def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
     given = [name for name, value in options.items() if value]
     if given:
@@ -331,7 +331,7 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 }
 
 
-def _refuse_traced(method: str, **arguments: Any) -> None:
+def _refuse_traced(method: str, **arguments: object) -> None:
     """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
 
     Raises:
@@ -347,8 +347,8 @@ def _refuse_traced(method: str, **arguments: Any) -> None:
 
 
 def _prepare(
-    model: Any,
-    data: Any,
+    model: Model,
+    data: object,
     method: str,
     options: Mapping[str, Any],
     verb: Callable[..., Any],
@@ -367,7 +367,7 @@ def _prepare(
     return model, container, entry.builder(model, method), read
 
 
-def _check_tree(model: Any) -> None:
+def _check_tree(model: Model) -> None:
     """Refuses a model that jax takes for a number.
 
     Raises:
@@ -380,12 +380,12 @@ def _check_tree(model: Any) -> None:
         )
 
 
-def _in_words(value: Any) -> Any:
+def _in_words(value: object) -> Any:
     """An option as it is written down; an optax transformation is two functions without a name."""
     return "an optax transformation" if hasattr(value, "update") else value
 
 
-def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(model: Model, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """What a run must share with the checkpoint it goes on from, beside the run's own settings."""
     return {
         "model": registry.encode_model(model),
@@ -397,7 +397,7 @@ def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) ->
 
 def _meta(
     method: str,
-    seed: Any,
+    seed: object,
     run_settings: Mapping[str, Any],
     options: Mapping[str, Any],
     fields: Mapping[str, Any],

@@ -15,7 +15,7 @@ MOST_SLOTS = 2**20
 """Features or groups that one state can have slots for, at most."""
 
 
-def check_count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
+def check_count(name: str, value: object, least: int = 1, most: int | None = None) -> int:
     """A whole number between bounds, as an int.
 
     Args:
@@ -36,7 +36,7 @@ def check_count(name: str, value: Any, least: int = 1, most: int | None = None) 
     return int(value)
 
 
-def check_flag(name: str, value: Any) -> bool:
+def check_flag(name: str, value: object) -> bool:
     """True or False, and nothing that merely counts as one of them.
 
     Raises:
@@ -47,7 +47,7 @@ def check_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def check_word(name: str, value: Any, words: Iterable[str]) -> str:
+def check_word(name: str, value: object, words: Iterable[str]) -> str:
     """One of a few words.
 
     Raises:
@@ -59,7 +59,7 @@ def check_word(name: str, value: Any, words: Iterable[str]) -> str:
     return value
 
 
-def check_function(name: str, value: Any) -> Any:
+def check_function(name: str, value: object) -> Any:
     """Something that can be called, or None.
 
     Raises:
@@ -70,7 +70,7 @@ def check_function(name: str, value: Any) -> Any:
     return value
 
 
-def check_object(name: str, value: Any, kinds: type | tuple[type, ...], example: str) -> Any:
+def check_object(name: str, value: object, kinds: type | tuple[type, ...], example: str) -> Any:
     """An object of one of some classes.
 
     Args:
@@ -88,7 +88,7 @@ def check_object(name: str, value: Any, kinds: type | tuple[type, ...], example:
     return value
 
 
-def check_text(name: str, value: Any) -> str:
+def check_text(name: str, value: object) -> str:
     """A text.
 
     Raises:
@@ -99,7 +99,7 @@ def check_text(name: str, value: Any) -> str:
     return value
 
 
-def check_path(name: str, value: Any) -> Path:
+def check_path(name: str, value: object) -> Path:
     """The path of a file or folder.
 
     Raises:
@@ -110,7 +110,7 @@ def check_path(name: str, value: Any) -> Path:
     return Path(value)
 
 
-def check_seed(name: str, value: Any) -> int:
+def check_seed(name: str, value: object) -> int:
     """A whole number from 0 on that a random key can be made of.
 
     Raises:
@@ -144,13 +144,13 @@ def check_numbers(name: str, values: Any) -> np.ndarray:
     return array.astype(float)
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     return isinstance(value, numbers.Real) or getattr(value, "dtype", np.dtype("O")).kind in "iuf"
 
 
 def check_number(
     name: str,
-    value: Any,
+    value: object,
     *,
     least: float = -math.inf,
     most: float = math.inf,

@@ -128,7 +128,7 @@ def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _first_numbers(leaves: Sequence[Array], out: Any) -> list[Array]:
+def _first_numbers(leaves: Sequence[Array], out: object) -> list[Array]:
     """The first number of each argument of a fused function, to be returned beside its values.
 
     XLA ends the process where such a function has an argument that nothing in it reads, and whether

@@ -22,7 +22,7 @@ class Readable:
     ``from numpyro.distributions import *``, long arrays and functions apart.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         # a dataclass writes a `__repr__` of its own only where the class has none
         super().__init_subclass__(**options)
         if "__repr__" not in cls.__dict__:
@@ -43,7 +43,7 @@ class Readable:
         return f"{type(self).__name__}({', '.join(shown)})"
 
 
-def show(value: Any) -> str:
+def show(value: object) -> str:
     """A setting as it is written in Python.
 
     Example:

@@ -67,7 +67,7 @@ def report(
     path: str | Path,
     *,
     image_shape: tuple[int, int] | None = None,
-    truth: Any = None,
+    truth: object = None,
     title: str | None = None,
 ) -> Path:
     """Write a page with the summary, pictures and facts of a run.
@@ -101,7 +101,7 @@ def render(
     posterior: Posterior,
     *,
     image_shape: tuple[int, int] | None = None,
-    truth: Any = None,
+    truth: object = None,
     title: str | None = None,
 ) -> str:
     """The page of `report` as a string."""
@@ -137,7 +137,7 @@ def render(
     )
 
 
-def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: Any) -> None:
+def write_notes(folder: Path, *, image_shape: tuple[int, int] | None, truth: object) -> None:
     """Keep beside a saved run what a report of it needs and the posterior does not hold."""
     (folder / _NOTES).write_text(json.dumps({"image_shape": image_shape}), encoding="utf-8")
     if truth is None:
@@ -278,7 +278,9 @@ def _groups(posterior: Posterior) -> str:
     return "".join(sections)
 
 
-def _reconstruction(posterior: Posterior, image_shape: tuple[int, int] | None, truth: Any) -> str:
+def _reconstruction(
+    posterior: Posterior, image_shape: tuple[int, int] | None, truth: object
+) -> str:
     if posterior.is_variational or not isinstance(posterior.model, HasFeatures):
         return ""
     words = "Some rows as they were observed and the posterior mean of their features added up."
@@ -313,7 +315,7 @@ def _num_features(posterior: Posterior) -> str:
     )
 
 
-def _held_out(posterior: Posterior, truth: Any, error: Any) -> str:
+def _held_out(posterior: Posterior, truth: object, error: Any) -> str:
     if error is None:
         return ""
     words = (

@@ -58,16 +58,16 @@ class LinearGaussianIBPTransformer(
     def __init__(
         self,
         *,
-        alpha: Any = 1.0,
-        noise_scale: Any = None,
-        feature_scale: Any = None,
-        concentration: Any = 1.0,
+        alpha: object = 1.0,
+        noise_scale: object = None,
+        feature_scale: object = None,
+        concentration: object = 1.0,
         num_features: int | None = None,
         bias: bool = False,
         num_warmup: int = 200,
         num_samples: int = 100,
         num_chains: int = 1,
-        random_state: Any = None,
+        random_state: object = None,
     ) -> None:
         self.alpha = alpha
         self.noise_scale = noise_scale
@@ -80,7 +80,7 @@ class LinearGaussianIBPTransformer(
         self.num_chains = num_chains
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any = None) -> Self:
+    def fit(self, X: object, y: object = None) -> Self:
         """Draw from the posterior given X.
 
         Args:
@@ -115,7 +115,7 @@ class LinearGaussianIBPTransformer(
         self._n_features_out = self.n_components_
         return self
 
-    def transform(self, X: Any) -> np.ndarray:
+    def transform(self, X: object) -> np.ndarray:
         """Probability of each feature for each row of X.
 
         Args:
@@ -127,7 +127,7 @@ class LinearGaussianIBPTransformer(
         values = self._validate(X, reset=False)
         return self.posterior_.transform(values).astype(values.dtype)
 
-    def inverse_transform(self, X: Any) -> np.ndarray:
+    def inverse_transform(self, X: object) -> np.ndarray:
         """Rows from features: their sum, and the offset.
 
         Args:
@@ -143,7 +143,7 @@ class LinearGaussianIBPTransformer(
             )
         return features @ self.components_ + self.offset_
 
-    def score(self, X: Any, y: Any = None) -> float:
+    def score(self, X: object, y: object = None) -> float:
         """Minus the mean squared error of the observed cells of X after a way there and back.
 
         Args:
@@ -157,7 +157,7 @@ class LinearGaussianIBPTransformer(
         error = values - self.inverse_transform(self.transform(values))
         return -float(np.nanmean(error**2))
 
-    def _validate(self, X: Any, *, reset: bool) -> np.ndarray:
+    def _validate(self, X: object, *, reset: bool) -> np.ndarray:
         return validate_data(
             self,
             X,

@@ -74,7 +74,7 @@ def random_order(key: Array, occupied: Array) -> Array:
 
 
 def visit(
-    update: Callable[[Array, Array, Any], Any], state: Any, *, order: Array, allowed: Array
+    update: Callable[[Array, Array, Any], Any], state: object, *, order: Array, allowed: Array
 ) -> Any:
     """Updates a state once for each allowed slot, in the order of the numbers given.
 

@@ -16,7 +16,7 @@ UNKNOWN = ("error", "drop", "prior")
 """What to do with an id that the data lacks: refuse it, leave it out, or answer from the prior."""
 
 
-def check_unknown(unknown: Any, allowed: Sequence[str]) -> None:
+def check_unknown(unknown: object, allowed: Sequence[str]) -> None:
     """Refuses another word than those that a question takes.
 
     Raises:

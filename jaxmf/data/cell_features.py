@@ -58,13 +58,13 @@ class CellFeatures:
 
     def __init__(
         self,
-        rows: Any,
-        columns: Any,
-        features: Any,
-        shape: Any,
+        rows: object,
+        columns: object,
+        features: object,
+        shape: object,
         *,
-        row_names: Any = None,
-        column_names: Any = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> None:
         shape = checks.check_shape_pair("shape", shape)
         table = features if isinstance(features, Features) else Features(features)
@@ -136,7 +136,7 @@ class CellFeatures:
         rows = np.repeat(np.arange(self.shape[0], dtype=np.int32), np.diff(offsets))
         return rows, np.asarray(self.columns)
 
-    def match(self, row_names: Any, column_names: Any, *, shape: tuple[int, int]) -> Self:
+    def match(self, row_names: object, column_names: object, *, shape: tuple[int, int]) -> Self:
         """The same features with rows and columns in the order of a data set.
 
         Args:

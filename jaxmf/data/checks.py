@@ -15,7 +15,7 @@ from jaxmf.types import Names
 INT32_MAX = 2**31 - 1
 
 
-def is_traced(*arrays: Any) -> bool:
+def is_traced(*arrays: object) -> bool:
     """Whether any of these is an abstract value, of which nothing can be checked."""
     return any(isinstance(a, (jax.core.Tracer, jax.ShapeDtypeStruct)) for a in arrays)
 
@@ -54,7 +54,7 @@ def offence(
     return ValueError(f"{name}: {problem}: {value!r} at {show_position(position)}{more}. {remedy}")
 
 
-def as_mask(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
+def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
     """A bool array of the shape of the data.
 
     Raises:
@@ -71,7 +71,7 @@ def as_mask(name: str, x: Any, shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
-def as_lines(name: str, x: Any, needed: str) -> list[Any]:
+def as_lines(name: str, x: object, needed: str) -> list[Any]:
     """What there is one of for each line, as a list.
 
     Raises:
@@ -95,7 +95,7 @@ def as_mapping(name: str, x: Any) -> dict[Any, Any]:
     return {label: x[label] for label in (x if isinstance(x, Mapping) else x.columns)}
 
 
-def as_numeric(name: str, x: Any) -> np.ndarray:
+def as_numeric(name: str, x: object) -> np.ndarray:
     """The array of real numbers behind ``x``; masked elements of a masked array become NaN.
 
     Raises:
@@ -270,7 +270,7 @@ def check_vector(
         )
 
 
-def as_index(name: str, x: Any, *, size: int | None = None) -> np.ndarray:
+def as_index(name: str, x: object, *, size: int | None = None) -> np.ndarray:
     """Indices as int32, in ``0..size - 1``.
 
     Raises:

@@ -31,7 +31,7 @@ _MAKE_ONE = {
 }
 
 
-def as_container(data: Any, container_type: type[C], name: str = "data") -> C:
+def as_container(data: object, container_type: type[C], name: str = "data") -> C:
     """The data as a container of the type, where only one reading is possible.
 
     - ``Dense``: arrays, DataFrames, AnnData; a scipy.sparse matrix, whose unstored cells are zeros.
@@ -95,7 +95,7 @@ def num_bytes_of(data: Any, container_type: type) -> int:
     return num_cells * np.dtype(jnp.result_type(float)).itemsize + first
 
 
-def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:
+def complete_matrix(values: object, data: Any, *, argument: str) -> np.ndarray:
     """A complete matrix in the order of the rows and columns of the data.
 
     Args:
@@ -133,12 +133,12 @@ def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:
     return matrix[np.ix_(*orders)]
 
 
-def _is_plain_list(data: Any) -> bool:
+def _is_plain_list(data: object) -> bool:
     return isinstance(data, (list, tuple)) and not isinstance(data, Table)
 
 
 def _check_one_reading(
-    name: str, data: Any, container_type: Any, question: str, *refused: Any
+    name: str, data: object, container_type: Any, question: str, *refused: Any
 ) -> None:
     if any(test(data) for test in refused):
         raise TypeError(

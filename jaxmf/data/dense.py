@@ -55,10 +55,10 @@ class Dense:
 
     def __init__(
         self,
-        values: Any,
-        observed: Any = None,
-        row_names: Any = None,
-        column_names: Any = None,
+        values: object,
+        observed: object = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> None:
         arrays = {"values": values, "observed": observed}
         if checks.is_traced(values, observed):
@@ -73,7 +73,12 @@ class Dense:
 
     @classmethod
     def from_array(
-        cls, x: Any, *, observed: Any = None, row_names: Any = None, column_names: Any = None
+        cls,
+        x: object,
+        *,
+        observed: object = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from an array, DataFrame, masked array, scipy.sparse matrix or AnnData.
 
@@ -143,11 +148,11 @@ class Dense:
             values[~np.asarray(self.observed)] = np.nan
         return values
 
-    def row_positions(self, ids: Any) -> np.ndarray:
+    def row_positions(self, ids: object) -> np.ndarray:
         """Positions of rows by id (by position where the data has no ids)."""
         return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
 
-    def column_positions(self, ids: Any) -> np.ndarray:
+    def column_positions(self, ids: object) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
@@ -258,7 +263,7 @@ class Dense:
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)
 
 
-def _normalise(values: Any, observed: Any) -> dict[str, Array | None]:
+def _normalise(values: object, observed: object) -> dict[str, Array | None]:
     """Checked values and mask, as they are stored."""
     if hasattr(values, "columns") or hasattr(values, "toarray") or hasattr(values, "obs_names"):
         raise TypeError(

@@ -177,7 +177,7 @@ def _levels_of(name: str, cells: np.ndarray, separator: str | None, missing: str
 
 
 def _levels(
-    name: str, cell: Any, line: int, separator: str | None, missing: str
+    name: str, cell: object, line: int, separator: str | None, missing: str
 ) -> Iterable[Hashable]:
     """The levels that a cell holds: one, or several between separators."""
     if is_missing_id(cell) or (cell == "" and separator is None):

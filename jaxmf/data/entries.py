@@ -65,7 +65,7 @@ class Entries:
 
     def __init__(
         self,
-        rows: Any,
+        rows: object,
         columns: Any,
         values: Any,
         shape: Any,
@@ -171,7 +171,9 @@ class Entries:
         return cls(cells.row, cells.col, cells.data, cells.shape, row_names, column_names)
 
     @classmethod
-    def from_array(cls, x: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_array(
+        cls, x: object, *, row_names: object = None, column_names: object = None
+    ) -> Self:
         """Data from a matrix whose missing cells are NaN (or masked).
 
         Args:
@@ -243,11 +245,11 @@ class Entries:
         cells = (np.asarray(self.values), (np.asarray(self.rows), np.asarray(self.columns)))
         return coo_array(cells, shape=self.shape)
 
-    def row_positions(self, ids: Any) -> np.ndarray:
+    def row_positions(self, ids: object) -> np.ndarray:
         """Positions of rows by id (by position where the data has no ids)."""
         return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
 
-    def column_positions(self, ids: Any) -> np.ndarray:
+    def column_positions(self, ids: object) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 

@@ -74,7 +74,7 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> An
     return found
 
 
-def read_ids(name: str, written: Any) -> np.ndarray:
+def read_ids(name: str, written: object) -> np.ndarray:
     """Ids as they are written in JSON, values and dtype; texts are as wide as the longest.
 
     Raises:
@@ -92,7 +92,7 @@ def read_ids(name: str, written: Any) -> np.ndarray:
     return np.array(values, dtype=str if is_text else dtype)
 
 
-def _plain(name: str, value: Any) -> Any:
+def _plain(name: str, value: object) -> Any:
     if value is None or isinstance(value, (str, int, float, bool)):
         return value
     raise TypeError(

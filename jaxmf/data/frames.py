@@ -7,7 +7,7 @@ from typing import Any
 _LIBRARIES = frozenset(("cudf", "dask", "duckdb", "ibis", "modin", "polars", "pyarrow", "pyspark"))
 
 
-def as_pandas(x: Any) -> Any:
+def as_pandas(x: object) -> Any:
     """A DataFrame of another library as one of pandas; anything else as it is.
 
     Missing numbers become NaN, other missing cells None; levels of categories become their labels.

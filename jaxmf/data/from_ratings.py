@@ -77,9 +77,9 @@ def implicit_features(train: Entries, *, of: str = "rows", sparse: bool = True) 
 def rating_features(
     train: Entries,
     *,
-    times: Any = None,
+    times: object = None,
     new_cells: tuple[Any, Any] | None = None,
-    new_times: Any = None,
+    new_times: object = None,
     flag_at: float | None = None,
     num_previous: int = 2,
     num_neighbours: int = 5,
@@ -141,7 +141,7 @@ def rating_features(
     )
 
 
-def previous_ratings(train: Entries, times: Any, cells: Cells, *, number: int) -> np.ndarray:
+def previous_ratings(train: Entries, times: object, cells: Cells, *, number: int) -> np.ndarray:
     """The user's last ratings before each cell, less the mean of all; zero where there are fewer.
 
     Of ratings given at the same time none is before the other: a cell of a batch sees those before
@@ -285,7 +285,7 @@ def _dates(times: np.ndarray, number: int, flag_at: float | None) -> dict[str, n
 
 
 def _all_cells(
-    train: Entries, times: Any, new_cells: tuple[Any, Any] | None, new_times: Any
+    train: Entries, times: object, new_cells: tuple[Any, Any] | None, new_times: object
 ) -> tuple[Cells, int]:
     """Training cells and then new ones, checked, and how many the first are."""
     rows, columns = np.asarray(train.rows), np.asarray(train.columns)
@@ -305,7 +305,7 @@ def _all_cells(
     return Cells(rows, columns, when), number
 
 
-def _checked_times(name: str, times: Any, length: int) -> np.ndarray:
+def _checked_times(name: str, times: object, length: int) -> np.ndarray:
     array = checks.as_numeric(name, times)
     checks.check_vector(name, array, length=length, like="the cells")
     checks.check_finite(name, array)

@@ -27,7 +27,7 @@ class Positions(NamedTuple):
     columns: Any = None
 
 
-def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | None:
+def as_names(argument: str, names: object, *, size: int | None = None) -> Names | None:
     """The ids as an array that keeps their types; None stays None.
 
     Scalars of NumPy in a list become the numbers and texts that they are, so that they can be
@@ -84,7 +84,7 @@ def _plain(array: np.ndarray) -> np.ndarray:
     return _fitting_array(plain, array.dtype)
 
 
-def is_missing_id(name: Any) -> bool:
+def is_missing_id(name: object) -> bool:
     """Whether an id is None, NaN or another value that is not equal to itself."""
     if name is None:
         return True
@@ -94,7 +94,7 @@ def is_missing_id(name: Any) -> bool:
     )
 
 
-def encode(argument: str, ids: Any) -> tuple[np.ndarray, Names]:
+def encode(argument: str, ids: object) -> tuple[np.ndarray, Names]:
     """Positions (T,) int32 of the ids among the unique ones, and these in order of appearance.
 
     Raises:

@@ -30,7 +30,7 @@ class Part(NamedTuple):
     column_names: Any
 
 
-def as_part(name: str, matrix: Any) -> Part:
+def as_part(name: str, matrix: object) -> Part:
     """The ones of a matrix given in any form.
 
     Raises:
@@ -54,7 +54,7 @@ def as_part(name: str, matrix: Any) -> Part:
     return Part((rows, columns), (nothing, nothing), shape, table.row_names, table.column_names)
 
 
-def common_ids(parts: list[Part], name: str, given: Any) -> Any:
+def common_ids(parts: list[Part], name: str, given: object) -> Any:
     """The ids of all matrices, which must be the same; those given come first."""
     if given is not None:
         return given
@@ -68,7 +68,7 @@ def common_ids(parts: list[Part], name: str, given: Any) -> Any:
     return known[0]
 
 
-def as_times(times: Any) -> np.ndarray:
+def as_times(times: object) -> np.ndarray:
     """Times as (T,) float64, in their order.
 
     Raises:
@@ -85,7 +85,7 @@ def as_times(times: Any) -> np.ndarray:
     return array
 
 
-def checked_times(times: Any, number: int) -> tuple[np.ndarray, np.ndarray]:
+def checked_times(times: object, number: int) -> tuple[np.ndarray, np.ndarray]:
     """Times in order, (T,) float64, and the place that each given one has there."""
     array = as_times(times)
     checks.check_finite("times", array)

@@ -65,7 +65,7 @@ class SparseBinary:
 
     def __init__(
         self,
-        rows: Any,
+        rows: object,
         columns: Any,
         shape: Any,
         row_names: Any = None,
@@ -95,7 +95,7 @@ class SparseBinary:
         if missing_rows is not None or missing_columns is not None:
             self._assign_missing(missing_rows, missing_columns)
 
-    def _assign_missing(self, rows: Any, columns: Any) -> None:
+    def _assign_missing(self, rows: object, columns: object) -> None:
         if rows is None or columns is None:
             raise ValueError("missing_rows and missing_columns belong together; give both.")
         rows = checks.as_index("missing_rows", rows, size=self.num_rows)
@@ -117,7 +117,9 @@ class SparseBinary:
         assign(self, missing_rows=jnp.asarray(rows), missing_columns=jnp.asarray(columns))
 
     @classmethod
-    def from_baskets(cls, baskets: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_baskets(
+        cls, baskets: object, *, row_names: object = None, column_names: object = None
+    ) -> Self:
         """Data from baskets, each a collection of ids of what is in it.
 
         A basket is a set: an item that stands in it twice is in it. An empty basket is a row of
@@ -225,7 +227,12 @@ class SparseBinary:
 
     @classmethod
     def from_array(
-        cls, x: Any, *, observed: Any = None, row_names: Any = None, column_names: Any = None
+        cls,
+        x: object,
+        *,
+        observed: object = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from a matrix of zeros and ones: array, DataFrame, AnnData or scipy.sparse.
 
@@ -301,11 +308,11 @@ class SparseBinary:
         ones = np.ones(self.num_ones, np.int8)
         return csr_array((ones, (np.asarray(self.rows), np.asarray(self.columns))), self.shape)
 
-    def row_positions(self, ids: Any) -> np.ndarray:
+    def row_positions(self, ids: object) -> np.ndarray:
         """Positions of rows by id (by position where the data has no ids)."""
         return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
 
-    def column_positions(self, ids: Any) -> np.ndarray:
+    def column_positions(self, ids: object) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 
@@ -383,7 +390,7 @@ class SparseBinary:
         return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)
 
 
-def _renumbered(order: np.ndarray, rows: Any, columns: Any) -> tuple[Array, Array]:
+def _renumbered(order: np.ndarray, rows: object, columns: object) -> tuple[Array, Array]:
     """Cells with new positions of their columns, sorted; those of position -1 are left out."""
     row_indices, column_indices = np.asarray(rows), order[np.asarray(columns)]
     kept = np.flatnonzero(column_indices >= 0)

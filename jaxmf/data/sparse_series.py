@@ -71,7 +71,7 @@ class SparseSeries:
 
     def __init__(
         self,
-        rows: Any,
+        rows: object,
         steps: Any,
         columns: Any,
         times: Any,
@@ -106,7 +106,12 @@ class SparseSeries:
 
     @classmethod
     def from_matrices(
-        cls, matrices: Any, times: Any, *, row_names: Any = None, column_names: Any = None
+        cls,
+        matrices: object,
+        times: object,
+        *,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from one matrix for each time, all of the same rows and columns.
 
@@ -174,7 +179,12 @@ class SparseSeries:
 
     @classmethod
     def from_triples(
-        cls, triples: Any, *, row_names: Any = None, column_names: Any = None, times: Any = None
+        cls,
+        triples: object,
+        *,
+        row_names: object = None,
+        column_names: object = None,
+        times: object = None,
     ) -> Self:
         """Data from triples (id of the row, id of the column, time), one for each one.
 
@@ -307,11 +317,11 @@ class SparseSeries:
         rows, columns = np.asarray(self.rows)[last], np.asarray(self.columns)[last]
         return csr_array((np.ones(rows.size, np.int8), (rows, columns)), self.shape[::2])
 
-    def row_positions(self, ids: Any) -> np.ndarray:
+    def row_positions(self, ids: object) -> np.ndarray:
         """Positions of rows by id (by position where the data has no ids)."""
         return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
 
-    def column_positions(self, ids: Any) -> np.ndarray:
+    def column_positions(self, ids: object) -> np.ndarray:
         """Positions of columns by id (by position where the data has no ids)."""
         return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
 

@@ -142,10 +142,10 @@ class Tokens:
     @classmethod
     def from_counts(
         cls,
-        counts: Any,
+        counts: object,
         *,
-        vocabulary: Any = None,
-        row_names: Any = None,
+        vocabulary: object = None,
+        row_names: object = None,
         row: str = "document",
         column: str = "word",
     ) -> Self:
@@ -218,7 +218,7 @@ class Tokens:
         """T."""
         return next(iter(self.columns.values())).shape[0]
 
-    def positions(self, column: str, ids: Any) -> np.ndarray:
+    def positions(self, column: str, ids: object) -> np.ndarray:
         """Positions of levels of a column by id (by position where it has no ids)."""
         if column not in self.sizes:
             raise ValueError(f"column: {column!r} is none of {', '.join(map(repr, self.sizes))}.")

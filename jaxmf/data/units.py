@@ -57,7 +57,7 @@ def column_scales(data: Dense) -> np.ndarray:
     return np.sqrt(total / np.maximum(count, 1))
 
 
-def row_mean_squares(data: Dense, offset: Any = 0.0) -> np.ndarray:
+def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 
     Args:
@@ -72,7 +72,7 @@ def row_mean_squares(data: Dense, offset: Any = 0.0) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-def scale_about(data: Dense, offset: Any = 0.0) -> float:
+def scale_about(data: Dense, offset: object = 0.0) -> float:
     """Root mean square of the observed cells about an offset.
 
     Where all of them equal the offset there is no such scale: then the largest absolute value of
@@ -119,7 +119,7 @@ def check_magnitude(data: Dense, name: str) -> None:
     )
 
 
-def centred(data: Dense, offset: Any) -> Dense:
+def centred(data: Dense, offset: object) -> Dense:
     """The data minus an offset, missing cells 0 as before; inside a transformation too.
 
     Args:

@@ -15,7 +15,7 @@ from jaxmf.engine.result import Schedule
 _PART = re.compile(r"(state|average)-(\d{1,9})\.(\d{3,9}\.[^/]*)")
 
 
-def _is_seed(value: Any) -> bool:
+def _is_seed(value: object) -> bool:
     return (
         type(value) is list
         and len(value) > 1
@@ -24,7 +24,7 @@ def _is_seed(value: Any) -> bool:
     )
 
 
-def _is_mesh(value: Any) -> bool:
+def _is_mesh(value: object) -> bool:
     return value is None or json_file.is_sizes(value)
 
 
@@ -32,14 +32,14 @@ def _is_state(value: Any) -> bool:
     return value is None or (is_record(value) and len(value) == 4)
 
 
-def _are_draws(value: Any) -> bool:
+def _are_draws(value: object) -> bool:
     return type(value) is list and all(
         is_record(entry) and len(entry) == 5 and json_file.is_positive(entry.get("num_draws"))
         for entry in value
     )
 
 
-def _are_capacities(value: Any) -> bool:
+def _are_capacities(value: object) -> bool:
     return type(value) is list and all(map(json_file.is_sizes, value))
 
 
@@ -145,7 +145,7 @@ def _check_capacity(path: Path, arrays: Mapping[str, Any], capacity: list[dict[s
                 )
 
 
-def _agree(path: Path, key: str, found: Any, expected: Any, by: str) -> None:
+def _agree(path: Path, key: str, found: object, expected: object, by: str) -> None:
     if found != expected:
         raise DamagedFileError(
             f"{path}: {key} is {json_file.shown(found)} and should be {expected!r} by {by}"

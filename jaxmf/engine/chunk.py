@@ -313,7 +313,7 @@ def _check_same_shapes(before: PyTree, after: PyTree) -> None:
             )
 
 
-def _strong(leaf: Any) -> Array:
+def _strong(leaf: object) -> Array:
     leaf = jnp.asarray(leaf)
     return jax.lax.convert_element_type(leaf, leaf.dtype) if _is_weak(leaf) else leaf
 

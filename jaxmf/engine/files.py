@@ -40,7 +40,7 @@ class OtherFormatError(DamagedFileError):
     """A file of a saved run is of another version of the format."""
 
 
-def is_name(name: Any) -> bool:
+def is_name(name: object) -> bool:
     """Whether a manifest may name a file so: letters, a dash, hexadecimal digits, ``.npz``."""
     return isinstance(name, str) and _NAME.fullmatch(name) is not None
 
@@ -138,7 +138,7 @@ def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> d
     return record
 
 
-def is_record(value: Any) -> bool:
+def is_record(value: object) -> bool:
     """Whether what a manifest says of a file has the form that `write_arrays` returns."""
     return (
         isinstance(value, dict)
@@ -151,7 +151,7 @@ def is_record(value: Any) -> bool:
     )
 
 
-def _is_described(value: Any) -> bool:
+def _is_described(value: object) -> bool:
     return (
         isinstance(value, dict)
         and value.keys() == {"dtype", "shape"}

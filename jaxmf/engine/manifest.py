@@ -100,7 +100,7 @@ def _check_depth(text: str) -> None:
 
 
 def check_fields(
-    where: str, content: Any, fields: Mapping[str, Check], *, optional: Mapping[str, Check] = {}
+    where: str, content: object, fields: Mapping[str, Check], *, optional: Mapping[str, Check] = {}
 ) -> dict[str, Any]:
     """A JSON object with the keys that it must have, and values of the right types.
 
@@ -128,7 +128,7 @@ def check_fields(
     return content
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """A value of a file as a message shows it, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
@@ -137,12 +137,12 @@ def shown(value: Any) -> str:
 # --- what a value may be --------------------------------------------------------------------------
 
 
-def anything(value: Any) -> bool:
+def anything(value: object) -> bool:
     """What is checked elsewhere."""
     return True
 
 
-def is_count(value: Any) -> bool:
+def is_count(value: object) -> bool:
     """A whole number, 0 or above; JSON's true is none."""
     return type(value) is int and value >= 0
 
@@ -157,26 +157,26 @@ def is_seconds(value: Any) -> bool:
     return type(value) in (int, float) and 0 <= value < float("inf")
 
 
-def is_bool(value: Any) -> bool:
+def is_bool(value: object) -> bool:
     """True or false."""
     return type(value) is bool
 
 
-def is_text(value: Any) -> bool:
+def is_text(value: object) -> bool:
     """A string."""
     return type(value) is str
 
 
-def is_object(value: Any) -> bool:
+def is_object(value: object) -> bool:
     """A JSON object."""
     return type(value) is dict
 
 
-def is_list(value: Any) -> bool:
+def is_list(value: object) -> bool:
     """A list."""
     return type(value) is list
 
 
-def is_sizes(value: Any) -> bool:
+def is_sizes(value: object) -> bool:
     """Names with whole numbers, such as the capacities of axes."""
     return type(value) is dict and all(is_count(size) for size in value.values())

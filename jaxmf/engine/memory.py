@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -126,7 +126,7 @@ def refuse_if_too_large(needs: Needs, limit: int | None) -> None:
     )
 
 
-def check_limit(limit: Any) -> int | None:
+def check_limit(limit: object) -> int | None:
     """The argument memory_limit, checked.
 
     Raises:

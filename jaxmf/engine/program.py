@@ -330,7 +330,7 @@ class Program:
         num_draws, step, overflow, bad = jax.device_get(numbers)
         return outcome._replace(num_draws=num_draws, step=step, overflow=overflow, bad=bad)
 
-    def _call(self, program: Executable, *args: Any) -> Any:
+    def _call(self, program: Executable, *args: object) -> Any:
         _ = program.compiled
         with program.turns.take(), self.placement.context():
             return jax.block_until_ready(program(*args))
@@ -358,7 +358,7 @@ class Program:
         args = (self.algorithm, self.data, keys, *shapes)
         return self._get(grow_chain, args, sizes=tuple(sorted(capacity.items())))
 
-    def _get(self, function: Callable, args: tuple, **static: Any) -> Executable:
+    def _get(self, function: Callable, args: tuple, **static: object) -> Executable:
         options = self.placement.options(function)
         if self.algorithm.compiler_options is not None:
             options["compiler_options"] = self.algorithm.compiler_options()
@@ -380,7 +380,7 @@ def _on_host(leaf: Any) -> Any:
     return np.array(leaf)
 
 
-def _from_host(leaf: Any) -> Any:
+def _from_host(leaf: object) -> Any:
     if isinstance(leaf, _Words):
         return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
     return leaf

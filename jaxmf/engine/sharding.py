@@ -78,13 +78,13 @@ class Placement:
         place: Callable[[Any], Any] = jnp.asarray
         if sharding is not None:
 
-            def place(leaf: Any) -> Any:
+            def place(leaf: object) -> Any:
                 return jax.device_put(jnp.asarray(leaf), sharding)
 
         return jax.tree.map(place, tree)
 
 
-def validate_mesh(mesh: Any, num_chains: int) -> None:
+def validate_mesh(mesh: object, num_chains: int) -> None:
     """Checks that the chains can be spread over the mesh."""
     if mesh is None:
         return

@@ -108,7 +108,7 @@ def factorises_in_batches(jaxpr: Any) -> bool:
     return False
 
 
-def _inner(value: Any) -> Iterator[Any]:
+def _inner(value: object) -> Iterator[Any]:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +49,7 @@ class Probit(Readable):
         """0 and 1."""
         return (0.0, 1.0)
 
-    def check(self, values: Any) -> None:
+    def check(self, values: object) -> None:
         """Refuses values other than 0 and 1.
 
         Raises:
@@ -152,7 +151,7 @@ class Ordinal(Readable):
         if not is_traced and not isinstance(self.threshold_scale, jax.Array):
             check_number("threshold_scale", self.threshold_scale, above=0)
 
-    def check(self, values: Any) -> None:
+    def check(self, values: object) -> None:
         """Refuses values that are no level.
 
         Raises:
@@ -239,7 +238,7 @@ class Ordinal(Readable):
         return mean, jnp.sum(shares * (levels - mean[..., None]) ** 2, axis=-1)
 
 
-def _check_levels(values: Any, levels: tuple[float, ...], name: str, remedy: str) -> None:
+def _check_levels(values: object, levels: tuple[float, ...], name: str, remedy: str) -> None:
     array = np.asarray(values)
     known = np.asarray(levels).astype(array.dtype if array.dtype.kind == "f" else float)
     strange = ~np.isin(array, known)

@@ -30,7 +30,7 @@ class CellLaw(NamedTuple):
     draw: Callable[[np.random.Generator, np.ndarray, np.ndarray, int], np.ndarray]
 
 
-def _log_normal(values: Any, mean: Any, variance: Any) -> Any:
+def _log_normal(values: object, mean: Any, variance: Any) -> Any:
     return -0.5 * (jnp.log(2 * jnp.pi * variance) + (values - mean) ** 2 / variance)
 
 
@@ -41,7 +41,7 @@ def _draw_normal(
     return (mean + np.sqrt(variance) * noise).astype(np.float32)
 
 
-def _log_bernoulli(values: Any, mean: Any, variance: Any) -> Any:
+def _log_bernoulli(values: object, mean: Any, variance: Any) -> Any:
     del variance
     tiny = jnp.finfo(mean.dtype).tiny
     log_one = jnp.log(jnp.maximum(mean, tiny))

@@ -46,7 +46,7 @@ def check_cells(posterior: Posterior) -> None:
         )
 
 
-def check_levels(quantiles: Any) -> tuple[float, ...]:
+def check_levels(quantiles: object) -> tuple[float, ...]:
     """Levels of quantiles as floats.
 
     Raises:
@@ -76,10 +76,10 @@ def check_draws(posterior: Posterior) -> None:
 
 def predict(
     posterior: Posterior,
-    cells: Any,
+    cells: object,
     *,
-    new_rows: Any,
-    row_features: Any,
+    new_rows: object,
+    row_features: object,
     unknown: str,
     quantiles: tuple[float, ...],
     num_draws: int | None,
@@ -119,7 +119,7 @@ def predict(
     )
 
 
-def new_rows_of(posterior: Posterior, new_rows: Any, row_features: Any, unknown: str) -> Any:
+def new_rows_of(posterior: Posterior, new_rows: object, row_features: object, unknown: str) -> Any:
     """New rows as a container with the columns of the data; None where there are none.
 
     Args:
@@ -139,7 +139,7 @@ def new_rows_of(posterior: Posterior, new_rows: Any, row_features: Any, unknown:
 
 
 def moments(
-    posterior: Posterior, where: Cells, new: Any, seed: int
+    posterior: Posterior, where: Cells, new: object, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells of new rows, each (M,) float.
 
@@ -157,7 +157,7 @@ def moments(
     return mixture.mean, mixture.variance
 
 
-def _chosen(posterior: Posterior, cells: Any, new: Any, *, drop: bool) -> Cells:
+def _chosen(posterior: Posterior, cells: object, new: Any, *, drop: bool) -> Cells:
     """The cells asked for; else those missing, and of new rows without any all.
 
     Without what predictions of others need, those that were named before the run.
@@ -208,7 +208,7 @@ def _mixture(
     )
 
 
-def probabilities(posterior: Posterior, cells: Any) -> np.ndarray:
+def probabilities(posterior: Posterior, cells: object) -> np.ndarray:
     """(M, V) float; see `Posterior.probabilities`."""
     if not categories.has_categories(posterior.model):
         raise ValueError(
@@ -217,7 +217,7 @@ def probabilities(posterior: Posterior, cells: Any) -> np.ndarray:
     return _laws(posterior, named_cells.read_cells(cells, posterior.data))
 
 
-def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) -> np.ndarray:
+def _laws(posterior: Posterior, where: Cells, new: object = None, seed: int = 0) -> np.ndarray:
     if new is None and kept_cells.is_answered(posterior):
         return kept_cells.probabilities(posterior, where)
     draws, weights = posterior.flat_draws()
@@ -226,7 +226,7 @@ def _laws(posterior: Posterior, where: Cells, new: Any = None, seed: int = 0) ->
     )
 
 
-def reconstruction(posterior: Posterior, rows: Any) -> np.ndarray:
+def reconstruction(posterior: Posterior, rows: object) -> np.ndarray:
     """(R, D) float; see `Posterior.reconstruction`."""
     check_cells(posterior)
     check_draws(posterior)
@@ -240,7 +240,7 @@ def reconstruction(posterior: Posterior, rows: Any) -> np.ndarray:
     return mean.reshape(places.size, data.num_columns)
 
 
-def held_out_log_likelihood(posterior: Posterior, values: Any, cells: Any) -> HeldOutScore:
+def held_out_log_likelihood(posterior: Posterior, values: object, cells: object) -> HeldOutScore:
     """See `Posterior.held_out_log_likelihood`."""
     check_cells(posterior)
     model, data = posterior.model, posterior.data

@@ -29,7 +29,7 @@ _MOST_NUMBERS = 2**26
 """Numbers of all draws together that laws of cells may take; more are not kept."""
 
 
-def lacks(model: Any, draw: Any) -> bool:
+def lacks(model: Model, draw: Any) -> bool:
     """Whether a draw, or the draws of a run, are without what predictions need."""
     return isinstance(model, KeepsLess) and any(name not in draw for name in model.kept_for_cells)
 
@@ -167,7 +167,7 @@ def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) ->
     return posterior.averages["predicted_probabilities"].mean(axis=0)[found].astype(float)
 
 
-def cells_by_name(cells: Any, data: Any) -> Cells:
+def cells_by_name(cells: object, data: object) -> Cells:
     """Cells as a user names them, see `named_cells.read_cells`."""
     rows, columns = named_cells.read_cells(cells, data, name="predict_at")
     return {"rows": rows.astype(np.int64), "columns": columns.astype(np.int64)}

@@ -24,6 +24,7 @@ from jaxmf.engine import Run, files
 from jaxmf.engine import manifest as json_file
 from jaxmf.engine.files import DamagedFileError
 from jaxmf.engine.result import Schedule
+from jaxmf.model import Model
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.posterior.saving import FORMAT, MANIFEST
@@ -32,7 +33,7 @@ _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "da
 _MAX_SIZE = 2**31 - 1
 
 
-def _is_shape(value: Any) -> bool:
+def _is_shape(value: object) -> bool:
     return type(value) is list and all(
         json_file.is_count(size) and size <= _MAX_SIZE for size in value
     )
@@ -42,7 +43,7 @@ def _is_sizes(value: Any) -> bool:
     return json_file.is_sizes(value) and all(size <= _MAX_SIZE for size in value.values())
 
 
-def _are_files(value: Any) -> bool:
+def _are_files(value: object) -> bool:
     return (
         type(value) is dict
         and "draws" in value
@@ -100,7 +101,7 @@ _RUN: dict[str, json_file.Check] = {
 }
 
 
-def load(folder: str | Path, *, data: Any = None) -> Posterior:
+def load(folder: str | Path, *, data: object = None) -> Posterior:
     """Read a posterior that `Posterior.save` wrote.
 
     Nothing in the folder is executed, and nothing outside it is read: see SECURITY.md.
@@ -191,7 +192,7 @@ def _read_arrays(path: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]
         raise FileNotFoundError(f"{error}; the saved run is incomplete") from None
 
 
-def _read_meta(model: Any, written: Mapping[str, Any]) -> Meta:
+def _read_meta(model: Model, written: Mapping[str, Any]) -> Meta:
     values = {
         name: settings.decode_seed(value) if name == "seed" else settings.decode(value, name=name)
         for name, value in written.items()
@@ -231,7 +232,7 @@ def _check_axes(meta: Meta, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> N
         raise ValueError(f"draws are of {first[0]} chains, and the run had {expected}")
 
 
-def _read_data(model: Any, written: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _read_data(model: Model, written: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
     container = registry.entry_of(model).container
     if written["container"] != container.__name__:
         raise ValueError(
@@ -246,7 +247,7 @@ def _read_data(model: Any, written: Mapping[str, Any], arrays: dict[str, np.ndar
     return container(**_nested(arrays), **known, **_nested(ids))
 
 
-def _chosen_data(model: Any, kept: Any, given: Any) -> Any:
+def _chosen_data(model: Model, kept: object, given: object) -> Any:
     from jaxmf.data import as_container
 
     if given is not None:
@@ -265,7 +266,9 @@ def _check_fingerprint(manifest: Path, data: Any, fingerprint: str, *, is_given:
     raise ValueError(f"{manifest}: {words} (is x64 switched as it was then?)")
 
 
-def _with_run(posterior: Posterior, written: Any, state: dict[str, np.ndarray] | None) -> Posterior:
+def _with_run(
+    posterior: Posterior, written: object, state: dict[str, np.ndarray] | None
+) -> Posterior:
     """The posterior with the last state of its run, if that was saved."""
     if (written is None) != (state is None):
         raise ValueError("a run has numbers and a state, or neither")

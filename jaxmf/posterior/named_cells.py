@@ -9,7 +9,9 @@ import numpy as np
 from jaxmf.data.names import Positions, object_array, positions
 
 
-def read_cells(cells: Any, data: Any, *, drop: bool = False, name: str = "cells") -> Positions:
+def read_cells(
+    cells: object, data: object, *, drop: bool = False, name: str = "cells"
+) -> Positions:
     """Cells as (rows, columns): from two index arrays, an (M, 2) array, or a boolean matrix.
 
     Ids where the data has ids, else positions counted from 0; `Positions` are positions always.
@@ -92,7 +94,7 @@ def _checked_positions(cells: Positions, data: Any, name: str) -> Positions:
 
 
 def positions_or_unknown(
-    index: Any, data: Any, word: str, argument: str | None = None
+    index: object, data: object, word: str, argument: str | None = None
 ) -> np.ndarray:
     """Positions (M,) int64 of rows or columns, -1 for ids that the data lacks.
 
@@ -114,7 +116,7 @@ def positions_or_unknown(
     return np.array([table.get(name, -1) for name in array.tolist()], np.int64)
 
 
-def read_rows(rows: Any, data: Any, *, drop: bool = False) -> np.ndarray:
+def read_rows(rows: object, data: object, *, drop: bool = False) -> np.ndarray:
     """Positions (R,) int64 of rows given by id or `Positions`, as in `read_cells`."""
     if not drop:
         return _read_index(rows, data, "row", "rows")
@@ -126,7 +128,7 @@ def read_rows(rows: Any, data: Any, *, drop: bool = False) -> np.ndarray:
     return found[found >= 0]
 
 
-def _read_index(index: Any, data: Any, word: str, argument: str) -> np.ndarray:
+def _read_index(index: object, data: object, word: str, argument: str) -> np.ndarray:
     """Positions of rows or columns; `argument` is what the user calls them."""
     names, size = getattr(data, f"{word}_names"), getattr(data, f"num_{word}s")
     if isinstance(index, Positions):
@@ -141,7 +143,7 @@ def _read_index(index: Any, data: Any, word: str, argument: str) -> np.ndarray:
     return np.asarray(found, dtype=np.int64)
 
 
-def _positions_within(index: Any, size: int, argument: str, why: str = "") -> np.ndarray:
+def _positions_within(index: object, size: int, argument: str, why: str = "") -> np.ndarray:
     array = _index_array(index, argument)
     if array.dtype.kind not in "iu":
         raise ValueError(
@@ -155,7 +157,7 @@ def _positions_within(index: Any, size: int, argument: str, why: str = "") -> np
     return array.astype(np.int64)
 
 
-def _index_array(index: Any, argument: str) -> np.ndarray:
+def _index_array(index: object, argument: str) -> np.ndarray:
     array = object_array(index) if _are_tuples(index) else np.atleast_1d(np.asarray(index))
     if array.dtype.kind in "US" and isinstance(index, (list, tuple)):
         array = object_array(index)  # numpy makes a text of a number among texts
@@ -186,10 +188,10 @@ def _check_kind(array: np.ndarray, names: np.ndarray, word: str, argument: str) 
         )
 
 
-def _is(name: Any, kind: type) -> bool:
+def _is(name: object, kind: type) -> bool:
     return isinstance(name, kind) and not isinstance(name, bool)
 
 
-def _are_tuples(index: Any) -> bool:
+def _are_tuples(index: object) -> bool:
     """Whether there are ids that are tuples, of which numpy would make one more axis."""
     return isinstance(index, (list, tuple)) and any(isinstance(one, tuple) for one in index)

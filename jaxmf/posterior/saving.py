@@ -112,7 +112,7 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
     }
 
 
-def _data_arrays(data: Any) -> dict[str, Any]:
+def _data_arrays(data: object) -> dict[str, Any]:
     flat, _ = jax.tree_util.tree_flatten_with_path(data)
     return {"/".join(str(getattr(k, "name", getattr(k, "key", ""))) for k in p): x for p, x in flat}
 
@@ -134,7 +134,7 @@ def _ids(data: Any) -> dict[str, Any]:
     return found
 
 
-def _written_ids(name: str, names: Any) -> dict[str, Any]:
+def _written_ids(name: str, names: object) -> dict[str, Any]:
     array = np.asarray(names)
     values = [v.item() if isinstance(v, np.generic) else v for v in array.tolist()]
     for value in values:

@@ -118,7 +118,7 @@ def transpose(data: Entries) -> Entries:
 
 
 def prediction_of_columns(
-    given: Posterior, cells: Any, new_columns: Any, *, features: Any, **options: Any
+    given: Posterior, cells: object, new_columns: Any, *, features: Any, **options: Any
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(given)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +128,7 @@ def sample_by_rows(
     return z, overflow
 
 
-def _check_hyperparameters(prior: Any) -> None:
+def _check_hyperparameters(prior: object) -> None:
     """Refuses a mass or concentration that is none; arrays of a state are not looked at."""
     for name in ("alpha", "concentration"):
         value = getattr(prior, name)

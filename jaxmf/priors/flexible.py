@@ -84,12 +84,12 @@ class FlexiblePrior(PartitionPrior):
 
     def __init__(
         self,
-        log_weights: Any = None,
+        log_weights: object = None,
         features: Callable[[Array], Array] | None = None,
-        feature_weights: Any = None,
+        feature_weights: object = None,
         *,
         num_unobserved: int | Sequence[int] | None = None,
-        log_steps: Any = None,
+        log_steps: object = None,
     ) -> None:
         check_function("features", features)
         if (log_weights is None) == (log_steps is None):
@@ -153,7 +153,7 @@ class FlexiblePrior(PartitionPrior):
 
     @classmethod
     def pitman_yor(
-        cls, concentration: Any, discount: Any, *, num_items: int, **more: Any
+        cls, concentration: object, discount: Any, *, num_items: int, **more: Any
     ) -> FlexiblePrior:
         """That of a Pitman-Yor process.
 
@@ -172,7 +172,7 @@ class FlexiblePrior(PartitionPrior):
         return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
 
     @classmethod
-    def parametric(cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+    def parametric(cls, a: object, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
         """lambda_i = a + b log Gamma(i + c) (eq 7.9); c above -1.
 
         Raises:
@@ -236,7 +236,7 @@ class FlexiblePrior(PartitionPrior):
                 flexible_law.jitted_expected_counts(jnp.asarray(self.log_weights[:num_items]))
             )
 
-    def log_probability(self, groups: Any, *, normalised: bool = True) -> float:
+    def log_probability(self, groups: object, *, normalised: bool = True) -> float:
         """log FP(g | N) of one partition, in double precision.
 
         Args:
@@ -300,7 +300,7 @@ class FlexiblePrior(PartitionPrior):
         logs = jax.vmap(lambda counts: self._log_of_counts(counts, self.log_weights))(wide)
         return logs + found.log_numbers
 
-    def _log_of_counts(self, counts: Array, log_weights: Any) -> Array:
+    def _log_of_counts(self, counts: Array, log_weights: object) -> Array:
         """The exponent of eq 7.2: () float, of counts m (L,) float."""
         total = jnp.sum(counts * jnp.asarray(log_weights, counts.dtype))
         if self.features is not None:
@@ -340,10 +340,10 @@ class FlexiblePrior(PartitionPrior):
             numbers["unobserved"] = seating.unobserved.astype(jnp.int32)
         return seating.counts.astype(jnp.int32), numbers
 
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+    def unseat(self, seating: object, batch: Array, group: Array) -> Any:
         return self.move(seating, batch, group, -1)
 
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def seat(self, seating: object, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(seating, batch, group, 1)
 
@@ -417,7 +417,7 @@ class FlexiblePrior(PartitionPrior):
         return result + jnp.sum(gammaln(whole + 1.0)) - jnp.sum(gammaln(unobserved + 1.0))
 
 
-def check_flexible(name: str, value: Any) -> None:
+def check_flexible(name: str, value: object) -> None:
     """Refuses what is no flexible prior.
 
     Raises:
@@ -451,7 +451,7 @@ def _plain(value: Any) -> Any:
     return value.item() if is_one else value
 
 
-def _as_floats(weights: Any) -> Any:
+def _as_floats(weights: object) -> Any:
     if weights is None or is_placeholder(weights):
         return weights
     if not hasattr(weights, "shape"):

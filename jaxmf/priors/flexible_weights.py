@@ -20,7 +20,7 @@ WIDEST = 60.0
 """How many nats the weights of groups of two sizes may lie apart; more is no float in a sweep."""
 
 
-def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
+def gamma_steps(a: object, b: Any, c: Any, *, num_items: int) -> Array:
     """lambda_i - lambda_{i-1} where lambda_i = a + b log Gamma(i + c): (L,) float.
 
     Args:
@@ -41,7 +41,7 @@ def steps_of(log_weights: Any) -> Any:
     return checked_steps(np.diff(array, prepend=0.0))
 
 
-def _checked_table(name: str, values: Any) -> np.ndarray:
+def _checked_table(name: str, values: object) -> np.ndarray:
     array = np.asarray(values) if hasattr(values, "shape") else check_numbers(name, values)
     if array.dtype.kind not in "iuf":
         raise TypeError(f"{name} must be numbers, got an array of {array.dtype}")
@@ -60,7 +60,7 @@ def _checked_table(name: str, values: Any) -> np.ndarray:
     return array
 
 
-def checked_steps(log_steps: Any) -> Any:
+def checked_steps(log_steps: object) -> Any:
     """Steps (L,) float.
 
     Raises:
@@ -79,7 +79,7 @@ def checked_steps(log_steps: Any) -> Any:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def checked_number(number: Any) -> Any:
+def checked_number(number: object) -> Any:
     """An int, a tuple of ints, or None."""
     if number is None or isinstance(number, int | np.integer):
         if isinstance(number, bool) or (number is not None and number < 0):

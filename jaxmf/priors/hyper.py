@@ -213,7 +213,7 @@ def effect_prior(unit: float) -> Any:
     return dist.InverseGamma(2.0, 2.0 * unit)
 
 
-def is_placeholder(leaf: Any) -> bool:
+def is_placeholder(leaf: object) -> bool:
     """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
         return True
@@ -221,7 +221,7 @@ def is_placeholder(leaf: Any) -> bool:
     return of_jax and not isinstance(leaf, jax.Array)
 
 
-def _validate_number(name: str, value: Any) -> None:
+def _validate_number(name: str, value: object) -> None:
     number = _one_number(name, value, "a positive number")
     if math.isnan(number) or math.isinf(number) or number <= 0:
         raise ValueError(f"{name} must be positive and finite, got {number}")

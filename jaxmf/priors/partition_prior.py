@@ -9,7 +9,7 @@ one for a group that no item has yet, which takes the lowest free slot.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -225,7 +225,7 @@ def is_kind(prior: object, *kinds: type) -> bool:
 _PROBABILITIES = ("weights", "log_prob", "log_marginal", "predictive")
 
 
-def default_gamma(prior: Any, names: tuple[str, ...]) -> None:
+def default_gamma(prior: object, names: tuple[str, ...]) -> None:
     """Gamma(1, 1) in place of fields that are None; refuses what is no positive number."""
     for name in names:
         if getattr(prior, name) is None:

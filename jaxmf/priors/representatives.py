@@ -54,10 +54,10 @@ class Representatives(PartitionPrior):
             tables.add_entry(seating.unobserved, batch, group, -amount),
         )
 
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+    def unseat(self, seating: object, batch: Array, group: Array) -> Any:
         return self.move(seating, batch, group, -1)
 
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def seat(self, seating: object, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(seating, batch, group, 1)
 

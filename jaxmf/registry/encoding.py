@@ -50,7 +50,7 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
     )
 
 
-def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
+def feature_arrays(model: object) -> dict[str, dict[str, Any]]:
     """The arrays of a model's features by its settings: what `encode_model` leaves out."""
     return {
         name: feature_parts.arrays(value)

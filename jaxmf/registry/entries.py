@@ -7,8 +7,6 @@ without JAX.
 
 from __future__ import annotations
 
-from typing import Any
-
 from jaxmf.registry.entry import Entry
 
 ENTRIES: tuple[Entry, ...] = (
@@ -199,7 +197,7 @@ def get(name: str) -> Entry:
     raise ValueError(f"there is no model {name!r}; there are: {known}")
 
 
-def entry_of(model: Any) -> Entry:
+def entry_of(model: object) -> Entry:
     """The entry of a model object.
 
     Raises:

@@ -62,7 +62,7 @@ class Entry:
         """A tiny model and tiny data, for tests and docs."""
         return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
-    def builder(self, model: Any, method: str) -> Callable[..., Any]:
+    def builder(self, model: object, method: str) -> Callable[..., Any]:
         """The bound function of `model` that makes the algorithm of a method."""
         return getattr(model, self.methods[method])
 
@@ -82,7 +82,7 @@ def check_method(entry: Entry, method: str) -> None:
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
-def check_data(model: Model, data: Any, name: str) -> None:
+def check_data(model: Model, data: object, name: str) -> None:
     """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
 
     Args:
@@ -160,7 +160,7 @@ def read_options(
     }
 
 
-def _read_option(name: str, value: Any, hint: Any, default: Any) -> Any:
+def _read_option(name: str, value: object, hint: Any, default: Any) -> Any:
     """A value of the type that a method's signature names."""
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if isinstance(value, str) and callable(default):
@@ -182,7 +182,7 @@ def _read_option(name: str, value: Any, hint: Any, default: Any) -> Any:
     return value
 
 
-def _is_union(hint: Any) -> bool:
+def _is_union(hint: object) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 

@@ -126,7 +126,7 @@ def register(thing: Registered, *, name: str | None = None) -> Registered:
     return thing
 
 
-def check_draws(model: Model, algorithm: Algorithm, data: Any) -> None:
+def check_draws(model: Model, algorithm: Algorithm, data: object) -> None:
     """Refuse a sampler of another package whose draws lack what the posterior needs of all.
 
     Args:
@@ -211,7 +211,7 @@ def _check_dataclass(thing: type) -> None:
         raise ValueError(f"register: {thing.__name__} is of jaxmf, and known")
 
 
-def _check_free(thing: Any, name: str, known: Any) -> None:
+def _check_free(thing: object, name: str, known: Any) -> None:
     if known is not None and not _is_same(known, thing):
         raise ValueError(
             f"register: the name {name!r} is taken by {known.__module__}.{known.__qualname__}; "

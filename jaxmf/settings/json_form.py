@@ -38,7 +38,7 @@ _NUMBERS = ("inf", "-inf", "nan")
 # --- writing --------------------------------------------------------------------------------------
 
 
-def encode(value: Any, *, name: str = "setting") -> Any:
+def encode(value: object, *, name: str = "setting") -> Any:
     """Turn a setting into what JSON can hold; `decode` is the inverse.
 
     Args:
@@ -120,7 +120,7 @@ def _encode_items(value: Any, name: str, depth: int) -> Any:
     return {"tuple": items} if isinstance(value, tuple) else items
 
 
-def _encode_distribution(value: Any, name: str, depth: int) -> dict[str, Any]:
+def _encode_distribution(value: object, name: str, depth: int) -> dict[str, Any]:
     try:
         names.distribution_class(type(value).__name__)
         written = {
@@ -139,7 +139,7 @@ def _encode_distribution(value: Any, name: str, depth: int) -> dict[str, Any]:
 # --- reading --------------------------------------------------------------------------------------
 
 
-def decode(written: Any, *, name: str = "setting") -> Any:
+def decode(written: object, *, name: str = "setting") -> Any:
     """The setting that `encode` wrote down.
 
     Functions, priors and distributions are looked up in the tables of `jaxmf.settings.names`; no
@@ -154,7 +154,7 @@ def decode(written: Any, *, name: str = "setting") -> Any:
     return _decode(written, name, 0)
 
 
-def _decode(written: Any, name: str, depth: int) -> Any:
+def _decode(written: object, name: str, depth: int) -> Any:
     if depth > MAX_DEPTH:
         raise ValueError(f"{name}: is nested more than {MAX_DEPTH} deep")
     if isinstance(written, list):
@@ -210,7 +210,7 @@ def _make(
         raise ValueError(f"{name}: {label} cannot be made of these parameters: {words}") from None
 
 
-def _check_parameter(name: str, value: Any) -> None:
+def _check_parameter(name: str, value: object) -> None:
     """Refuses what no distribution of numbers takes."""
     if isinstance(value, tuple):
         for item in value:
@@ -318,7 +318,7 @@ def encode_seed(seed: Any) -> Any:
     }
 
 
-def decode_seed(written: Any) -> Any:
+def decode_seed(written: object) -> Any:
     """The seed that `encode_seed` wrote down.
 
     Raises:

@@ -85,27 +85,27 @@ _SAME = {"scale_tril": {"covariance_matrix", "precision_matrix", "scale_matrix",
 _SAME["correlation_cholesky"] = {"correlation_matrix"}
 
 
-def is_distribution(value: Any) -> bool:
+def is_distribution(value: object) -> bool:
     """Whether a setting is a numpyro distribution (numpyro is not imported to find out)."""
     return type(value).__module__.partition(".")[0] == "numpyro" and hasattr(value, "log_prob")
 
 
-def is_prior(value: Any) -> bool:
+def is_prior(value: object) -> bool:
     """Whether a setting is a prior of features, or a part of a model: `IndianBuffet(1.0)`."""
     return PRIORS.get(type(value).__name__) == type(value).__module__ or is_registered(type(value))
 
 
-def is_registered(value: Any) -> bool:
+def is_registered(value: object) -> bool:
     """Whether a class or a function was made known by `jaxmf.register`."""
     return any(value is known for known in REGISTERED.values())
 
 
-def registered_name(value: Any) -> str:
+def registered_name(value: object) -> str:
     """The name that a class or a function was registered under."""
     return next(name for name, known in REGISTERED.items() if known is value)
 
 
-def registered(name: Any, module: Any) -> Callable[..., Any]:
+def registered(name: object, module: object) -> Callable[..., Any]:
     """The class or function that was registered under a name.
 
     Args:
@@ -121,7 +121,7 @@ def registered(name: Any, module: Any) -> Callable[..., Any]:
     raise ValueError(not_registered(name, module))
 
 
-def not_registered(name: Any, module: Any) -> str:
+def not_registered(name: object, module: object) -> str:
     """What to do where a file names what is not registered."""
     return (
         f"{_shown(name)} is of another package and is not registered in this session; import the "
@@ -134,7 +134,7 @@ def makes_prior(name: Any) -> bool:
     return name in PRIORS or isinstance(REGISTERED.get(name), type)
 
 
-def prior_class(name: Any) -> Callable[..., Any]:
+def prior_class(name: object) -> Callable[..., Any]:
     """The class of a prior or a part of a model.
 
     Raises:
@@ -147,7 +147,7 @@ def prior_class(name: Any) -> Callable[..., Any]:
     return getattr(importlib.import_module(PRIORS[name]), name)
 
 
-def distribution_class(name: Any, *, makers: bool = False) -> Callable[..., Any]:
+def distribution_class(name: object, *, makers: bool = False) -> Callable[..., Any]:
     """The class of a numpyro distribution.
 
     Args:
@@ -170,7 +170,7 @@ def distribution_class(name: Any, *, makers: bool = False) -> Callable[..., Any]
     return found
 
 
-def function(name: Any) -> Callable[..., Any]:
+def function(name: object) -> Callable[..., Any]:
     """The function of a name in `FUNCTIONS`.
 
     Raises:
@@ -185,7 +185,7 @@ def function(name: Any) -> Callable[..., Any]:
     return getattr(importlib.import_module(module), attribute)
 
 
-def function_name(value: Any) -> str | None:
+def function_name(value: object) -> str | None:
     """The name of a function in `FUNCTIONS`; None if it has none."""
     known = _function_names().get(
         (getattr(value, "__module__", None), getattr(value, "__qualname__", None))
@@ -198,7 +198,7 @@ def _function_names() -> dict[tuple[Any, Any], str]:
     return {path: name for name, path in FUNCTIONS.items()}
 
 
-def parameter_names(distribution: Any) -> list[str]:
+def parameter_names(distribution: object) -> list[str]:
     """The parameters that a distribution can be made from again."""
     parameters = list(inspect.signature(type(distribution).__init__).parameters)[1:]
     left_out = set().union(*(same for kept, same in _SAME.items() if kept in parameters))
@@ -206,6 +206,6 @@ def parameter_names(distribution: Any) -> list[str]:
     return [name for name in parameters if name not in left_out]
 
 
-def _shown(name: Any) -> str:
+def _shown(name: object) -> str:
     text = repr(name)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -65,7 +65,7 @@ class ModelReport:
 
 def check_model(
     model: Model,
-    data: Any,
+    data: object,
     *,
     method: str | None = None,
     options: Mapping[str, Any] | None = None,
@@ -151,9 +151,9 @@ def check_model(
 
 
 def _run(
-    model: Model, data: Any, verb: str, options: dict[str, Any], seed: int
+    model: Model, data: object, verb: str, options: dict[str, Any], seed: int
 ) -> tuple[Posterior, Callable[[Any, int], Posterior]]:
-    def run(data: Any, seed: int) -> Posterior:
+    def run(data: object, seed: int) -> Posterior:
         settings = _RUNS[verb] | {"progress": False} | options
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RunWarning)  # a run of a few steps has not converged
@@ -201,7 +201,7 @@ def _check_missing_cells(posterior: Posterior, run: Callable, seed: int) -> list
     return ["what lies beneath a missing cell does not matter"]
 
 
-def _check_step(algorithm: Algorithm, data: Any) -> None:
+def _check_step(algorithm: Algorithm, data: object) -> None:
     """One step keeps structure, shapes and dtypes; flags of overflow are () bool."""
     key = jax.random.key(0)
     prepared = data if algorithm.prepare is None else algorithm.prepare(data)
@@ -248,7 +248,7 @@ def _check_answers(posterior: Posterior) -> list[str]:
     return checks
 
 
-def _has(values: Any, *shape: int) -> bool:
+def _has(values: object, *shape: int) -> bool:
     array = np.asarray(values)
     return array.shape == shape and bool(np.isfinite(array).all())
 
@@ -314,11 +314,11 @@ def _check_joint(
     key: Key,
     **settings: Any,
 ) -> Report:
-    def kernel(key: Key, pair: PyTree, data: Any) -> tuple[PyTree, Any]:
+    def kernel(key: Key, pair: PyTree, data: object) -> tuple[PyTree, Any]:
         state, info = algorithm.step(key, pair[0], data, jnp.ones(()))
         return (state, data), info
 
-    def of_draw(pair: PyTree, data: Any) -> dict[str, Array]:
+    def of_draw(pair: PyTree, data: object) -> dict[str, Array]:
         if statistics is not None:
             return dict(statistics(pair[0], data))
         draw = algorithm.record(jax.random.key(0), pair[0], data)
@@ -336,7 +336,7 @@ def _check_joint(
     )
 
 
-def _moments_of(data: Any) -> dict[str, Array]:
+def _moments_of(data: object) -> dict[str, Array]:
     """Mean and mean square of every array of floats in the data."""
     found: dict[str, Array] = {}
     for number, leaf in enumerate(jax.tree.leaves(data)):

@@ -54,8 +54,8 @@ def shrunk_components(
     values: np.ndarray,
     *,
     shape: tuple[int, int],
-    row_prior_variance: Any,
-    column_prior_variance: Any,
+    row_prior_variance: object,
+    column_prior_variance: object,
     noise_variance: float,
 ) -> Components:
     """The global minimum of the free energy, factor by factor (Nakajima et al., 2013, Theorem 2).
@@ -97,12 +97,12 @@ def divergence(
     components: Components,
     *,
     shape: tuple[int, int],
-    row_prior_variance: Any,
-    column_prior_variance: Any,
+    row_prior_variance: object,
+    column_prior_variance: object,
 ) -> np.ndarray:
     """(K,): Kullback-Leibler divergence of each factor's posterior from its prior."""
 
-    def side(length: np.ndarray, variance: np.ndarray, prior: Any, size: float) -> np.ndarray:
+    def side(length: np.ndarray, variance: np.ndarray, prior: object, size: float) -> np.ndarray:
         share = variance / np.asarray(prior, float)
         return 0.5 * (length**2 / prior + size * (share - np.log(share) - 1))
 
@@ -181,7 +181,7 @@ class AnalyticSolution(NamedTuple):
     def as_parameters(self) -> Parameters:
         """The posterior in the form of every other fit: no bias, no offsets."""
 
-        def normal(mean: Any, variance: Any) -> Normal:
+        def normal(mean: object, variance: object) -> Normal:
             return Normal(*(jnp.asarray(part, float) for part in (mean, variance)))
 
         nothing = np.zeros(len(self.row_prior_variance))

@@ -135,7 +135,7 @@ class _Each(NamedTuple):
         return cls(np.zeros(ones.shape))
 
     @classmethod
-    def at(cls, ones: Any, solution: AnalyticSolution) -> _Each:
+    def at(cls, ones: object, solution: AnalyticSolution) -> _Each:
         del ones
         return cls(solution.row_means @ solution.column_means.T)
 
@@ -171,7 +171,7 @@ def _sum_of_variances(solution: AnalyticSolution) -> float:
     return float(each.sum())
 
 
-def _sigmoid(x: Any) -> Any:
+def _sigmoid(x: object) -> Any:
     from scipy.special import expit
 
     return expit(x)

@@ -160,7 +160,7 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 
 
 def _by_sums(
-    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+    rule: Rule, here: _Here, parameters: Parameters, own: object, shared: object, number: int
 ) -> tuple[Parameters, Any, Any]:
     """The rows of a batch, then columns and bias a share of the way."""
     del number
@@ -191,7 +191,7 @@ def _by_sums(
     return parameters, states[0], states[1]
 
 
-def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: Any) -> tuple[Normal, Any]:
+def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: object) -> tuple[Normal, Any]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
     found = closed.slopes(view, sums, block=rule.update == "block")
     likelihood = rule.settings.likelihood
@@ -247,7 +247,7 @@ def batch_free_energy(
 
 
 def _by_gradient(
-    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+    rule: Rule, here: _Here, parameters: Parameters, own: object, shared: object, number: int
 ) -> tuple[Parameters, Any, Any]:
     """A step of the rows of a batch and of all that is shared, along the derivative."""
     share = (1 + here.step / number).astype(parameters.noise.dtype) ** -rule.decay
@@ -278,7 +278,7 @@ def _by_gradient(
     of_rows = jax.tree.map(lambda slope: slope / here.scale, of_rows)
     optimizer = optax.with_extra_args_support(rule.optimizer)
 
-    def step(slope: Any, state: Any, at: Any, length: Array) -> tuple[Any, Any]:
+    def step(slope: object, state: object, at: object, length: Array) -> tuple[Any, Any]:
         change, state = optimizer.update(slope, state, at, value=value, grad=slope)
         return optax.apply_updates(at, jax.tree.map(lambda leaf: length * leaf, change)), state
 

@@ -25,7 +25,7 @@ class ScoredCells(ABC):
         """Mean and variance of the scores m of cells (M,): (M,) each."""
 
     def predict_cells(
-        self, draw: dict[str, Array], data: Any, rows: Array, columns: Array
+        self, draw: dict[str, Array], data: object, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
         """Mean and variance of cells as 0 or 1, the uncertainty of their scores included."""
         del data

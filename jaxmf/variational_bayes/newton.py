@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,7 +80,7 @@ def partial_newton(
         *,
         curvature: PyTree,
         value: Array | None = None,
-        **others: Any,
+        **others: object,
     ) -> tuple[PyTree, PartialNewtonState]:
         del params, others
         if value is not None:

@@ -35,7 +35,7 @@ class Value(NamedTuple):
     plain: Parameters
 
 
-def first_state(key: Key, parameters: Any, data: Prepared, *, optimizer: Any) -> State:
+def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: object) -> State:
     """The state of an ascent before its first epoch.
 
     Args:

@@ -32,7 +32,7 @@ class SparsePlusConstant:
         forward, back = self.sparse.tocsr().astype(float), self.sparse.T.tocsr().astype(float)
         constant = self.constant
 
-        def product(matrix: Any, x: np.ndarray) -> np.ndarray:
+        def product(matrix: object, x: np.ndarray) -> np.ndarray:
             return matrix @ x + constant * x.sum(axis=0)
 
         return LinearOperator(

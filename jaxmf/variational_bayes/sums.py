@@ -314,7 +314,7 @@ def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
     return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
 
 
-def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> Any:
+def map_lines(function: Callable[[Any], Any], lines: object, *, num_cells: int) -> Any:
     """A function of blocks of lines over all lines, a block at a time, in bounded memory.
 
     Args:

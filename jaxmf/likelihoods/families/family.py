@@ -78,7 +78,7 @@ class Family(SweptFamily):
     hyperparameters: tuple[str, ...] = ()
 
     @abstractmethod
-    def check(self, values: Any, name: str) -> Any:
+    def check(self, values: object, name: str) -> Any:
         """The values as they are kept.
 
         Args:
@@ -159,7 +159,7 @@ class Family(SweptFamily):
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""
 
 
-def check_family(family: Any) -> None:
+def check_family(family: object) -> None:
     """Refuses what is no family. What jax puts in its position is not looked at.
 
     Raises:
@@ -171,7 +171,7 @@ def check_family(family: Any) -> None:
         )
 
 
-def validate_numbers(family: Any, names: tuple[str, ...]) -> None:
+def validate_numbers(family: object, names: tuple[str, ...]) -> None:
     """Refuses fields that are no positive numbers."""
     for name in names:
         value = getattr(family, name)

@@ -169,7 +169,7 @@ class NormalInverseWishart(Family):
         variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
         return cls(size, location=location, weight=0.01, scale=jnp.diag(variance))
 
-    def check_reach(self, values: Any, name: str) -> None:
+    def check_reach(self, values: object, name: str) -> None:
         """Refuses vectors so far from the location that sums of their squares hide the scale.
 
         Raises:
@@ -193,7 +193,7 @@ class NormalInverseWishart(Family):
     def of_size(self, size: int) -> NormalInverseWishart:
         return self if self.size is not None else dataclasses.replace(self, size=size)
 
-    def check(self, values: Any, name: str) -> Any:
+    def check(self, values: object, name: str) -> Any:
         array = np.asarray(values)
         if array.ndim != 2 or array.shape[1] != self.size:
             raise ValueError(

@@ -58,7 +58,7 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def _likelihood(likelihood: Any) -> None:
+def _likelihood(likelihood: object) -> None:
     if likelihood == "categorical":
         raise ValueError(
             "likelihood='categorical' is left out: the paper names it without giving its form. "
@@ -164,7 +164,7 @@ def _offset(model: Any) -> None:
         raise ValueError(f"offset is given, but likelihood={model.likelihood!r} has none")
 
 
-def _is_real(value: Any) -> bool:
+def _is_real(value: object) -> bool:
     if isinstance(value, numbers.Real):
         return True
     kind = getattr(value, "dtype", None)
@@ -190,7 +190,7 @@ def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] |
     return sizes[0], sizes[1]
 
 
-def _fixed_features(name: str, features: Any) -> Any:
+def _fixed_features(name: str, features: object) -> Any:
     if features is None or hyper.is_placeholder(features):
         return features
     array = as_numeric(name, features)
@@ -202,7 +202,7 @@ def _fixed_features(name: str, features: Any) -> Any:
     return array.astype(bool)
 
 
-def _diagonal(model: Any, found: dict[str, Any]) -> None:
+def _diagonal(model: object, found: dict[str, Any]) -> None:
     sizes = _sizes(model, found)
     if sizes is None:
         return
@@ -279,7 +279,7 @@ def several_option(number: Any, weights: str, sweep: str) -> int:
     return number
 
 
-def _check_proposals(name: str, number: Any) -> None:
+def _check_proposals(name: str, number: object) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueError(f"{name} is a number of proposals a sweep, 0 for none, got {number!r}")
 

@@ -23,7 +23,7 @@ def is_left_open(model: Any, name: str) -> bool:
     return is_scale and getattr(model, name) is None
 
 
-def hyperprior(model: Any, name: str) -> Hyperparameter:
+def hyperprior(model: object, name: str) -> Hyperparameter:
     """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
 
     Returns:

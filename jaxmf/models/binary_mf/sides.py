@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -25,7 +23,7 @@ def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
     return jnp.concatenate([jnp.ones((num_fixed,), bool), free])
 
 
-def given(bias: bool, fixed: Any, num_rows: int) -> Array:
+def given(bias: bool, fixed: object, num_rows: int) -> Array:
     """(I, F) bool: the given features, the bias first."""
     columns = [jnp.ones((num_rows, 1), bool)] if bias else []
     if fixed is not None:

@@ -37,7 +37,7 @@ def noise_of(model: BPMF, draw: Draw) -> Any:
     return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
-def means_of_cells(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+def means_of_cells(model: BPMF, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
     """Means of cells given a draw, in units of the data: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
     features = jnp.zeros((rows.shape[0], 0), u.dtype)
@@ -48,19 +48,19 @@ def means_of_cells(model: BPMF, draw: Draw, data: Any, rows: Array, columns: Arr
     return _in_units_of_data(model, means, data)
 
 
-def _in_units_of_data(model: BPMF, means: Array, data: Any) -> Array:
+def _in_units_of_data(model: BPMF, means: Array, data: object) -> Array:
     return means * model.unit(data).astype(means.dtype) + model.centre(data).astype(means.dtype)
 
 
 def cell_moments(
-    model: BPMF, draw: Draw, data: Any, rows: Array, columns: Array
+    model: BPMF, draw: Draw, data: object, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
     return model.law().moments(noise_of(model, draw), means)
 
 
-def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
+def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array:
     """Expected values (R, M) of all cells of some rows, without features of cells."""
     v = jnp.asarray(draw["v"])
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
@@ -69,7 +69,7 @@ def expected_values(model: BPMF, draw: Draw, data: Any, rows: Array) -> Array:
     return model.law().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[0]
 
 
-def group_means(model: BPMF, draw: Draw, data: Any) -> Array:
+def group_means(model: BPMF, draw: Draw, data: object) -> Array:
     """Expected values (K, M) of all columns for a row at the mean of each group of rows.
 
     What columns make of features of rows is left out: a group has none.
@@ -121,7 +121,7 @@ def _law_of(draw: Draw, number: int) -> SideLaw:
 
 
 def fold_in(
-    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, *, spread: float = 1.0
+    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries, *, spread: float = 1.0
 ) -> Array:
     """Vectors (N', D) of new rows given their cells and the columns' vectors.
 
@@ -177,7 +177,7 @@ def _log_shares(model: BPMF, draw: Draw, number: int) -> Array:
 
 
 def row_moments(
-    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries
+    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of all cells of new rows, each (N', M)."""
     u = fold_in(model, key, draw, data, new_data)
@@ -187,7 +187,7 @@ def row_moments(
 
 
 def new_cell_probabilities(
-    model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+    model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
 ) -> Array:
     """Probability of every value of cells of new rows: (M, V) float."""
     u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
@@ -196,7 +196,7 @@ def new_cell_probabilities(
     return model.law().probabilities(noise_of(model, draw), means)
 
 
-def latent_factors(model: BPMF, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+def latent_factors(model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
     """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
     u = fold_in(model, key, draw, data, new_data, spread=0.0)
     return u[:, : model.num_factors]

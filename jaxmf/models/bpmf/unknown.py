@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,7 @@ def with_unknown(model: BPMF, num_new: tuple[int, int], shape: tuple[int, int]) 
 
 
 def draw_unknown(
-    model: BPMF, key: Key, draw: queries.Draw, data: Any, num_new: tuple[int, int]
+    model: BPMF, key: Key, draw: queries.Draw, data: object, num_new: tuple[int, int]
 ) -> queries.Draw:
     """The vectors of rows (N + a, D) and columns (M + b, D') of a draw, further ones drawn."""
     row_key, column_key = jax.random.split(key)
@@ -45,7 +45,7 @@ def draw_unknown(
     return {"u": rows, "v": columns}
 
 
-def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: Any, number: int) -> Array:
+def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: object, number: int) -> Array:
     """The rows' vectors of a draw and below them those of further rows without cells."""
     known = jnp.asarray(draw["u"])
     if number == 0:

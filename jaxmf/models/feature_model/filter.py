@@ -173,7 +173,7 @@ def rejuvenate(
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 
-def grow(model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(model: object, particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for features, or room for more rows."""
     y, counts, row, z = particle
     if "features" in sizes:

@@ -24,7 +24,7 @@ _UNEQUAL_SPREADS = 100.0
 _NUM_PRIOR_DRAWS = 1_001
 
 
-def validate_offset(offset: Any) -> None:
+def validate_offset(offset: object) -> None:
     """Refuses what cannot be an offset.
 
     Raises:

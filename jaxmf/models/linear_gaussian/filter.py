@@ -130,7 +130,7 @@ def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int:
     return 4 if resample_fn is optimal else 8
 
 
-def _check_plan(plan: Plan, model: Any) -> None:
+def _check_plan(plan: Plan, model: object) -> None:
     if plan.proposal not in PROPOSALS:
         raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
     if plan.has_children and plan.proposal != "exact":

@@ -100,7 +100,7 @@ def needs_statistics(plan: Plan, model: Any) -> bool:
     return not scales_fixed or plan.anneal_steps > 0
 
 
-def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
+def init(plan: Plan, model: object, key: Key, data: Dense) -> Particle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -181,7 +181,7 @@ def particle_draw(
     return draw
 
 
-def grow(plan: Plan, model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(plan: Plan, model: object, particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for features, or room for more rows."""
     if "features" in sizes:
         particle = _grow_features(plan, model, particle, sizes["features"])

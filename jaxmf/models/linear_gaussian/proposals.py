@@ -31,7 +31,7 @@ class Setting(NamedTuple):
 
 
 def propose(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: object, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Any, Array, dict[str, Array]]:
     """The children of a particle with row `row`, and the log weight of each.
 
@@ -57,7 +57,7 @@ def _weighed_children(
 
 
 def _propose_from_prior(
-    key: Key, model: Any, particle: Particle, conditional: RowPrior, x: Array, observed
+    key: Key, model: object, particle: Particle, conditional: RowPrior, x: Array, observed
 ) -> tuple[Setting, Array]:
     """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
     dtype = x.dtype
@@ -113,7 +113,7 @@ def draw_child(
 
 def draw_larger(
     key: Key,
-    model: Any,
+    model: object,
     particle: Particle,
     child: Setting,
     conditional: RowPrior,

@@ -33,7 +33,7 @@ from jaxmf.priors.partitions import Dirichlet
 from jaxmf.types import Array
 
 
-def _check_heading(argument: str, name: Any) -> None:
+def _check_heading(argument: str, name: object) -> None:
     if not isinstance(name, str):
         raise TypeError(f"{argument}: {name!r} is no heading of a column; columns have texts")
 

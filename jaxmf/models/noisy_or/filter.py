@@ -126,7 +126,7 @@ def build_filter(
 
 
 def propose(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: object, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Setting, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -210,7 +210,7 @@ def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
 
 
 def extend(
-    model: Any, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
+    model: object, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
     cells = noisy_or.cells_of(*data.row(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 
@@ -31,7 +31,7 @@ class State(NamedTuple):
     leak: Array
 
 
-def parameters_of(draw: Any) -> Parameters:
+def parameters_of(draw: object) -> Parameters:
     """The parameters of the likelihood, of a state or a draw."""
     names = Parameters._fields
     if isinstance(draw, dict):

@@ -65,7 +65,9 @@ def move_features(
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
-def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> tuple[State, Info]:
+def update_hyperparameters(
+    model: object, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None
     if needs_tally(model):
@@ -130,7 +132,7 @@ def update_given_counts(
 
 
 def _update_noise(
-    model: Any, key: Key, parameters: Parameters, tally: Tally | None
+    model: object, key: Key, parameters: Parameters, tally: Tally | None
 ) -> tuple[Array, Array]:
     """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
     if tally is None:

@@ -193,7 +193,7 @@ def _moved_of(parameters: Parameters) -> Any:
     return unbounded((p.rows, p.columns, p.row_offset, p.column_offset, p.bias))
 
 
-def _with_moved(parameters: Parameters, moved: Any) -> Parameters:
+def _with_moved(parameters: Parameters, moved: object) -> Parameters:
     rows, columns, row_offset, column_offset, bias = bounded(moved)
     return parameters._replace(
         rows=rows,
@@ -210,7 +210,7 @@ def _follow_gradient(
     parameters = state.parameters
     moved = _moved_of(parameters)
 
-    def objective(moved: Any) -> Array:
+    def objective(moved: object) -> Array:
         return free_energy(
             _with_moved(parameters, moved),
             layout,

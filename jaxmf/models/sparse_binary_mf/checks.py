@@ -32,7 +32,7 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def options(model: Any, given: dict[str, Any]) -> None:
+def options(model: object, given: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
@@ -94,5 +94,5 @@ def _check_curvature(optimizer: Any) -> None:
         )
 
 
-def _parts(state: Any) -> list[Any]:
+def _parts(state: object) -> list[Any]:
     return jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, PartialNewtonState))

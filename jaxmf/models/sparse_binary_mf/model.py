@@ -154,7 +154,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         relaxation: float | None = None,
         power: float | None = None,
         step_size: float | None = None,
-        optimizer: Any = None,
+        optimizer: object = None,
         batch_size: int | None = None,
         decay: float = 0.7,
         hold_priors: int = 10,
@@ -241,7 +241,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         *,
         num_validation: int = 0,
         batch_size: int | None = None,
-        seed: Any = 0,
+        seed: object = 0,
     ) -> state.Prepared:
         """The data as the ascent goes through it; see `state.prepare`."""
         return state.prepare(data, num_validation=num_validation, batch_size=batch_size, seed=seed)

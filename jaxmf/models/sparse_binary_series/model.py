@@ -125,7 +125,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         num_rows: int,
         num_columns: int,
         *,
-        times: Any,
+        times: object,
         bias: float | None = None,
     ) -> tuple[Parameters, SparseSeries]:
         """Parameters from the prior, as a Q without spread, and data from them.
@@ -199,7 +199,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         )
 
     def prepare(
-        self, data: SparseSeries, *, num_validation: int = 0, seed: Any = 0
+        self, data: SparseSeries, *, num_validation: int = 0, seed: object = 0
     ) -> state.Prepared:
         """The data as the ascent goes through it; rows of validation are rows at a time."""
         prepared = state.prepare(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ def simulate(
     key: Key,
     shape: tuple[int, int],
     *,
-    times: Any,
+    times: object,
     bias: float | None,
 ) -> tuple[Parameters, SparseSeries]:
     """See `SparseBinarySeries.simulate`."""
@@ -41,7 +41,7 @@ def simulate(
     smooth = smooth.reshape(num_rows * num_times, -1)
     columns = of_columns.reshape(num_columns, -1)
 
-    def sure(mean: Any) -> Normal:
+    def sure(mean: object) -> Normal:
         mean = jnp.asarray(mean, dtype)
         return Normal(mean, jnp.zeros_like(mean))
 
