@@ -9,7 +9,6 @@ import jax
 import numpy as np
 
 from jaxmf.data import units
-from jaxmf.data.checks import as_numeric
 from jaxmf.models.binary_mf import defaults, fixed
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
