@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.model import PredictsCells
 from jaxmf.posterior import categories, pareto, prediction
 from jaxmf.posterior.cell_laws import CELL_LAWS, cell_law
 
@@ -28,7 +29,7 @@ _MOST_DRAWS = 400
 _SHARE_OF_DRAWS = 2  # one of so many is used where there are more than a hundred
 _LEAST_RELIABLE = 0.5
 _LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
-_FEWEST_GROUPS = 5
+_FEWEST_GROUPS = 20
 _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
 
 Cells = tuple[np.ndarray, np.ndarray]
@@ -58,7 +59,10 @@ class Comparison(NamedTuple):
 
     @property
     def standard_error(self) -> float:
-        """Of `excess`: the largest of those with cells, rows or columns as independent units."""
+        """Of `excess`: the largest of those with cells, rows or columns as the units.
+
+        Rows and columns count where there are twenty of them.
+        """
         difference = self.model - self.baseline
         residual = difference - difference.mean()
         size = residual.size
@@ -111,9 +115,9 @@ def _is_answered(posterior: Posterior) -> bool:
     model = posterior.model
     return (
         posterior.meta.method == "sample"
-        and hasattr(model, "predict_cells")
-        and getattr(model, "predicts_its_rows", True)
-        and getattr(model, "cells_given_draw", None) is not None
+        and model.predicts_its_rows
+        and model.cells_given_draw is not None
+        and isinstance(model, PredictsCells)
         and any(name in posterior.draws for name in _LATENT)
         and posterior.num_chains * posterior.num_draws >= _FEWEST_DRAWS
     )
