@@ -89,7 +89,7 @@ def test_a_family_far_from_its_data_is_refused():
     with pytest.raises(ValueError, match=r"data: row 24 lies 1.73e\+10 times .* Leave family out"):
         mf.sample(model, values, **SETTINGS)
     near = mf.NormalInverseWishart(3, location=values.mean(0), scale=np.diag(values.var(0)))
-    near.check_reach(values, "data")
+    near.check_distances(values, "data")
 
 
 @pytest.mark.parametrize("size", [1e30, 1e-30])
