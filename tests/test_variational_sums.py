@@ -47,7 +47,7 @@ def test_sums_over_ones_and_their_derivatives():
     both = jax.jit(jax.vmap(total))(np.stack([others, change]))
     np.testing.assert_allclose(both[1], dense @ change, atol=1e-12)
     # Broken twin: what stands behind the end of a piece is counted.
-    ones = layout.rows.ones._replace(number=jnp.full_like(layout.rows.ones.number, PIECE_LENGTH))
+    ones = layout.rows.ones._replace(counts=jnp.full_like(layout.rows.ones.counts, PIECE_LENGTH))
     wrong = sum_over_ones(ones, others, num_lines=dense.shape[0])
     assert float(jnp.abs(wrong - dense @ others).max()) > 0.1
 

@@ -24,6 +24,8 @@ FOLDERS = {
     "jaxmf/samplers": ("factors",),
     "jaxmf/likelihoods": (),
     "jaxmf/priors": (),
+    "jaxmf/variational_bayes": (),
+    "jaxmf/datasets": (),
 }
 """Folder -> folders and files in it that still have old words."""
 
@@ -40,10 +42,12 @@ ALLOWED = {
     # a check that an argument is a number, and the types of the standard library and of numpy
     "jaxmf": {"check_number", "check_numbers"},
     "jaxmf/priors/hyper.py": {"number", "numbers"},
+    "jaxmf/variational_bayes/checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them
     "jaxmf/likelihoods/families": {"number"},
     # a setting of models, by its name in saved runs
     "jaxmf/likelihoods/ordered.py": {"cell_law"},
+    "jaxmf/variational_bayes/cells.py": {"cell_law"},
 }
 """Folder or file -> names that stay, and why."""
 
