@@ -17,6 +17,10 @@ VENV ?= .venv
 # pytest workers: one a core, two at most.
 WORKERS ?= 2
 PYTEST_ARGS ?=
+# A worker that XLA ended is not started again (the run would wait for it without end), and what
+# hangs shows where.
+PYTEST := -m pytest -o faulthandler_timeout=300
+PYTEST_WORKERS := -n $(WORKERS) --max-worker-restart=0
 
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
@@ -43,28 +47,28 @@ demo: $(VENV)/.stamp-demo
 	$(VENV)/bin/jaxmf demo
 
 test: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 slow: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
 
 exhaustive: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m exhaustive $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m exhaustive $(PYTEST_ARGS)
 
 compare: $(VENV)/.stamp-dev
 	$(PY) -m pip install --quiet -e '.[bench]'
-	$(PY) -m pytest -m compare $(PYTEST_ARGS)
+	$(PY) $(PYTEST) -m compare $(PYTEST_ARGS)
 
 newest:
 	@test -n "$(NEWEST_PYTHON)" || { echo "no Python newer than python3 here; name one: make newest NEWEST_PYTHON=..."; exit 1; }
 	$(NEWEST_PYTHON) -m venv build/newest-venv
 	build/newest-venv/bin/python -m pip install --quiet --upgrade -e $(RELEASE_PACKAGES)
-	build/newest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+	build/newest-venv/bin/python $(PYTEST) $(PYTEST_WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
 
 oldest:
 	$(PYTHON) -m venv build/oldest-venv
 	build/oldest-venv/bin/python -m pip install --quiet -c constraints/oldest.txt -e $(RELEASE_PACKAGES)
-	build/oldest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+	build/oldest-venv/bin/python $(PYTEST) $(PYTEST_WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
 
 lock: $(VENV)/.stamp-dev
 	$(PY) -m pip list --format=freeze --exclude jaxmf --exclude pip --exclude setuptools > constraints/ci.txt

@@ -26,6 +26,7 @@ from .data import CellFeatures as CellFeatures
 from .data import Dense as Dense
 from .data import Entries as Entries
 from .data import Features as Features
+from .data import Positions as Positions
 from .data import SparseBinary as SparseBinary
 from .data import SparseSeries as SparseSeries
 from .data import Tokens as Tokens

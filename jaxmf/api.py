@@ -23,6 +23,7 @@ from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
+from jaxmf.model import SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -310,7 +311,7 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
         raise ValueError(
             f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
         )
-    if not hasattr(model, "analytic"):
+    if not isinstance(model, SolvesInClosedForm):
         raise ValueError(
             f"analytic=True: {type(model).__name__} has no solution in closed form; leave it out"
         )
@@ -359,8 +360,7 @@ def _prepare(
     read = registry.read_options(entry, method, options, verb)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = as_container(data, entry.container)
-    if hasattr(model, "matched"):
-        model = model.matched(container)
+    model = model.matched(container)
     registry.check_data(model, container, "data")
     return model, container, entry.builder(model, method), read
 

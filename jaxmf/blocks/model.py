@@ -14,6 +14,7 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.fusion import LONG_ROW, wide_vectors
+from jaxmf.model import Model
 from jaxmf.readable import Readable
 from jaxmf.types import Array
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-class NetworkModel(Readable, ABC):
+class NetworkModel(Readable, Model, ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:

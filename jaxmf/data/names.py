@@ -10,10 +10,21 @@ from jaxmf.types import Names
 
 
 class Positions(NamedTuple):
-    """Cells by the positions of their rows and columns, (M,) int each, whatever the ids are."""
+    """Rows, or cells, by position counted from 0, whatever the ids of the data are.
 
-    rows: np.ndarray
-    columns: np.ndarray
+    Where data have ids, questions take ids; this says that positions are meant.
+
+    Args:
+        rows: (M,) whole numbers.
+        columns: (M,) likewise, of cells; left out where a question is about rows.
+
+    Example:
+        >>> Positions([0, 3], [2, 2]).columns
+        [2, 2]
+    """
+
+    rows: Any
+    columns: Any = None
 
 
 def as_names(argument: str, names: Any, *, size: int | None = None) -> Names | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.data import Positions
 from jaxmf.data.convert import complete_matrix
 from jaxmf.plot.panels import image_lines, images, matrix
 from jaxmf.plot.style import (
@@ -99,13 +100,12 @@ def completed(
     if places.size == 0:
         return empty("no row has missing cells")
     shown = values[places]
-    names = posterior.data.row_names
-    mean = posterior.reconstruction(places if names is None else names[places])
+    mean = posterior.reconstruction(Positions(places))
     lines = {}
     if truth is not None:
         lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
     lines |= {"shown": shown, "mean": np.where(np.isnan(shown), mean, shown)}
-    if getattr(posterior.model, "cell_law", "normal") == "bernoulli":
+    if posterior.model.cell_law == "bernoulli":
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
         lines[name] = np.asarray(filled, float)[: places.size]
@@ -137,7 +137,9 @@ def blocks(
         rows = np.linspace(0, len(u) - 1, max_rows).astype(int)
     if not u.any() or not v.any():
         return empty("the reference draw has no features on one of the sides")
-    values = posterior.reconstruction(rows) if expected else posterior.data.to_array()[rows]
+    values = (
+        posterior.reconstruction(Positions(rows)) if expected else posterior.data.to_array()[rows]
+    )
     title = "expected" if expected else "data"
     return draw_blocks(values, u[rows], v, weights, title=title, max_pairs=max_pairs)
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.data import Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
+from jaxmf.model import HasBias, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -49,9 +51,11 @@ COLUMN_FEATURES = Capability(
 NUM_FEATURES = Capability(
     "a number of features", lambda posterior: "num_features" in posterior.draws
 )
-CELLS = Capability("cells to predict", lambda posterior: hasattr(posterior.model, "predict_cells"))
+CELLS = Capability("cells to predict", lambda posterior: isinstance(posterior.model, PredictsCells))
 MATRIX = Capability("a full matrix as data", lambda posterior: hasattr(posterior.data, "to_array"))
-NETWORK = Capability("a network of blocks", lambda posterior: hasattr(posterior.model, "network"))
+NETWORK = Capability(
+    "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
+)
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
@@ -128,7 +132,8 @@ class Plots:
             return empty("the reference draw has no features")
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
-        if getattr(self._posterior.model, "bias", False):
+        model = self._posterior.model
+        if isinstance(model, HasBias) and model.bias:
             titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
             return matrix(mean, titles, "feature")
@@ -183,7 +188,7 @@ class Plots:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
-        shared = posterior.cooccurrence(_ids_of(posterior.data, rows[order]))
+        shared = posterior.cooccurrence(Positions(rows[order]))
         figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)
@@ -230,8 +235,9 @@ class Plots:
         posterior = self._posterior
         number = 8 if image_shape else 40
         places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
-        observed, ids = posterior.data.to_array()[places], _ids_of(posterior.data, places)
-        lines = {"observed": observed, "reconstructed": posterior.reconstruction(ids)}
+        observed = posterior.data.to_array()[places]
+        expected = posterior.reconstruction(Positions(places))
+        lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
         if image_shape is None:
@@ -292,7 +298,3 @@ def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
 
 def _spread(size: int, number: int) -> np.ndarray:
     return np.unique(np.linspace(0, size - 1, min(number, size)).astype(int))
-
-
-def _ids_of(data: Any, rows: np.ndarray) -> Any:
-    return rows if data.row_names is None else data.row_names[rows]

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.model import WarnsOfFits, settings_of
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -97,7 +98,7 @@ def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
 
 def _of_model(posterior: Posterior) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
-    if posterior.is_variational and hasattr(posterior.model, "alarms"):
+    if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
             yield Alarm("no factors", sentence)
 
@@ -119,7 +120,7 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     spread = float(values.std())
     if spread == 0 or float(np.quantile(noise, 0.05)) <= 1.02 * spread:
         return
-    fixed = getattr(posterior.model, "noise_scale", None)
+    fixed = settings_of(posterior.model).get("noise_scale")
     if isinstance(fixed, int | float):
         yield Alarm(
             "noise",
@@ -225,7 +226,7 @@ def _free_energy(posterior: Posterior) -> Iterator[Alarm]:
 
 def _support(posterior: Posterior) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale."""
-    likelihood = getattr(posterior.model, "likelihood", None)
+    likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
         return
     values = _observed(posterior.data)

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.model import HasCategories, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
 
@@ -17,7 +18,7 @@ _DRAWS_NUMBERS = 2**24
 
 def has_categories(model: Any) -> bool:
     """Whether a model gives the probability of every value of a cell."""
-    return hasattr(model, "cell_probabilities") and getattr(model, "values", None) is not None
+    return isinstance(model, HasCategories) and model.values is not None
 
 
 @jax.jit
@@ -54,7 +55,12 @@ def probabilities(
         cells: rows and columns.
         new_data: the rows that the cells lie in, where these are not those of the training data.
         seed: of the groups of new rows; draw s uses fold_in(key, s).
+
+    Raises:
+        ValueError: new rows, and the model has no `new_cell_probabilities`.
     """
+    if new_data is not None and not isinstance(model, TakesNewRowsOfCategories):
+        raise lacks(model, TakesNewRowsOfCategories, "new_rows")
     rows, columns = (jnp.asarray(index) for index in cells)
     total = np.zeros((rows.size, len(model.values)))
 

@@ -8,16 +8,18 @@ from typing import Any
 
 from jaxmf import settings
 from jaxmf.data import CellFeatures, Features, feature_parts
+from jaxmf.model import settings_of
 from jaxmf.registry.entries import entry_of, get
 
 
 def encode_model(model: Any) -> dict[str, Any]:
     """A model as JSON: its name and its settings."""
     entry = entry_of(model)
+    takes = {field.name for field in dataclasses.fields(model) if field.init}
     written = {
-        field.name: settings.encode(getattr(model, field.name), name=field.name)
-        for field in dataclasses.fields(model)
-        if field.init
+        name: settings.encode(value, name=name)
+        for name, value in settings_of(model).items()
+        if name in takes
     }
     return {"name": entry.name, "settings": written}
 
@@ -45,9 +47,8 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
 
 def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
     """The arrays of a model's features by its settings: what `encode_model` leaves out."""
-    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     return {
         name: feature_parts.arrays(value)
-        for name, value in found.items()
+        for name, value in settings_of(model).items()
         if isinstance(value, (Features, CellFeatures))
     }

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.data import units
 from jaxmf.data.checks import as_numeric
+from jaxmf.models.binary_mf import defaults
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS
@@ -89,13 +90,17 @@ def _feature_prior(name: str, prior: Any) -> Any:
 
 
 def _numbers(model: Any) -> dict[str, Any]:
-    """The hyperparameters of cells and weights; None where the likelihood has none."""
+    """The hyperparameters of cells and weights; None where the likelihood has none.
+
+    Scales of Gaussian cells and their weights stay None where they are left open, so that a copy
+    with another setting leaves them open too; see `defaults.hyperprior`.
+    """
     found = {}
     for name, likelihoods in _LIKELIHOODS_WITH.items():
         value = getattr(model, name)
         needed = model.likelihood in likelihoods
-        if value is None and needed:
-            value = _default(name, model.likelihood)
+        if value is None and needed and not defaults.is_left_open(model, name):
+            value = _default(name)
         if value is not None and not needed:
             poisson = model.likelihood == "poisson" and name == "weight_scale"
             other = " (its weights have weight_shape and weight_rate)" * poisson
@@ -108,12 +113,12 @@ def _numbers(model: Any) -> dict[str, Any]:
     return found
 
 
-def _default(name: str, likelihood: str) -> Any:
+def _default(name: str) -> Any:
     if name in _DEFAULTS:
         return _DEFAULTS[name]
     import numpyro.distributions as dist
 
-    return dist.LogNormal(0.0, 2.0 if likelihood == "gaussian" else 1.0)
+    return dist.LogNormal(0.0, 1.0)
 
 
 def _weight_mean(model: Any, found: dict[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.model import Model
 from jaxmf.models.binary_mf import chain, checks, defaults, density, queries, sides, simulation
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import Numbers, State
@@ -57,7 +58,7 @@ _CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson
     meta_fields=["likelihood", "diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class BinaryMF(Readable):
+class BinaryMF(Readable, Model):
     """Binary features of rows and of columns, and weights between them.
 
     X ~ f(U W V'), the numbers of features inferred or given on either side.
@@ -115,13 +116,8 @@ class BinaryMF(Readable):
     fixed_column_features: Any = None
 
     def __post_init__(self) -> None:
-        left_open = frozenset(
-            name for name in ("noise_scale", "weight_scale") if getattr(self, name) is None
-        )
         for name, value in checks.settings(self).items():
             object.__setattr__(self, name, value)
-        # for `matched`, before any run: no setting, so copies of a model do not know it
-        object.__setattr__(self, "_left_open", left_open)
 
     # what posteriors and tables ask for by these names
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf.models.binary_mf import sides
+from jaxmf.models.binary_mf import defaults, sides
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array, Key
@@ -26,7 +26,7 @@ def simulate_state(
             jax.random.fold_in(keys[0], place), 1.0 if prior is None else prior
         )
         for place, name in enumerate(HYPERPARAMETERS)
-        for prior in (getattr(model, name),)
+        for prior in (defaults.hyperprior(model, name),)
     }
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
     return draw_state(model, keys[1], numbers, (num_rows, num_columns), num_slots)

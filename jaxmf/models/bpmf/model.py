@@ -35,6 +35,7 @@ from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells import NormalCells
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.model import Model
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
@@ -70,7 +71,7 @@ Draw = dict[str, Array]
     meta_fields=["num_factors", "biases", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable):
+class BPMF(Readable, Model):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
