@@ -134,7 +134,7 @@ def kernel(quick: bool) -> list[Row]:
     """Nanoseconds a one of the sums that an update of the rows needs, beside segment sums."""
     data = even_ones(1_000 if quick else 10_000)
     _, state, prepared = started(data)
-    nothing = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
+    nothing = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     mine = partial(_pieces, state.parameters, prepared.layout, nothing)
     plain = partial(_segments, state.parameters, data.rows, data.columns)
     # the same sums; the one shared zero of weight nought adds none

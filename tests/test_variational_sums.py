@@ -63,7 +63,7 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     )
     bias, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
     view = Half(mine, others, bias, Normal(0 * unit, unit), np.ones(3, bool))
-    no_zeros = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
+    no_zeros = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
         likelihood=Sigmoid("quadratic"), noise=jnp.ones(()), block=True,
