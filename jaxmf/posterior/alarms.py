@@ -1,8 +1,9 @@
 """Sentences that say when a run should not be trusted as it stands, and what to do.
 
-Each check reads what a finished run holds anyway and costs next to nothing. `jaxmf.sample` and the
-other verbs warn with the first sentence; `Posterior.alarms` has all, and the summary, the report
-and the command line show them.
+Each check reads what a finished run holds anyway and costs next to nothing; the dearest compiles
+one small program, for the predictions of 256 cells. `jaxmf.sample` and the other verbs warn with
+the first sentence; `Posterior.alarms` has all, and the summary, the report and the command line
+show them.
 """
 
 from __future__ import annotations

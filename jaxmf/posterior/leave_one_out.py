@@ -30,6 +30,7 @@ _SHARE_OF_DRAWS = 2  # one of so many is used where there are more than a hundre
 _LEAST_RELIABLE = 0.5
 _LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
 _FEWEST_GROUPS = 20
+_MOST_NUMBERS = 2**25  # in the draws that are used
 _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
 
 Cells = tuple[np.ndarray, np.ndarray]
@@ -81,8 +82,9 @@ def compare(posterior: Posterior) -> Comparison | None:
     Args:
         posterior: of chains.
     Returns:
-        None where the model has no cells, the draws lack what predictions need, there are too few
-        of either, or the weights of more than half of the cells are unreliable.
+        None where the model has no cells, the draws lack what predictions need or are so large that
+        a hundred take 2^25 numbers, there are too few of either, or the weights of more than half
+        of the cells are unreliable.
     """
     if not _is_answered(posterior):
         return None
@@ -119,7 +121,7 @@ def _is_answered(posterior: Posterior) -> bool:
         and model.cells_given_draw is not None
         and isinstance(model, PredictsCells)
         and any(name in posterior.draws for name in _LATENT)
-        and posterior.num_chains * posterior.num_draws >= _FEWEST_DRAWS
+        and _num_used(posterior) >= _FEWEST_DRAWS
     )
 
 
@@ -137,11 +139,18 @@ def _known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     return rows, columns, values[rows, columns]
 
 
-def _thinned(posterior: Posterior) -> dict[str, np.ndarray]:
-    """Up to 400 of the draws on one axis, at even distances in all chains."""
+def _num_used(posterior: Posterior) -> int:
+    """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
+    size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
     number = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
-    chosen = np.linspace(0, total - 1, number).astype(int)
+    return min(total, number, _MOST_NUMBERS // max(size, 1))
+
+
+def _thinned(posterior: Posterior) -> dict[str, np.ndarray]:
+    """The draws that are used on one axis, at even distances in all chains."""
+    total = posterior.num_chains * posterior.num_draws
+    chosen = np.linspace(0, total - 1, _num_used(posterior)).astype(int)
     shape = (posterior.num_chains, posterior.num_draws)
     chain, draw = np.unravel_index(chosen, shape)
     return {name: values[chain, draw] for name, values in posterior.draws.items()}
