@@ -134,7 +134,7 @@ def test_representatives_are_as_many_as_words():
         jax.random.key(2), BASE
     )
     for name, number in (("table", 3), ("dish", 10)):
-        counts = learning.own_statistics(
+        counts = learning.statistics_of_block(
             network, name, network.parts(name, network.sizes(tokens, {"table": 16, "dish": 16})),
             state, tokens,
         )  # fmt: skip

@@ -26,6 +26,7 @@ FOLDERS = {
     "jaxmf/priors": (),
     "jaxmf/variational_bayes": (),
     "jaxmf/datasets": (),
+    "jaxmf/blocks": (),
 }
 """Folder -> folders and files in it that still have old words."""
 

@@ -28,7 +28,7 @@ class NetworkModel(Readable, Model, ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:
-        joint: sets of indicators that the sampler draws together unless told otherwise.
+        joint: sets of indicators that the sampler draws together by default.
     """
 
     joint: tuple[tuple[str, ...], ...] = ()
