@@ -1,4 +1,4 @@
-"""A mixture block: a variable with a value for every token, its family or prior, and what partitions it."""
+"""A mixture block: a variable of every token, its family or prior, and what partitions it."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array
 def statistics_of(
     name: str, law: Any, parts: Parts, values: Mapping[str, Array], num_slots: int | None
 ) -> PyTree:
-    """The statistics of one block: counts (G, K) int32 of an indicator, otherwise those of its family.
+    """The statistics of one block: counts (G, K) int32 of an indicator, else its family's.
 
     Args:
         name: of the block.

@@ -14,8 +14,10 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import (
     Dirichlet,
     DirichletProcess,
@@ -27,12 +29,13 @@ from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
 from jaxmf.tables import count_pairs
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 Hyperparameters = dict[str, Array]
+Law = PartitionPrior | Family
 
 
 def update_hyperparameters(
@@ -59,13 +62,18 @@ def update_hyperparameters(
         if not is_updated(law):
             continue
         index_key = jax.random.fold_in(key, index)
-        if isinstance(law, DirichletProcess | PitmanYor):
+        if is_kind(law, DirichletProcess, PitmanYor):
             counts = statistics_of_block(network, name, parts[name], state, data)
             hyperparameters[name] = _update_exchangeable(
                 index_key, law, hyperparameters[name], counts
             )
             continue
-        _check_known(name, law)
+        if not is_kind(law, Dirichlet, DirichletMultinomial, HDP):
+            statistics = statistics_of_block(network, name, parts[name], state, data)
+            hyperparameters[name] = _update_other(
+                index_key, name, law, hyperparameters[name], statistics
+            )
+            continue
         size = slots.get(name) or law.size
         batches = part_of(parts[name], values, data.num_tokens)
         pair, shape = (batches, values[name]), (parts[name].num_parts, size)
@@ -82,7 +90,7 @@ def update_hyperparameters(
         else:
             sizes = jnp.zeros((parts[name].num_parts,), jnp.int32).at[batches].add(1)
             items = _Items(partial(_count_sequentially, pair, parts[name].num_parts), sizes)
-        if isinstance(law, HDP):
+        if is_kind(law, HDP):
             hyperparameters[name] = _update_hdp(index_key, law, hyperparameters[name], items)
         else:
             hyperparameters[name] = _update_dirichlet(
@@ -91,17 +99,43 @@ def update_hyperparameters(
     return state._replace(numbers=hyperparameters), Info(overflow={})
 
 
-def _check_known(name: str, law: Any) -> None:
-    if not isinstance(law, Dirichlet | DirichletMultinomial | HDP):
-        raise TypeError(
-            f"{name}: hyperparameters of Dirichlet, DirichletMultinomial, DirichletProcess, "
-            f"PitmanYor and HDP can be learned; how to learn those of {type(law).__name__} is not "
-            f"known. Fix them: {', '.join(law.hyperparameters)}"
+def _update_other(
+    key: Key, name: str, law: Law, hyperparameters: Hyperparameters, statistics: PyTree
+) -> Hyperparameters:
+    """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
+
+    Raises:
+        TypeError: it has neither that method nor hyperparameters that are single positive numbers.
+    """
+    base = PartitionPrior if isinstance(law, PartitionPrior) else Family
+    if type(law).update_hyperparameters is not base.update_hyperparameters:
+        return law.update_hyperparameters(key, hyperparameters, statistics)
+    names = law.hyperparameters
+    if hyperparameters.keys() != set(names) or any(
+        value.ndim for value in hyperparameters.values()
+    ):
+        fixed = f"numbers for {', '.join(names)}" if names else "another prior"
+        raise missing_hook(
+            law, "update_hyperparameters", f"{name}: learning hyperparameters", fixed
         )
+    for index, label in enumerate(names):
+
+        def log_density(
+            value: Array, label: str = label, hyperparameters: Hyperparameters = hyperparameters
+        ) -> Array:
+            now = hyperparameters | {label: value}
+            if isinstance(law, PartitionPrior):
+                return law.log_prob(statistics, now)
+            return jnp.sum(law.log_marginal(statistics, now))
+
+        index_key = jax.random.fold_in(key, index)
+        value = update_scale(index_key, getattr(law, label), hyperparameters[label], log_density)
+        hyperparameters = hyperparameters | {label: value}
+    return hyperparameters
 
 
 class _Items(NamedTuple):
-    """The items of a prior: how to draw their numbers of tables, and sizes of batches (G,) int32."""
+    """Items of a prior: how to draw numbers of tables, and sizes of batches (G,) int32."""
 
     tables: Callable[[Key, Array], Array]
     sizes: Array
@@ -117,10 +151,11 @@ def _count_sequentially(
     return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
-def is_updated(law: Any) -> bool:
-    """Whether a family or prior has anything to update."""
-    are_fixed = [is_fixed(getattr(law, name)) for name in law.hyperparameters]
-    return isinstance(law, HDP) or not all(are_fixed)
+def is_updated(law: Law) -> bool:
+    """Whether there is anything to update: hyperparameters with priors, or shared weights."""
+    if not all(is_fixed(getattr(law, name)) for name in law.hyperparameters):
+        return True
+    return isinstance(law, PartitionPrior) and not law.start(1).keys() <= set(law.hyperparameters)
 
 
 def _update_exchangeable(

@@ -132,7 +132,7 @@ class Network(NetworkModel):
         """Refuses tokens that lack a column, or have values that a family does not know.
 
         Raises:
-            ValueError: in words.
+            ValueError: the data and the network do not fit together.
         """
         if not self.observed:
             raise ValueError(

@@ -146,9 +146,9 @@ def _widths(
     widths = slot_sizes(state, network)
     last, concerned = names[-1], involved(network, names)
     blocks = [network.blocks[name] for name in concerned]
-    concerned_laws = [network.blocks[name].law for name in concerned if name not in names]
-    in_logs = len(concerned_laws) > _MOST_FACTORS or any(
-        getattr(law, "is_log", False) for law in concerned_laws
+    not_drawn = [network.blocks[name].law for name in concerned if name not in names]
+    in_logs = len(not_drawn) > _MOST_FACTORS or any(
+        getattr(law, "is_log", False) for law in not_drawn
     )
     if not exact and not in_logs and all(b.law.pads and b.rho is None for b in blocks):
         widths[last] = tables.padded(widths[last])
@@ -238,7 +238,7 @@ def _factors(
     values: Mapping[str, Array],
     look_up: Mapping[str, Array],
 ) -> tuple[list[Factor], Array]:
-    """The factors of the distribution of the drawn indicators of a token, and whether there was room."""
+    """Factors of the distribution of a token's drawn indicators, and whether there was room."""
     factors: list[Factor] = []
     logs: dict[tuple[str, ...], Array] = {}
     num_plain = sum(not (role.is_drawn or getattr(role.law, "is_log", False)) for role in roles)

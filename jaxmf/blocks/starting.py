@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.blocks import parallel, sequential
-from jaxmf.blocks.sets import first_dishes
+from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.blocks.subset import random_tokens, tokens_at
 from jaxmf.blocks.unobserved import holders, start_unobserved
@@ -179,7 +179,7 @@ def _init_sequentially(plan: SamplerPlan, network: Network, key: Key, data: Toke
     for names in _starting_sets(plan, network):
         index_key = jax.random.fold_in(key, network.indicators.index(names[0]))
         if network.blocks[names[0]].per:
-            state = first_dishes(network, names[0], index_key, state, data)
+            state = first_values_of_sets(network, names[0], index_key, state, data)
         else:
             state = sequential.first_sweep(network, names, known, index_key, state, data)
         known = (*known, *names)

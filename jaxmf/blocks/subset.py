@@ -66,6 +66,6 @@ def pick_tokens(columns: dict[str, Array], chosen: Array) -> dict[str, Array]:
 
 
 def random_tokens(key: Key, num_tokens: int, num_chosen: int) -> Array:
-    """So many different tokens, each as likely as any other, equally spaced: (num_chosen,) int32."""
+    """Different tokens, each equally likely, equally spaced: (num_chosen,) int32."""
     start = jax.random.randint(key, (), 0, num_tokens)
     return (start + num_tokens // num_chosen * jnp.arange(num_chosen)) % num_tokens

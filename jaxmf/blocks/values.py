@@ -126,7 +126,7 @@ def draw_indices(key: Key, shares: Array) -> Array:
 def draw_in_parts(
     law: Family, key: Key, statistics: PyTree, hyperparameters: Hyperparameters, parts: Array
 ) -> Array:
-    """A value from the predictive distribution of each of some parts (T,), parameters drawn anew."""
+    """A value from the predictive distribution of each part (T,), parameters drawn anew."""
     parameters_key, value_key = jax.random.split(key)
     statistics_of_parts = jax.tree.map(lambda leaf: leaf[parts], statistics)
     parameters = law.sample_parameters(parameters_key, statistics_of_parts, hyperparameters)

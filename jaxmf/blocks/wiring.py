@@ -166,7 +166,7 @@ class Parts(NamedTuple):
         return index
 
     def of(self, values: Mapping[str, Array], table: Array | None) -> Array:
-        """The part of tokens with these values of the parents; `table` is that of the parts, as an array."""
+        """The part of tokens with these values of the parents; `table` as an array, or None."""
         index = self.flat(values)
         return index if table is None else table[index]
 

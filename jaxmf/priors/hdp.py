@@ -27,6 +27,7 @@ from jaxmf.priors.partition_prior import (
     PartitionPrior,
     at,
     default_gamma,
+    is_kind,
     moved,
 )
 
@@ -131,6 +132,19 @@ class HDP(PartitionPrior):
         sizes = jnp.sum(counts, axis=1)
         log_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
         return log_weights_prior + log_items
+
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)."""
+        if not is_kind(self, HDP):
+            return super().weight_shapes(counts, hyperparameters)
+        concentration = hyperparameters["concentration"]
+        tiny = jnp.finfo(concentration.dtype).tiny
+        in_use = hyperparameters["weights"] > 0
+        pseudo = jnp.maximum(concentration * hyperparameters["weights"], tiny)
+        rest = jnp.maximum(concentration * hyperparameters["rest"], tiny)
+        return jnp.where(in_use, counts + pseudo, 0), rest
 
 
 def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:

@@ -30,6 +30,7 @@ from jaxmf.priors.partition_prior import (
     PartitionPrior,
     at,
     default_gamma,
+    is_kind,
 )
 from jaxmf.special import log_rising
 
@@ -89,6 +90,14 @@ class Dirichlet(PartitionPrior):
         concentration = self._all(hyperparameters)
         return jnp.sum(log_dirichlet_multinomial(counts, concentration))
 
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 + a_1, ..., n_gK + a_K); there are no other groups."""
+        if not is_kind(self, Dirichlet):
+            return super().weight_shapes(counts, hyperparameters)
+        return counts + hyperparameters["concentration"], None
+
     def _all(self, hyperparameters: Hyperparameters) -> Array:
         return jnp.broadcast_to(hyperparameters["concentration"], (self.num_components,))
 
@@ -126,6 +135,15 @@ class DirichletProcess(PartitionPrior):
 
     def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         return log_exchangeable(counts, hyperparameters["concentration"], 0.0)
+
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1, ..., n_gK, alpha)."""
+        if not is_kind(self, DirichletProcess):
+            return super().weight_shapes(counts, hyperparameters)
+        concentration = hyperparameters["concentration"]
+        return _exchangeable_shapes(counts, concentration, jnp.zeros_like(concentration))
 
 
 @partial(
@@ -169,6 +187,24 @@ class PitmanYor(PartitionPrior):
         return log_exchangeable(
             counts, hyperparameters["concentration"], hyperparameters["discount"]
         )
+
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 - d, ..., n_gK - d, alpha + d K_g)."""
+        if not is_kind(self, PitmanYor):
+            return super().weight_shapes(counts, hyperparameters)
+        return _exchangeable_shapes(
+            counts, hyperparameters["concentration"], hyperparameters["discount"]
+        )
+
+
+def _exchangeable_shapes(
+    counts: Array, concentration: Array, discount: Array
+) -> tuple[Array, Array]:
+    in_use = counts > 0
+    rest = concentration + discount * jnp.sum(in_use, axis=1)
+    return jnp.where(in_use, counts - discount, 0), rest
 
 
 def log_dirichlet_multinomial(counts: Array, concentration: Array) -> Array:

@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
+from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
@@ -95,12 +96,34 @@ class Family(SweptFamily):
 
     def start(self) -> Hyperparameters:
         """Hyperparameters at the means of their priors."""
-        return {}
+        return {name: hyper.initial_value(getattr(self, name)) for name in self.hyperparameters}
 
     def simulate_hyperparameters(self, key: Key) -> Hyperparameters:
         """Hyperparameters from their priors."""
-        del key
-        return {}
+        keys = jax.random.split(key, max(len(self.hyperparameters), 1))
+        return {
+            name: hyper.sample_prior(name_key, getattr(self, name))
+            for name_key, name in zip(keys, self.hyperparameters, strict=False)
+        }
+
+    def update_hyperparameters(
+        self, key: Array, hyperparameters: Hyperparameters, statistics: PyTree
+    ) -> Hyperparameters:
+        """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
+
+        Without it those that are single positive numbers are slice sampled by `log_marginal`.
+
+        Args:
+            key: typed PRNG key.
+            hyperparameters: before.
+            statistics: of all groups.
+
+        Returns:
+            The hyperparameters after.
+        """
+        raise missing_hook(
+            self, "update_hyperparameters", "learning hyperparameters", "numbers for them"
+        )
 
     @abstractmethod
     def log_marginal(self, statistics: PyTree, hyperparameters: Hyperparameters) -> Array:
