@@ -27,6 +27,7 @@ FOLDERS = {
     "jaxmf/variational_bayes": (),
     "jaxmf/datasets": (),
     "jaxmf/blocks": (),
+    "jaxmf/plot": (),
 }
 """Folder -> folders and files in it that still have old words."""
 
@@ -49,6 +50,8 @@ ALLOWED = {
     # a setting of models, by its name in saved runs
     "jaxmf/likelihoods/ordered.py": {"cell_law"},
     "jaxmf/variational_bayes/cells.py": {"cell_law"},
+    "jaxmf/plot/bilinear.py": {"cell_law"},
+    "jaxmf/plot/network.py": {"law"},
     # the field of a Block and that of the state, by which saved runs name them
     "jaxmf/blocks": {"law", "Law", "with_law", "numbers"},
     # tables and dishes of the Chinese restaurant franchise

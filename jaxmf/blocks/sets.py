@@ -240,7 +240,9 @@ def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:
 # --- where they start -----------------------------------------------------------------------------
 
 
-def first_values_of_sets(network: Network, dish: str, key: Key, state: State, data: Tokens) -> State:
+def first_values_of_sets(
+    network: Network, dish: str, key: Key, state: State, data: Tokens
+) -> State:
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes, law = network.sizes(data, slots), network.blocks[dish].law

@@ -72,7 +72,7 @@ def check_coverage(network: Network, data: Tokens) -> None:
     """Refuses more items in a batch than the weights of a flexible prior cover.
 
     Raises:
-        ValueError: in words.
+        ValueError: naming the indicator and the largest batch.
     """
     for name in network.indicators:
         law = network.blocks[name].law
