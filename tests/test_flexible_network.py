@@ -251,7 +251,7 @@ WITH_WORDS = Tokens({**BASE.columns, "word": [0] * 7}, {**BASE.sizes, "word": 3}
             lambda: mf.Network(
                 **franchise(mf.FlexiblePrior(np.zeros(9), num_unobserved=[1, 2]), DISHES)
             ).check_data(WITH_WORDS, "data"),
-            "num_unobserved has 2 numbers, and there are 3",
+            "num_unobserved has 2 values, and there are 3",
         ),
         (
             lambda: mf.Network(**franchise(TABLES, mf.FlexiblePrior([0.0], num_unobserved=1))),

@@ -129,11 +129,11 @@ def by_function(rho):
             network_of(length=mf.Block(mf.GammaPoisson(), observed=True)),
             "0.1.* at token 0 is no co",
         ),
-        (network_of(word=by_function(lambda topic: topic / 2)), "whole numbers.*got float"),
+        (network_of(word=by_function(lambda topic: topic / 2)), "integers.*got float"),
         (network_of(word=by_function(lambda topic: topic - 1)), "between -1 and 0"),
         (
             network_of(word=by_function(lambda topic: topic.astype(np.int64) * 2**40)),
-            "whole numbers from 0 up",
+            "integers from 0 up",
         ),
         (
             network_of(word=by_function(lambda topic, document: topic[:3])),
