@@ -153,6 +153,8 @@ class BPMF(Readable, Model):
         """The law of a cell given a draw, as predictions know it."""
         return "normal"
 
+    cells_given_draw = "independent"  # where draws keep the vectors
+
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """What a draw must have for predictions."""
