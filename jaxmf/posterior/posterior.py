@@ -19,6 +19,7 @@ from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -675,6 +676,6 @@ class Posterior:
         )
 
 
-@jax.jit
+@jit
 def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
     return model.transform_rows(key, draw, data, new_data)

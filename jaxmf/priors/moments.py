@@ -22,6 +22,7 @@ from jax import Array
 from jaxmf.arguments import check_number, check_numbers
 from jaxmf.priors import flexible_law
 from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.programs import jit
 
 _TOLERANCE = 1e-6
 
@@ -116,7 +117,7 @@ def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
     return Matched(prior, found, float(np.max(np.abs(found - wanted))))
 
 
-@jax.jit
+@jit
 def _law(log_weights: Array) -> tuple[Array, Array]:
     known = flexible_law.log_normalisers(log_weights)
     return known[-1], flexible_law.expected_counts(log_weights, known)
