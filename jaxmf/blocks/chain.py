@@ -24,7 +24,10 @@ from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
+from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
+from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -131,6 +134,19 @@ def _check_parallel(network: Network) -> None:
                 f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
                 "groups that items are independent given; leave it at 'sequential'"
             )
+        if not _has_weight_shapes(network.blocks[name].law):
+            raise missing_hook(
+                network.blocks[name].law,
+                "weight_shapes",
+                f'{name}: sweep="parallel"',
+                "sweep='sequential'",
+            )
+
+
+def _has_weight_shapes(law: PartitionPrior) -> bool:
+    known = (Dirichlet, DirichletProcess, PitmanYor, HDP)
+    define = [kind for kind in type(law).__mro__ if "weight_shapes" in vars(kind)]
+    return define[0] is not PartitionPrior and (define[0] not in known or is_kind(law, *known))
 
 
 def step(

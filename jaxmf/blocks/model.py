@@ -15,8 +15,9 @@ from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
+from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
-from jaxmf.types import Array
+from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -75,6 +76,17 @@ class NetworkModel(Readable, Model, ABC):
         """
         network, tokens = self.over(data)
         return log_joint(network, state, tokens)
+
+    def simulate_like(self, key: Key, data: Any) -> tuple[State, Any]:
+        """A state from the prior, and tokens given it; columns that are no blocks stay.
+
+        Raises:
+            TypeError: the data of the model are no tokens.
+        """
+        if not isinstance(data, Tokens):
+            raise missing_hook(self, "simulate_like", "check_model", "joint_distribution=False")
+        network, tokens = self.over(data)
+        return network.simulate(key, tokens)
 
     def names(self, data: Any, column: str) -> Any:
         """The ids of the levels of a column, or None."""

@@ -14,8 +14,10 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
+from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import (
     Dirichlet,
     DirichletProcess,
@@ -27,12 +29,13 @@ from jaxmf.samplers.hyper import update_probability, update_rate, update_scale
 from jaxmf.samplers.restaurants import count_tables, count_tables_at_once
 from jaxmf.special import loggammas
 from jaxmf.tables import count_pairs
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 Numbers = dict[str, Array]
+Law = PartitionPrior | Family
 
 
 def update_numbers(
@@ -59,11 +62,14 @@ def update_numbers(
         if not is_updated(law):
             continue
         own_key = jax.random.fold_in(key, place)
-        if isinstance(law, DirichletProcess | PitmanYor):
+        if is_kind(law, DirichletProcess, PitmanYor):
             counts = own_statistics(network, name, parts[name], state, data)
             numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
             continue
-        _check_known(name, law)
+        if not is_kind(law, Dirichlet, DirichletMultinomial, HDP):
+            statistics = own_statistics(network, name, parts[name], state, data)
+            numbers[name] = _of_other(own_key, name, law, numbers[name], statistics)
+            continue
         size = slots.get(name) or law.size
         batches = part_of(parts[name], values, data.num_tokens)
         pair, shape = (batches, values[name]), (parts[name].number, size)
@@ -80,20 +86,38 @@ def update_numbers(
         else:
             sizes = jnp.zeros((parts[name].number,), jnp.int32).at[batches].add(1)
             items = _Items(partial(_count_in_turn, pair, parts[name].number), sizes)
-        if isinstance(law, HDP):
+        if is_kind(law, HDP):
             numbers[name] = _of_hdp(own_key, law, numbers[name], items)
         else:
             numbers[name] = _of_dirichlet(own_key, law, numbers[name], items, size)
     return state._replace(numbers=numbers), Info(overflow={})
 
 
-def _check_known(name: str, law: Any) -> None:
-    if not isinstance(law, Dirichlet | DirichletMultinomial | HDP):
-        raise TypeError(
-            f"{name}: hyperparameters of Dirichlet, DirichletMultinomial, DirichletProcess, "
-            f"PitmanYor and HDP can be learned; how to learn those of {type(law).__name__} is not "
-            f"known. Fix them at numbers: {', '.join(law.hyperparameters)}"
-        )
+def _of_other(key: Key, name: str, law: Law, numbers: Numbers, statistics: PyTree) -> Numbers:
+    """By the prior's or family's `update_numbers`, or slice sampling of its probability.
+
+    Raises:
+        TypeError: it has neither that method nor hyperparameters that are single positive numbers.
+    """
+    base = PartitionPrior if isinstance(law, PartitionPrior) else Family
+    if type(law).update_numbers is not base.update_numbers:
+        return law.update_numbers(key, numbers, statistics)
+    names = law.hyperparameters
+    if numbers.keys() != set(names) or any(number.ndim for number in numbers.values()):
+        fixed = f"numbers for {', '.join(names)}" if names else "another prior"
+        raise missing_hook(law, "update_numbers", f"{name}: learning hyperparameters", fixed)
+    for place, label in enumerate(names):
+
+        def log_density(value: Array, label: str = label, numbers: Numbers = numbers) -> Array:
+            now = numbers | {label: value}
+            if isinstance(law, PartitionPrior):
+                return law.log_prob(statistics, now)
+            return jnp.sum(law.log_marginal(statistics, now))
+
+        own_key = jax.random.fold_in(key, place)
+        value = update_scale(own_key, getattr(law, label), numbers[label], log_density)
+        numbers = numbers | {label: value}
+    return numbers
 
 
 class _Items(NamedTuple):
@@ -111,10 +135,11 @@ def _count_in_turn(pair: tuple[Array, Array], num_batches: int, key: Key, pseudo
     return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
-def is_updated(law: Any) -> bool:
-    """Whether a law has anything to update."""
-    given = [is_fixed(getattr(law, name)) for name in law.hyperparameters]
-    return isinstance(law, HDP) or not all(given)
+def is_updated(law: Law) -> bool:
+    """Whether a law has anything to update: hyperparameters with priors, or shared weights."""
+    if not all(is_fixed(getattr(law, name)) for name in law.hyperparameters):
+        return True
+    return isinstance(law, PartitionPrior) and not law.start(1).keys() <= set(law.hyperparameters)
 
 
 def _of_exchangeable(

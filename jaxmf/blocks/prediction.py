@@ -78,9 +78,9 @@ def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, 
     if not values_first:
         # draws of a smaller capacity are padded with zeros, which is not what an empty group has
         empty = flat["number"] == 0
-        none = template._asdict()
+        nothing = law.empty(empty.shape[0])._asdict()
         flat = {
-            label: jnp.where(empty.reshape(-1, *[1] * (leaf.ndim - 1)), none[label], leaf)
+            label: jnp.where(empty.reshape(-1, *[1] * (leaf.ndim - 1)), nothing[label], leaf)
             for label, leaf in flat.items()
         }
     return type(template)(**flat), shape

@@ -42,6 +42,7 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.partition_prior import is_kind
 from jaxmf.priors.partitions import DirichletProcess, PitmanYor
 from jaxmf.special import accepts
 from jaxmf.types import Array, Key, PyTree
@@ -73,7 +74,7 @@ class Scan(NamedTuple):
 def can_split(network: Network, name: str) -> bool:
     """Whether the move is for this indicator: a process whose groups partition observed blocks."""
     below = network.children(name)
-    is_process = isinstance(network.blocks[name].law, DirichletProcess | PitmanYor)
+    is_process = is_kind(network.blocks[name].law, DirichletProcess, PitmanYor)
     is_process &= not network.blocks[name].per and name not in network.tables
     return is_process and all(child in network.observed for child in below)
 

@@ -21,7 +21,7 @@ def models() -> None:
     """List the models, one line each, with their methods and settings."""
     from jaxmf import registry, settings
 
-    for entry in registry.ENTRIES:
+    for entry in registry.all_entries():
         methods = ", ".join(
             f"{method} (default)" if method == entry.default else method for method in entry.methods
         )

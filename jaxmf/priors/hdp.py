@@ -27,6 +27,7 @@ from jaxmf.priors.partition_prior import (
     Seating,
     at,
     default_gamma,
+    is_kind,
     moved,
 )
 
@@ -126,6 +127,17 @@ class HDP(PartitionPrior):
         sizes = jnp.sum(counts, axis=1)
         of_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
         return of_weights + of_items
+
+    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)."""
+        if not is_kind(self, HDP):
+            return super().weight_shapes(counts, numbers)
+        concentration = numbers["concentration"]
+        tiny = jnp.finfo(concentration.dtype).tiny
+        in_use = numbers["weights"] > 0
+        pseudo = jnp.maximum(concentration * numbers["weights"], tiny)
+        rest = jnp.maximum(concentration * numbers["rest"], tiny)
+        return jnp.where(in_use, counts + pseudo, 0), rest
 
 
 def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:

@@ -158,6 +158,72 @@ class PartitionPrior(Readable, ABC):
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         """Log probability of all items in some order: () float."""
 
+    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+        """Parameters of the Dirichlet distributions of the groups' probabilities given the items.
+
+        Of priors that are Dirichlet conditionally, for `sweep="parallel"`.
+
+        Args:
+            counts: (G, K) int32.
+            numbers: the hyperparameters.
+
+        Returns:
+            Parameters (G, K), 0 where a group is not in use, and that of all other groups together,
+            () or (G,); None if there are no others.
+
+        Raises:
+            TypeError: the prior does not say.
+        """
+        raise missing_hook(self, "weight_shapes", 'sweep="parallel"', "sweep='sequential'")
+
+    def update_numbers(self, key: Array, numbers: Numbers, counts: Array) -> Numbers:
+        """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
+
+        Without it those that are single positive numbers are slice sampled by `log_prob`.
+
+        Args:
+            key: typed PRNG key.
+            numbers: before.
+            counts: (G, K) int32.
+
+        Returns:
+            The hyperparameters after.
+        """
+        raise missing_hook(self, "update_numbers", "learning hyperparameters", "numbers for them")
+
+
+def missing_hook(prior: object, hook: str, need: str, instead: str) -> TypeError:
+    """The error of a sampler that needs a method which a prior or a family does not have.
+
+    Args:
+        prior: a prior of partitions, or a family.
+        hook: the name of the method.
+        need: what needs it.
+        instead: what a user can write without.
+    """
+    return TypeError(
+        f"{need} needs {type(prior).__name__}.{hook}, which is not defined; define it, or write "
+        f"{instead}"
+    )
+
+
+def is_kind(prior: object, *kinds: type) -> bool:
+    """Whether a prior or a family is one of some classes, with the probabilities of that class.
+
+    A subclass with other probabilities is another prior: kernels that are derived from the
+    probabilities of a class must not take it for that class.
+    """
+    return any(
+        isinstance(prior, kind)
+        and all(
+            getattr(type(prior), name, None) is getattr(kind, name, None) for name in _PROBABILITIES
+        )
+        for kind in kinds
+    )
+
+
+_PROBABILITIES = ("weights", "log_prob", "log_marginal", "predictive")
+
 
 def default_gamma(prior: Any, names: tuple[str, ...]) -> None:
     """Gamma(1, 1) in place of fields that are None; refuses what is no positive number."""

@@ -24,7 +24,14 @@ from jaxmf import tables
 from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partition_prior import Numbers, PartitionPrior, Seating, at, default_gamma
+from jaxmf.priors.partition_prior import (
+    Numbers,
+    PartitionPrior,
+    Seating,
+    at,
+    default_gamma,
+    is_kind,
+)
 from jaxmf.special import log_rising
 
 
@@ -81,6 +88,12 @@ class Dirichlet(PartitionPrior):
         concentration = self._all(numbers)
         return jnp.sum(log_dirichlet_multinomial(counts, concentration))
 
+    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 + a_1, ..., n_gK + a_K); there are no other groups."""
+        if not is_kind(self, Dirichlet):
+            return super().weight_shapes(counts, numbers)
+        return counts + numbers["concentration"], None
+
     def _all(self, numbers: Numbers) -> Array:
         return jnp.broadcast_to(numbers["concentration"], (self.num_components,))
 
@@ -118,6 +131,13 @@ class DirichletProcess(PartitionPrior):
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         return log_exchangeable(counts, numbers["concentration"], 0.0)
+
+    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1, ..., n_gK, alpha)."""
+        if not is_kind(self, DirichletProcess):
+            return super().weight_shapes(counts, numbers)
+        concentration = numbers["concentration"]
+        return _exchangeable_shapes(counts, concentration, jnp.zeros_like(concentration))
 
 
 @partial(
@@ -159,6 +179,20 @@ class PitmanYor(PartitionPrior):
 
     def log_prob(self, counts: Array, numbers: Numbers) -> Array:
         return log_exchangeable(counts, numbers["concentration"], numbers["discount"])
+
+    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+        """Those of Dirichlet(n_g1 - d, ..., n_gK - d, alpha + d K_g)."""
+        if not is_kind(self, PitmanYor):
+            return super().weight_shapes(counts, numbers)
+        return _exchangeable_shapes(counts, numbers["concentration"], numbers["discount"])
+
+
+def _exchangeable_shapes(
+    counts: Array, concentration: Array, discount: Array
+) -> tuple[Array, Array]:
+    in_use = counts > 0
+    rest = concentration + discount * jnp.sum(in_use, axis=1)
+    return jnp.where(in_use, counts - discount, 0), rest
 
 
 def log_dirichlet_multinomial(counts: Array, concentration: Array) -> Array:

@@ -9,7 +9,9 @@ from typing import Any
 from jaxmf import settings
 from jaxmf.data import CellFeatures, Features, feature_parts
 from jaxmf.model import settings_of
-from jaxmf.registry.entries import entry_of, get
+from jaxmf.registry.entries import REGISTERED, entry_of, get
+from jaxmf.registry.registration import RegisteredEntry
+from jaxmf.settings import names
 
 
 def encode_model(model: Any) -> dict[str, Any]:
@@ -21,7 +23,8 @@ def encode_model(model: Any) -> dict[str, Any]:
         for name, value in settings_of(model).items()
         if name in takes
     }
-    return {"name": entry.name, "settings": written}
+    known = {"name": entry.name, "settings": written}
+    return known | {"module": entry.module} if isinstance(entry, RegisteredEntry) else known
 
 
 def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
@@ -30,6 +33,8 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
     Raises:
         ValueError: an unknown model or setting, or a setting that cannot be read.
     """
+    if "module" in written and written["name"] not in REGISTERED:
+        raise ValueError(names.not_registered(written["name"], written["module"]))
     held, entry = features or {}, get(written["name"])
     known = {field.name for field in dataclasses.fields(entry.model) if field.init}
     unknown = [key for key in written["settings"] if key not in known]

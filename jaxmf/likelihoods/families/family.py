@@ -18,6 +18,7 @@ from jax import Array
 
 from jaxmf.arguments import check_object
 from jaxmf.priors import hyper
+from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
@@ -95,12 +96,30 @@ class Family(SweptFamily):
 
     def start(self) -> Numbers:
         """Hyperparameters at the means of their priors."""
-        return {}
+        return {name: hyper.initial_value(getattr(self, name)) for name in self.hyperparameters}
 
     def simulate_numbers(self, key: Key) -> Numbers:
         """Hyperparameters from their priors."""
-        del key
-        return {}
+        keys = jax.random.split(key, max(len(self.hyperparameters), 1))
+        return {
+            name: hyper.sample_prior(own_key, getattr(self, name))
+            for own_key, name in zip(keys, self.hyperparameters, strict=False)
+        }
+
+    def update_numbers(self, key: Array, numbers: Numbers, statistics: PyTree) -> Numbers:
+        """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
+
+        Without it those that are single positive numbers are slice sampled by `log_marginal`.
+
+        Args:
+            key: typed PRNG key.
+            numbers: before.
+            statistics: of all groups.
+
+        Returns:
+            The hyperparameters after.
+        """
+        raise missing_hook(self, "update_numbers", "learning hyperparameters", "numbers for them")
 
     @abstractmethod
     def log_marginal(self, statistics: PyTree, numbers: Numbers) -> Array:
