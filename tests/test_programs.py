@@ -139,7 +139,14 @@ SIMULATIONS = {
 }
 
 
-@pytest.mark.parametrize("name", SIMULATIONS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "linear-gaussian-ibp",
+        pytest.param("binary-mf", marks=pytest.mark.slow),
+        pytest.param("bpmf", marks=pytest.mark.slow),
+    ],
+)
 def test_data_are_simulated_with_full_products(name, products_seen):
     SIMULATIONS[name](registry.get(name).example()[0])
     assert products_seen
