@@ -376,6 +376,11 @@ class BinaryMF(Readable, Model):
             return prior.num_features + num_fixed
         return (16 if capacity is None else capacity) + num_fixed
 
+    @property
+    def cells_given_draw(self) -> str:
+        """Gaussian cells depend on each other by W, which is summed out of predictions."""
+        return "summed out" if self.likelihood == "gaussian" else "independent"
+
     # --- queries on one draw ----------------------------------------------------------------------
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
