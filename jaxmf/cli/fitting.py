@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.given import build, read_settings, refuse_foreign
 from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
+from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 _CHECKPOINT = "checkpoint"
 
