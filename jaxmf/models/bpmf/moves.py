@@ -11,6 +11,7 @@ import numpy as np
 from jaxmf.models.bpmf import checks
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
 from jaxmf.samplers.factors import scales, shifts
+from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.link import slices
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
@@ -58,19 +59,20 @@ def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -
         return state
     places = {part.start: place for place, part in enumerate(slices(linked))}
     width, start = model.core_width, 0
+    inverse = precisions(shifts.after_law(columns.law, state.v))[0]
+    factors, coefficients = state.u[:, : model.num_factors], state.row_law.coefficients
     for index, (first, last) in enumerate(
         checks.parts_with_coefficients(features, model.coefficients)
     ):
         part = slice(start, start + last - first)
         own = slice(width + part.start, width + part.stop)
-        factors, coefficients = state.u[:, : model.num_factors], state.row_law.coefficients
         moved = shifts.shift_features(
             normals[part],
             factors,
             state.u[:, own] - coefficients.mean[part],
             state.column_law.link[first:last],
             precision=coefficients.precision[index],
-            law=shifts.after_law(columns.law, state.v),
+            inverse=inverse,
             line_precision=columns.link_precision[places[first]],
         )
         link = state.column_law.link.at[first:last, : model.num_factors].add(-moved)

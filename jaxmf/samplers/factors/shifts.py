@@ -141,7 +141,7 @@ def shift_features(
     lines: Array,
     *,
     precision: Array,
-    law: Parameters,
+    inverse: Array,
     line_precision: Array,
 ) -> Array:
     """D of a part of the features, from the columns' link to the coefficients of the rows.
@@ -152,14 +152,14 @@ def shift_features(
       coefficients: (N, F) float, of the rows for the part, less their means.
       lines: (F, E) float, of the columns' link.
       precision: () float, of the coefficients.
-      law: mean (1, E) and factor (1, E, E) of the columns' factors and biases.
+      inverse: (E, E) float, of the covariance of the columns' factors and biases.
       line_precision: () float, of the link's lines in units of this covariance.
 
     Returns:
       (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
     """
     size = factors.shape[1]
-    of_lines = line_precision * precisions(law)[0, :size]
+    of_lines = line_precision * inverse[:size]
     matrix = precision * factors.T @ factors + of_lines[:, :size]
     side = of_lines @ lines.T - precision * factors.T @ coefficients
     factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
