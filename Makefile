@@ -6,6 +6,7 @@
 #   make exhaustive  further settings of what the slow tests cover, before a release
 #   make lint        style, format, types, import directions
 #   make notebooks   every notebook executed, an error in a cell is an error here
+#   make docs        the documentation, its pages executed; ends with the path of the site
 #   make newest      tests on the newest Python here with the newest releases of everything
 #   make oldest      the same tests with the oldest releases that pyproject.toml admits
 #   make lock        notes the installed versions as those that .ci/run installs
@@ -17,6 +18,10 @@ VENV ?= .venv
 # pytest workers: one a core, two at most.
 WORKERS ?= 2
 PYTEST_ARGS ?=
+# A worker that XLA ended is not started again (the run would wait for it without end), and what
+# hangs shows where.
+PYTEST := -m pytest -o faulthandler_timeout=300
+PYTEST_WORKERS := -n $(WORKERS) --max-worker-restart=0
 
 PY := $(VENV)/bin/python
 WHEEL_VENV := build/wheel-venv
@@ -27,46 +32,46 @@ RELEASE_PACKAGES := '.[arviz,data,sklearn]' chex hypothesis pytest pytest-xdist
 NEWEST_PYTHON ?= $(shell .ci/newest-python)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Compiled programs outlive the process: a second run of the tests compiles little.
-test slow exhaustive newest oldest notebooks: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
-test slow exhaustive newest oldest notebooks: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+test slow exhaustive newest oldest notebooks docs: export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+test slow exhaustive newest oldest notebooks docs: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 # One thread for each worker's programs and their linear algebra: workers share the cores, and small
 # programs only wait for one another on more.
 test slow exhaustive newest oldest: export PJRT_NPROC ?= 1
-test slow exhaustive newest oldest notebooks: export OPENBLAS_NUM_THREADS ?= 1
+test slow exhaustive newest oldest notebooks docs: export OPENBLAS_NUM_THREADS ?= 1
 # The default tests compile more than they run; the slow ones compile as a user's programs are.
 test newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
-.PHONY: all demo test slow exhaustive compare newest oldest lock lint format notebooks wheel env clean
-all: test lint slow notebooks wheel
+.PHONY: all demo test slow exhaustive compare newest oldest lock lint format notebooks docs wheel env clean
+all: test lint slow notebooks docs wheel
 
 demo: $(VENV)/.stamp-demo
 	$(VENV)/bin/jaxmf demo
 
 test: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist loadfile --durations 15 $(PYTEST_ARGS)
 
 slow: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m "slow and not exhaustive" $(PYTEST_ARGS)
 
 exhaustive: $(VENV)/.stamp-dev
-	$(PY) -m pytest -n $(WORKERS) --dist load --durations 15 -m exhaustive $(PYTEST_ARGS)
+	$(PY) $(PYTEST) $(PYTEST_WORKERS) --dist load --durations 15 -m exhaustive $(PYTEST_ARGS)
 
 compare: $(VENV)/.stamp-dev
 	$(PY) -m pip install --quiet -e '.[bench]'
-	$(PY) -m pytest -m compare $(PYTEST_ARGS)
+	$(PY) $(PYTEST) -m compare $(PYTEST_ARGS)
 
 newest:
 	@test -n "$(NEWEST_PYTHON)" || { echo "no Python newer than python3 here; name one: make newest NEWEST_PYTHON=..."; exit 1; }
 	$(NEWEST_PYTHON) -m venv build/newest-venv
 	build/newest-venv/bin/python -m pip install --quiet --upgrade -e $(RELEASE_PACKAGES)
-	build/newest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+	build/newest-venv/bin/python $(PYTEST) $(PYTEST_WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
 
 oldest:
 	$(PYTHON) -m venv build/oldest-venv
 	build/oldest-venv/bin/python -m pip install --quiet -c constraints/oldest.txt -e $(RELEASE_PACKAGES)
-	build/oldest-venv/bin/python -m pytest -n $(WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
+	build/oldest-venv/bin/python $(PYTEST) $(PYTEST_WORKERS) --dist loadfile $(RELEASE_TESTS) $(PYTEST_ARGS)
 
-lock: $(VENV)/.stamp-dev
+lock: $(VENV)/.stamp-dev $(VENV)/.stamp-docs
 	$(PY) -m pip list --format=freeze --exclude jaxmf --exclude pip --exclude setuptools > constraints/ci.txt
 
 lint: $(VENV)/.stamp-dev
@@ -81,6 +86,11 @@ format: $(VENV)/.stamp-dev
 
 notebooks: $(VENV)/.stamp-dev
 	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 120
+
+# A warning is an error: a link without a page, a cell that fails or warns, a name without a docstring.
+docs: $(VENV)/.stamp-docs
+	$(PY) -m sphinx -W --keep-going -n -q -b html -d docs/_build/doctrees docs docs/_build/html
+	@echo "the site: $(CURDIR)/docs/_build/html/index.html"
 
 wheel: $(VENV)/.stamp-dev
 	rm -rf build/dist $(WHEEL_VENV) build/demo
@@ -107,5 +117,9 @@ $(VENV)/.stamp-dev: pyproject.toml | $(VENV)/bin/python
 	$(PY) -m pip install --quiet -e '.[dev]'
 	@touch $@ $(VENV)/.stamp-demo
 
+$(VENV)/.stamp-docs: pyproject.toml | $(VENV)/bin/python
+	$(PY) -m pip install --quiet -e '.[docs]'
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	rm -rf $(VENV) build docs/_build docs/benchmarks dist .cache .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

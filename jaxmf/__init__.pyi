@@ -4,6 +4,7 @@ from . import data as data
 from . import datasets as datasets
 from . import diagnostics as diagnostics
 from . import engine as engine
+from . import model as model
 from . import models as models
 from . import plot as plot
 from . import priors as priors
@@ -22,16 +23,20 @@ from .blocks import Block as Block
 from .blocks import Network as Network
 from .blocks.learning import contrastive_divergence as contrastive_divergence
 from .blocks.learning import match_moments_by_sampling as match_moments_by_sampling
+from .blocks.model import NetworkModel as NetworkModel
 from .data import CellFeatures as CellFeatures
 from .data import Dense as Dense
 from .data import Entries as Entries
 from .data import Features as Features
+from .data import Positions as Positions
 from .data import SparseBinary as SparseBinary
 from .data import SparseSeries as SparseSeries
 from .data import Tokens as Tokens
 from .engine.compilation_cache import use_compilation_cache as use_compilation_cache
+from .likelihoods.families.additive import AdditiveFamily as AdditiveFamily
 from .likelihoods.families.categories import BetaBinary as BetaBinary
 from .likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
+from .likelihoods.families.family import Family as Family
 from .likelihoods.families.multivariate_normal import (
     NormalInverseWishart as NormalInverseWishart,
 )
@@ -39,6 +44,7 @@ from .likelihoods.families.normal import NormalInverseGamma as NormalInverseGamm
 from .likelihoods.families.poisson import GammaPoisson as GammaPoisson
 from .likelihoods.ordered import Ordinal as Ordinal
 from .likelihoods.ordered import Probit as Probit
+from .model import Model as Model
 from .models.binary_mf import BinaryMF as BinaryMF
 from .models.bpmf import BPMF as BPMF
 from .models.feature_model import FeatureModel as FeatureModel
@@ -67,9 +73,11 @@ from .priors.features import IndianBuffet as IndianBuffet
 from .priors.flexible import FlexiblePrior as FlexiblePrior
 from .priors.hdp import HDP as HDP
 from .priors.moments import match_moments as match_moments
+from .priors.partition_prior import PartitionPrior as PartitionPrior
 from .priors.partitions import Dirichlet as Dirichlet
 from .priors.partitions import DirichletProcess as DirichletProcess
 from .priors.partitions import PitmanYor as PitmanYor
+from .registry import register as register
 from .variational_bayes.likelihood import Gaussian as Gaussian
 from .variational_bayes.likelihood import Sigmoid as Sigmoid
 from .variational_bayes.zeros import Exact as Exact

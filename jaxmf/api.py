@@ -19,10 +19,12 @@ from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.container import identity as data_identity
 from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
+from jaxmf.model import SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -118,6 +120,7 @@ def sample(
         model, data, "sample", options, sample, memory_limit
     )
     algorithm = build(**options)
+    registry.check_draws(model, algorithm, container)
     run_settings: dict[str, Any] = {
         "num_warmup": check_count("num_warmup", num_warmup, 0),
         "num_samples": check_count("num_samples", num_samples, 1),
@@ -310,7 +313,7 @@ def _analytic(model: Any, data: Any, seed: Any, options: Mapping[str, Any]) -> P
         raise ValueError(
             f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
         )
-    if not hasattr(model, "analytic"):
+    if not isinstance(model, SolvesInClosedForm):
         raise ValueError(
             f"analytic=True: {type(model).__name__} has no solution in closed form; leave it out"
         )
@@ -356,13 +359,26 @@ def _prepare(
     _refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
+    _check_tree(model)
     read = registry.read_options(entry, method, options, verb)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = as_container(data, entry.container)
-    if hasattr(model, "matched"):
-        model = model.matched(container)
+    model = model.matched(container)
     registry.check_data(model, container, "data")
     return model, container, entry.builder(model, method), read
+
+
+def _check_tree(model: Any) -> None:
+    """Refuses a model that jax takes for a number.
+
+    Raises:
+        TypeError: it does; the message says what to write above the class.
+    """
+    if jax.tree_util.all_leaves([model]):
+        raise TypeError(
+            f"{type(model).__name__} is not known to jax; put @jax.tree_util.register_dataclass "
+            "above @dataclass(frozen=True)"
+        )
 
 
 def _in_words(value: Any) -> Any:
@@ -376,7 +392,7 @@ def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) ->
         "model": registry.encode_model(model),
         "method": method,
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
-        "data": data.fingerprint(),
+        "data": data_identity(data),
     }
 
 

@@ -2,14 +2,16 @@
 
 XLA's CPU backend dispatches every operation of a larger loop body by itself, which costs a loop
 over a few dozen numbers ten times its arithmetic. `fused_on_cpu` asks for the loop to be compiled
-as one function instead. The request is an internal attribute of XLA, so it is made only where a
-trial in a child process went well (`jaxmf.fusion_probe`), never on other devices and never for a
-loop over all cases of a `vmap`, which turns into scatters that must not be wrapped. Without it the
-same numbers come out, more slowly. `wide_vectors` asks for longer vectors, on the same conditions.
+as one function instead. The request is an internal attribute of XLA, so it is made only with
+releases of jaxlib that were tested with it and where a trial in a child process went well
+(`jaxmf.fusion_probe`), never on other devices and never for a loop over all cases of a `vmap`,
+which turns into scatters that must not be wrapped. Without it the same numbers come out, more
+slowly. `wide_vectors` asks for longer vectors, on the same conditions.
 """
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -25,7 +27,7 @@ def is_available() -> bool:
     """Whether `fused_on_cpu` fuses.
 
     The environment variable `JAXMF_FUSE_LOOPS` set to 0 or 1 before the first call says so without
-    a trial.
+    a trial, and whatever the release: 1 is for trying a new one.
     """
     if jax.default_backend() != "cpu" or jax.config.jax_disable_jit:
         return False
@@ -37,9 +39,8 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
-      fn: a function of pytrees of arrays (nothing traced may be closed over, and each array must
-        be used: XLA aborts otherwise) without scatters, sorts or calls into libraries such as
-        LAPACK.
+      fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
+        sorts or calls into libraries such as LAPACK.
       in_turn: for loops of many items. Under `vmap` one call follows the other, each a kernel of
         its own, instead of one loop over all. And what the loop calls is fused with it; it must
         change a table first and read it then, or the table is copied for every item.
@@ -49,14 +50,14 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
     """
     from jax.experimental.xla_metadata import set_xla_metadata
 
-    @jax.jit
-    def inner(*args):
-        if not in_turn:
-            return fn(*args)
+    @partial(jax.jit, static_argnames="structure")
+    def inner(*leaves, structure):
         # the request is for the loop alone: else each function of JAX that it calls, such as an
         # indexed read, stays a function, and nothing is fused across it
-        with set_xla_metadata(xla_cpu_small_call=None, inlineable=None):
-            return fn(*args)
+        within = {"xla_cpu_small_call": None, "inlineable": None} if in_turn else {}
+        with set_xla_metadata(**within):
+            out = fn(*jax.tree.unflatten(structure, leaves))
+        return out, _first_numbers(leaves, out)
 
     def call(*args):
         leaves, structure = jax.tree.flatten(args)
@@ -69,7 +70,9 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
             # a constant would be put inside, and the array in its place not be used
             leaves = jax.lax.optimization_barrier(leaves)
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
-                return inner(*jax.tree.unflatten(structure, leaves))
+                out, read = inner(*leaves, structure=structure)
+            # nobody needs what was read: the barrier keeps it from being left out again
+            return jax.lax.optimization_barrier((out, read))[0]
 
         @fused.def_vmap
         def batched(axis_size, in_batched, *leaves):
@@ -123,6 +126,22 @@ def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
         return out, jax.tree.map(lambda _: True, out)
 
     return call
+
+
+def _first_numbers(leaves: Sequence[Array], out: Any) -> list[Array]:
+    """The first number of each argument of a fused function, to be returned beside its values.
+
+    XLA ends the process where such a function has an argument that nothing in it reads, and whether
+    one is read is known only when all simplifications are done: rows of a table of one row are
+    found without their index. Tables that may be those that the function changes are left out: they
+    are read in any case, and would be copied if they were also read beside the loop.
+    """
+    changed = {(leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(out) if leaf.ndim > 1}
+    return [
+        jax.lax.slice(leaf, (0,) * leaf.ndim, (1,) * leaf.ndim) if leaf.size else leaf
+        for leaf in leaves
+        if (leaf.shape, leaf.dtype) not in changed
+    ]
 
 
 def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> Any:

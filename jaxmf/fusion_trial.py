@@ -1,12 +1,14 @@
 """The child process of `jaxmf.fusion_probe`: a small loop with and without the request.
 
-The loop is as a sweep over tokens has it, with tables that it reads and changes.
+The loop is as a sweep over tokens has it, with tables that it reads and changes, and one time also
+with arguments that nothing reads, neither as written nor once the compiler has simplified it.
 ``python -m jaxmf.fusion_trial FOLDER`` prints what it saw as one line of JSON; `FOLDER` is where
 XLA's flags say that compiled programs are dumped.
 """
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -33,9 +35,13 @@ def main(dumps: Path) -> None:
         return values, len(kernels)
 
     expected, num_plain = results("plain", plain)
+    kinds = {
+        "once": fused_on_cpu(_loop),
+        "sequential": fused_on_cpu(_loop, in_turn=True),
+        "unread": partial(fused_on_cpu(_loop_with_more, in_turn=True), jnp.zeros(400), table[:1]),
+    }
     findings = {}
-    for name, in_turn in (("once", False), ("sequential", True)):
-        fused = fused_on_cpu(_loop, in_turn=in_turn)
+    for name, fused in kinds.items():
         values, num_kernels = results(name, lambda *args, fused=fused: fused(*args))
         pairs = zip(values, expected, strict=True)
         findings[name] = {
@@ -62,6 +68,16 @@ def _loop(table: Array, items: Array, uniforms: Array) -> tuple[Array, Array]:
 
     chosen = jnp.zeros(items.shape, jnp.int32)
     return jax.lax.fori_loop(0, items.shape[0], visit, (table, chosen))
+
+
+def _loop_with_more(
+    unread: Array, one_row: Array, table: Array, items: Array, uniforms: Array
+) -> tuple[Array, Array]:
+    """The same, where `unread` is not used and the row of `one_row` is found without an index."""
+    del unread
+    table, chosen = _loop(table, items, uniforms)
+    row = jax.lax.dynamic_index_in_dim(one_row, items[-1], 0, keepdims=False)
+    return table + 0 * row, chosen
 
 
 if __name__ == "__main__":

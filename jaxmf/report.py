@@ -17,6 +17,7 @@ from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
+from jaxmf.model import HasFeatures, ShowsColumns
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -259,7 +260,7 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
 
 def _groups(posterior: Posterior) -> str:
     """The heaviest entries of every group, of a model of groups of tokens."""
-    if not hasattr(posterior.model, "shown_columns"):
+    if not isinstance(posterior.model, ShowsColumns):
         return ""
     sections = []
     for column in posterior.model.shown_columns():
@@ -278,7 +279,7 @@ def _groups(posterior: Posterior) -> str:
 
 
 def _reconstruction(posterior: Posterior, image_shape: tuple[int, int] | None, truth: Any) -> str:
-    if posterior.is_variational or not hasattr(posterior.model, "features"):
+    if posterior.is_variational or not isinstance(posterior.model, HasFeatures):
         return ""
     words = "Some rows as they were observed and the posterior mean of their features added up."
     if posterior.data.num_missing:

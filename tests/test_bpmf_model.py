@@ -48,7 +48,7 @@ def test_the_best_columns_are_those_with_the_largest_means(fitted):
     assert best.rows.tolist() == [3, 0]
     assert not seen[best.rows[:, None], best.columns].any()
     unseen = np.flatnonzero(~seen[3])
-    means = post.predict((np.full(unseen.size, 3), unseen)).mean
+    means = post.predict(mf.Positions(np.full(unseen.size, 3), unseen)).mean
     np.testing.assert_array_equal(best.columns[0], unseen[np.argsort(-means)[:4]])
     np.testing.assert_allclose(best.scores.mean[0], np.sort(means)[::-1][:4], rtol=1e-5)
     assert set(best.table()) == {"row", "rank", "column", "mean", "sd"}
@@ -222,7 +222,7 @@ def test_ratings_of_few_values_have_probabilities(likelihood):
     copy = mf.Entries(np.zeros_like(columns), columns, stars[5, columns], (1, NUM_COLUMNS))
     found = post.predict(new_rows=copy)
     assert np.corrcoef(found.mean, truth[5, found.columns])[0, 1] > 0.7
-    assert post.recommend([0], n=3).columns.shape == (1, 3)
+    assert post.recommend(mf.Positions([0]), n=3).columns.shape == (1, 3)
     with pytest.raises(ValueError, match="no level"):
         mf.sample(mf.BPMF(2, likelihood=likelihood), planted()[-1], **RUN)
 
@@ -430,7 +430,7 @@ def test_new_rows_are_predicted_beside_features_of_rows_columns_and_cells():
     cells = mf.CellFeatures(rows, columns, earlier, (8, 6), **ids)
     model = mf.BPMF(1, row_features=users, column_features=items, cell_features=cells)
     post = mf.sample(model, data, num_warmup=2, num_samples=2, num_chains=1, progress=False)
-    where = ([0, 0], ["i1", "i4"])
+    where = mf.Positions([0, 0], [1, 4])
     new = post.predict(where, row_features=users.encode({"sex": ["M"]}))
     assert np.isfinite(new.mean).all()
     unknown = post.predict((["u0", "who"], ["i1", "i4"]), unknown="prior")

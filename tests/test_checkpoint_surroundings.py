@@ -245,11 +245,13 @@ def test_what_a_crash_before_the_first_manifest_leaves_is_removed(tmp_path):
 
 
 def test_a_crash_at_any_moment_of_a_checkpoint_of_a_model_is_resumed_bit_for_bit(tmp_path):
-    """Some of the moments that `python -m benchmarks robustness --only crash_points` tries."""
-    found = list(crash_points.trials("linear-gaussian-ibp/sample", tmp_path, 12))
+    """What `python -m benchmarks robustness --only crash_points` tries, of one model."""
+    found = list(crash_points.trials("linear-gaussian-ibp/sample", tmp_path))
     assert [wrong for wrong, _ in found if wrong] == []
+    assert len(found) > 80
     operations = {described.split()[-2] for _, described in found}
-    assert operations >= {"open", "fsync", "replace"}
+    assert operations == {"open", "fsync", "replace", "unlink"}
+    assert any(" bytes into write " in described for _, described in found)
 
 
 def test_the_check_of_crash_points_sees_what_is_lost(tmp_path, monkeypatch):
@@ -265,5 +267,12 @@ def test_the_check_of_crash_points_sees_what_is_lost(tmp_path, monkeypatch):
         write(self)
 
     monkeypatch.setattr(checkpoint.Folder, "_write_manifest", too_early)
-    found = crash_points.trials("linear-gaussian-ibp/sample", tmp_path, 5)
+    found = crash_points.trials("linear-gaussian-ibp/sample", tmp_path)
     assert any(wrong for wrong, _ in found)
+
+
+def test_the_check_of_crash_points_sees_litter(tmp_path, monkeypatch):
+    name = "linear-gaussian-ibp/sample"
+    monkeypatch.setattr(checkpoint.Folder, "_remove_leftovers", lambda self: None)
+    found = [wrong for wrong, _ in crash_points.trials(name, tmp_path)]
+    assert any("is not the last complete save" in wrong for wrong in found)

@@ -1,7 +1,9 @@
-"""Fused loops are asked for only where a trial went well."""
+"""Fused loops are asked for only with tested releases of jaxlib, and where a trial went well."""
 
 import json
+import os
 import stat
+import subprocess
 import sys
 
 import pytest
@@ -11,9 +13,15 @@ from jaxmf import fusion, fusion_probe
 GOOD = {"same_bits": True, "num_kernels": 1, "num_kernels_plain": 7}
 
 
+on_cpus = pytest.mark.skipif(
+    fusion.jax.default_backend() != "cpu", reason="fused loops are for CPUs"
+)
+
+
 @pytest.fixture
 def answers(monkeypatch, tmp_path):
-    """A cache folder of its own and no answer yet."""
+    """A tested release, a cache folder of its own and no answer yet."""
+    monkeypatch.setattr(fusion_probe.jaxlib, "__version__", "0.10.9")
     monkeypatch.setenv("JAXMF_CACHE", str(tmp_path))
     monkeypatch.delenv("JAXMF_FUSE_LOOPS", raising=False)
     fusion_probe.is_granted.cache_clear()
@@ -32,11 +40,71 @@ def findings(monkeypatch, **changes):
     return calls
 
 
-@pytest.mark.skipif(fusion.jax.default_backend() != "cpu", reason="fused loops are for CPUs")
+@on_cpus
+@pytest.mark.skipif(
+    not fusion_probe.is_tested(fusion_probe.jaxlib.__version__), reason="loops are not fused here"
+)
 def test_the_trial_runs_here_and_its_answer_is_kept(answers):
-    granted = fusion_probe.is_granted()
-    assert granted, "this jaxlib does not fuse loops: update the list of versions in the docs"
+    assert fusion_probe.is_granted(), "the trial fails with a release on the list"
     assert list(json.loads(answers.read_text()).values()) == [True]
+
+
+@pytest.mark.parametrize(
+    "version", ["0.9.2", "0.11.0", "0.12.0.1", "0.12.1", "0.13.0", "0.100.0", "1.0", ""]
+)
+def test_a_release_that_is_not_on_the_list_is_not_tried(answers, monkeypatch, version):
+    calls = findings(monkeypatch)
+    monkeypatch.setattr(fusion_probe.jaxlib, "__version__", version)
+    assert not fusion.is_available()
+    assert not calls
+    assert not answers.exists()
+    monkeypatch.setenv("JAXMF_FUSE_LOOPS", "1")
+    assert fusion.is_available() is (fusion.jax.default_backend() == "cpu")
+
+
+@pytest.mark.parametrize("version", ["0.10.0", "0.10.2"])
+def test_a_release_on_the_list_is_tried(answers, monkeypatch, version):
+    calls = findings(monkeypatch)
+    monkeypatch.setattr(fusion_probe.jaxlib, "__version__", version)
+    assert fusion.is_available()
+    assert calls
+
+
+def test_an_answer_to_an_earlier_trial_is_not_read(answers, monkeypatch):
+    name = f"jaxlib 0.10.9, {fusion_probe.platform.machine()}"
+    answers.write_text(json.dumps({name: False}))
+    findings(monkeypatch)
+    assert fusion.is_available()
+
+
+@on_cpus
+@pytest.mark.parametrize("reads", [True, False])
+def test_arguments_that_nothing_reads_end_the_process_unless_they_are_read(reads):
+    program = f"""
+import jax
+import jax.numpy as jnp
+from jaxmf import fusion
+if not {reads}:
+    fusion._first_numbers = lambda leaves, out: []
+def total(numbers, table, unread, start):
+    first = jax.lax.dynamic_index_in_dim(table, unread[0], 0, keepdims=False)
+    return jax.lax.fori_loop(0, 10, lambda i, x: x + numbers[i], start + first)
+def whole(numbers, table, unread, start):
+    return fusion.fused_on_cpu(total, in_turn=True)(numbers, table, unread + 1, start)
+print(jax.jit(whole)(jnp.arange(10.0), jnp.ones(1), jnp.zeros(3, int), jnp.zeros(())))
+"""
+    paths = os.pathsep.join(filter(None, sys.path))
+    environment = dict(os.environ) | {"JAXMF_FUSE_LOOPS": "1", "PYTHONPATH": paths}
+    child = subprocess.run(
+        [sys.executable, "-c", program],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (child.returncode == 0) is reads
+    assert child.stdout.strip() == ("46.0" if reads else "")
 
 
 def test_the_answer_is_asked_for_once(answers, monkeypatch):

@@ -195,3 +195,6 @@ def test_problems_are_counted_by_their_last_line_once_they_came_to_an_end(tmp_pa
     assert "lda 1 of 2" in rows["robustness/fuzz/hang"].note
     assert rows["robustness/fuzz/crash"].ours == 0
     assert rows["robustness/fuzz/models-with-less-than-300"].ours == 2
+    wide = fuzz.row_of_x64(counts)
+    assert (wide.case, wide.ours, wide.unit) == ("robustness/fuzz/x64", 1, "of 2")
+    assert "of each of 2 models 0 to 2" in wide.note

@@ -89,7 +89,7 @@ def test_a_family_far_from_its_data_is_refused():
     with pytest.raises(ValueError, match=r"data: row 24 lies 1.73e\+10 times .* Leave family out"):
         mf.sample(model, values, **SETTINGS)
     near = mf.NormalInverseWishart(3, location=values.mean(0), scale=np.diag(values.var(0)))
-    near.check_reach(values, "data")
+    near.check_distances(values, "data")
 
 
 @pytest.mark.parametrize("size", [1e30, 1e-30])
@@ -125,7 +125,7 @@ def test_a_network_is_simulated_with_sizes_from_the_tokens():
 @partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=[])
 @dataclass(frozen=True)
 class Halves(PartitionPrior):
-    """Two groups, such as a user may write them: with a number that nobody knows how to learn."""
+    """Two groups, such as a user may write them, with a concentration or two."""
 
     concentration: Any = 1.0
 
@@ -158,9 +158,14 @@ WORDS = Tokens({"word": np.arange(12) % 5}, {"word": 5})
 def test_what_a_prior_of_the_user_cannot_do_is_refused_by_name():
     post = mf.sample(halves(1.0), WORDS, **SETTINGS)
     assert np.isfinite(post.draws["log_joint"]).all()
-    with pytest.raises(TypeError, match=r"group: .* how to learn those of Halves is not known"):
-        mf.sample(halves(dist.Gamma(1.0, 1.0)), WORDS, **SETTINGS)
-    with pytest.raises(TypeError, match=r"those of a Halves are not known\. Use sweep='seq"):
+    learned = mf.sample(halves(dist.Gamma(1.0, 1.0)), WORDS, **SETTINGS)
+    assert np.ptp(learned.draws["group_concentration"]) > 0
+    both = dist.Gamma(1.0, 1.0).expand([2])
+    with pytest.raises(
+        TypeError, match=r"group: .* needs Halves\.update_hyperparameters, which is not def"
+    ):
+        mf.sample(halves(both), WORDS, **SETTINGS)
+    with pytest.raises(TypeError, match=r"needs Halves\.weight_shapes, .* sweep='sequential'"):
         mf.sample(halves(1.0), WORDS, sweep="parallel", **SETTINGS)
 
 

@@ -214,11 +214,11 @@ def test_ids_are_understood_and_given_back(problem):
     assert table["row"].tolist() == ["r1", "r4", "r7"]
     assert table["column"].tolist() == ["a", "c", "e"]
     by_id = posterior.predict((["r2"], ["b"])).mean
-    np.testing.assert_array_equal(by_id, posterior.predict(([2], [1])).mean)
+    np.testing.assert_array_equal(by_id, posterior.predict(mf.Positions([2], [1])).mean)
     with pytest.raises(ValueError, match="no column has the id 'z'"):
         posterior.predict((["r2"], ["z"]))
     np.testing.assert_array_equal(
-        posterior.cooccurrence(["r3", "r1"]), posterior.cooccurrence([3, 1])
+        posterior.cooccurrence(["r3", "r1"]), posterior.cooccurrence(mf.Positions([3, 1]))
     )
 
 

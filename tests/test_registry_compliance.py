@@ -14,6 +14,13 @@ import pytest
 from jaxmf import api, registry
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.model import (
+    CompletesDocuments,
+    TakesNewRows,
+    TakesNewRowsOfCategories,
+    TransformsDocuments,
+    TransformsRows,
+)
 
 # Networks of blocks share one chain: some of them stand for all in the default and slow tests.
 SHOWN_NETWORKS = ("dp-mixture", "hdp")
@@ -185,11 +192,11 @@ def answers_of_new_rows(posterior, new):
         found["extend"] = lambda: posterior.extend(new, progress=False).draws["z"]
         if registry.entry_of(model).default == "sample":
             return found  # the others are asked of the sampled posterior
-    if hasattr(model, "transform_rows") or hasattr(model, "transform_tokens"):
+    if isinstance(model, TransformsRows | TransformsDocuments):
         found["transform"] = lambda: posterior.transform(new)
-    if hasattr(model, "predict_rows") or hasattr(model, "new_cell_probabilities"):
+    if isinstance(model, TakesNewRows | TakesNewRowsOfCategories):
         found["predict"] = lambda: posterior.predict(new_rows=new).mean
-    if hasattr(model, "word_probabilities"):
+    if isinstance(model, CompletesDocuments):
         found["completion"] = lambda: posterior.document_completion(new).log_likelihood
     return found
 
@@ -430,7 +437,11 @@ def test_grown_capacity_makes_the_same_choices(entry, method):
 def test_columns_of_new_rows_are_matched_by_id(entry, method):
     """Columns, items and words in another order, then one of another name."""
     model, data = entry.example()
-    if is_network(entry) and not hasattr(model, "transform_tokens") and entry.container is Tokens:
+    if (
+        is_network(entry)
+        and not isinstance(model, TransformsDocuments)
+        and entry.container is Tokens
+    ):
         posterior = run(method, model, data)
         with pytest.raises(ValueError, match="no latent representation of new rows"):
             posterior.transform(data)

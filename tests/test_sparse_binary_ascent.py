@@ -109,7 +109,9 @@ def test_other_samples_find_it_too(simulated, zeros):
     _, data, hidden = simulated
     model = dataclasses.replace(MODEL, zeros=zeros)
     fitted = fit(model, data, start="random")
-    scores = fitted.scores(tuple(np.indices(data.shape).reshape(2, -1))).mean.reshape(data.shape)
+    scores = fitted.scores(mf.Positions(*np.indices(data.shape).reshape(2, -1))).mean.reshape(
+        data.shape
+    )
     unknown = data.to_scipy().toarray() == 0
     unknown[hidden] = False
     others = np.sort(scores[unknown])

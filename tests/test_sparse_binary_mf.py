@@ -55,7 +55,7 @@ def test_held_out_cells_are_predicted_better_than_by_their_share(simulated, fitt
     _, data, hidden = simulated
     share = data.num_ones / (NUM_ROWS * NUM_COLUMNS)
     zeros = np.argwhere(data.to_scipy().toarray() == 0)[::7].T
-    cells = tuple(np.concatenate(pair) for pair in zip(hidden, zeros, strict=True))
+    cells = mf.Positions(*(np.concatenate(pair) for pair in zip(hidden, zeros, strict=True)))
     values = np.repeat([1.0, 0.0], [hidden[0].size, zeros.shape[1]])
     score = fitted.held_out_log_likelihood(values, cells)
     constant = np.where(values == 1, np.log(share), np.log1p(-share)).mean()
@@ -91,7 +91,7 @@ def test_recommendations_are_the_best_that_are_not_known(simulated, fitted):
     data = simulated[1]
     known = data.to_scipy().toarray() == 1
     every = np.indices(data.shape).reshape(2, -1)
-    scores = fitted.scores(tuple(every))
+    scores = fitted.scores(mf.Positions(*every))
     for by, values in (("score", scores.mean), ("probability", scores.probability)):
         table = values.reshape(data.shape)
         found = fitted.recommend(["u7", "u2"], n=4, by=by)
@@ -106,7 +106,7 @@ def test_recommendations_are_the_best_that_are_not_known(simulated, fitted):
     everything = fitted.recommend(n=NUM_COLUMNS)
     assert ((everything.columns >= 0).sum(axis=1) == (~known).sum(axis=1)).all()
     assert len(everything.table()["row"]) == (~known).sum()
-    of_all = fitted.recommend([2], n=NUM_COLUMNS, include_known=True)
+    of_all = fitted.recommend(mf.Positions([2]), n=NUM_COLUMNS, include_known=True)
     assert (np.sort(of_all.columns[0]) == np.arange(NUM_COLUMNS)).all()
     assert "u2" in repr(found)
 
@@ -120,7 +120,7 @@ def test_rows_not_seen_are_folded_in(simulated, fitted):
     assert np.corrcoef(factors.ravel(), own.ravel())[0, 1] > 0.95
     assert np.corrcoef(factors[::-1].ravel(), own.ravel())[0, 1] < 0.5
     predicted = fitted.predict(new_rows=new).mean.reshape(table[:20].shape)
-    scores = fitted.scores(tuple(np.indices(table[:20].shape).reshape(2, -1)))
+    scores = fitted.scores(mf.Positions(*np.indices(table[:20].shape).reshape(2, -1)))
     trained = scores.probability.reshape(table[:20].shape)
     assert np.corrcoef(predicted.ravel(), trained.ravel())[0, 1] > 0.85  # stopped early
     assert abs(np.corrcoef(predicted[::-1].ravel(), trained.ravel())[0, 1]) < 0.5
@@ -163,7 +163,7 @@ def test_validation_stops_and_keeps_the_best(fitted):
     prepared = MODEL.prepare(fitted.data, num_validation=60, seed=0)
     target = np.asarray(prepared.validation.column)
     rows = np.asarray(prepared.validation.row)
-    scores = fitted.scores(tuple(np.indices(fitted.data.shape).reshape(2, -1))).mean
+    scores = fitted.scores(mf.Positions(*np.indices(fitted.data.shape).reshape(2, -1))).mean
     scores = scores.reshape(fitted.data.shape)[rows]
     known = fitted.data.to_scipy().toarray()[rows] == 1
     known[np.arange(60), target] = False
@@ -288,7 +288,7 @@ def test_a_fit_of_nothing_but_ones_starts_somewhere():
 
 
 def test_scores_do_not_depend_on_how_cells_are_grouped(fitted, monkeypatch):
-    cells = np.arange(21) % NUM_ROWS, np.arange(21) % NUM_COLUMNS
+    cells = mf.Positions(np.arange(21) % NUM_ROWS, np.arange(21) % NUM_COLUMNS)
     whole = fitted.scores(cells)
     monkeypatch.setattr(ranking, "_SCORED_CELLS", 8)
     for name in ("mean", "sd", "probability"):

@@ -52,7 +52,7 @@ class Simulated:
 
     def held_out(self, posterior):
         """Log probability of the cells not observed."""
-        every = tuple(np.indices(self.tables[0].shape).reshape(2, -1))
+        every = mf.Positions(*np.indices(self.tables[0].shape).reshape(2, -1))
         chances = [posterior.at(time).scores(every).probability for time in TIMES]
         chances = np.reshape(chances, self.tables.shape)
         return np.log(np.where(self.tables == 1, chances, 1 - chances))[~self.observed]
@@ -283,20 +283,21 @@ def test_cells_of_the_gaussian_and_validation(simulated):
 def test_a_time_may_be_any(simulated, fitted):
     draw = fitted.reference_draw()
     rows, columns = np.array([3, 3, 50]), np.array([5, 6, 39])
+    cells = mf.Positions(rows, columns)
     for step, time in enumerate(TIMES):
         here = fitted.at(time)
         assert here.data.num_ones == simulated.matrices[step].num_ones
-        scores = here.scores((rows, columns))
+        scores = here.scores(cells)
         mean = np.sum(draw["row_mean"][rows, step] * draw["column_mean"][columns], axis=1)
         np.testing.assert_allclose(scores.mean, mean + draw["bias"], rtol=2e-3, atol=2e-3)
     # the whole posterior speaks of the last time
-    np.testing.assert_allclose(fitted.scores((rows, columns)).mean, scores.mean, atol=2e-3)
+    np.testing.assert_allclose(fitted.scores(cells).mean, scores.mean, atol=2e-3)
     # between two times it lies between them, after the last it is less and less sure
-    sds = [fitted.at(time).scores((rows, columns)).sd for time in (8.0, 8.5, 10.0, 20.0, 500.0)]
+    sds = [fitted.at(time).scores(cells).sd for time in (8.0, 8.5, 10.0, 20.0, 500.0)]
     assert (np.diff(sds, axis=0) > -1e-6).all()
-    far = fitted.at(500.0).scores((rows, columns))
+    far = fitted.at(500.0).scores(cells)
     np.testing.assert_allclose(far.mean, draw["bias"], atol=1e-4)
-    near, middle = fitted.at(1.5).scores((rows, columns)), fitted.at(1.6).scores((rows, columns))
+    near, middle = fitted.at(1.5).scores(cells), fitted.at(1.6).scores(cells)
     np.testing.assert_allclose(near.mean, middle.mean, atol=0.2)
 
 
@@ -305,7 +306,7 @@ def test_a_time_left_out_is_predicted_between_its_neighbours(simulated):
     kept = [0, 1, 2, 4, 5]
     data = mf.SparseSeries.from_matrices([simulated.matrices[step] for step in kept], TIMES[kept])
     post = fit(dataclasses.replace(MODEL, lengthscale=3.0), data)
-    left_out = np.nonzero(np.ones((NUM_ROWS, NUM_COLUMNS), bool))
+    left_out = np.ones((NUM_ROWS, NUM_COLUMNS), bool)
     values = simulated.tables[3][left_out].astype(float)
     between = post.at(TIMES[3]).held_out_log_likelihood(values, left_out).log_likelihood
     for elsewhere in (post, post.at(100.0)):
@@ -336,7 +337,7 @@ def test_rows_not_seen_are_folded_in(simulated, fitted):
     assert np.corrcoef(found.ravel(), own.ravel())[0, 1] > 0.95
     assert abs(np.corrcoef(found[::-1].ravel(), own.ravel())[0, 1]) < 0.6
     predicted = fitted.predict(new_rows=new).mean.reshape(15, NUM_COLUMNS)
-    cells = tuple(np.indices((15, NUM_COLUMNS)).reshape(2, -1))
+    cells = mf.Positions(*np.indices((15, NUM_COLUMNS)).reshape(2, -1))
     trained = fitted.predict(cells).mean.reshape(15, NUM_COLUMNS)
     assert np.corrcoef(predicted.ravel(), trained.ravel())[0, 1] > 0.95
     # at times of one's own, fewer of them

@@ -146,7 +146,7 @@ def test_ratings_of_unseen_cells(rated):
     assert len(prediction) == (~seen).sum()
     error = prediction.mean - liked[~seen]
     assert np.sqrt(np.mean(error**2)) < 1
-    law = post.probabilities((prediction.rows, prediction.columns))
+    law = post.probabilities(mf.Positions(prediction.rows, prediction.columns))
     np.testing.assert_allclose(law.sum(1), 1, rtol=1e-4)
     values = np.arange(1, 6)
     np.testing.assert_allclose(law @ values, prediction.mean, rtol=1e-4)
@@ -154,7 +154,7 @@ def test_ratings_of_unseen_cells(rated):
     np.testing.assert_allclose(spread, prediction.sd, rtol=1e-3)
     assert set(np.unique(prediction.draws)) <= set(values)
     assert set(np.unique(prediction.quantiles)) <= set(values)
-    score = post.held_out_log_likelihood(liked[~seen], np.nonzero(~seen))
+    score = post.held_out_log_likelihood(liked[~seen], ~seen)
     places = (liked[~seen] - 1).astype(int)
     np.testing.assert_allclose(
         score.log_likelihood, np.log(law[np.arange(places.size), places]), rtol=1e-4
@@ -174,7 +174,7 @@ def test_cells_of_new_users(rated):
 
 def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
     post, _, seen = rated
-    every = post.predict(tuple(np.indices(seen.shape).reshape(2, -1)))
+    every = post.predict(mf.Positions(*np.indices(seen.shape).reshape(2, -1)))
     means, sds = every.mean.reshape(seen.shape), every.sd.reshape(seen.shape)
     found = post.recommend(["u7", "u2"], n=3)
     for line, user in enumerate((7, 2)):
@@ -190,7 +190,7 @@ def test_recommended_are_the_best_of_what_a_user_has_not_rated(rated):
     everything = post.recommend(n=20)
     assert ((everything.columns >= 0).sum(axis=1) == (~seen).sum(axis=1)).all()
     assert np.isnan(everything.scores.mean[everything.columns < 0]).all()
-    of_all = post.recommend([2], n=20, include_known=True)
+    of_all = post.recommend(mf.Positions([2]), n=20, include_known=True)
     assert (np.sort(of_all.columns[0]) == np.arange(20)).all()
 
 
@@ -215,7 +215,7 @@ def test_recommendations_that_cannot_be_given_are_refused_in_words(rated):
     with pytest.raises(ValueError, match="nobody"):
         post.recommend(["nobody"])
     with pytest.raises(ValueError, match="outside 0"):
-        post.recommend([30])
+        post.recommend(mf.Positions([30]))
     with pytest.raises(ValueError, match="n must be at least 1"):
         post.recommend(["u1"], n=0)
     with pytest.raises(ValueError, match="ranks ratings by their mean"):

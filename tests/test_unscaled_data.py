@@ -257,6 +257,55 @@ def test_a_factorisation_takes_offset_and_scales_from_the_data():
     )
 
 
+@pytest.mark.parametrize("value", [8e-6, 404.83, -3e8])
+def test_a_factorisation_of_equal_cells_starts_in_their_unit(value):
+    # weights and missing cells started at about 1, so that squares of their ratio to the data left
+    # the range of 32-bit floats
+    data = Dense(with_a_missing_cell(np.full((12, 4), value)))
+    model = mf.BinaryMF().matched(data)
+    state = model.sampler().init(jax.random.key(0), data)
+    assert 0.1 < state.weight_scale / abs(value) < 10
+    assert 0.1 < state.noise_scale / abs(value) < 2
+    imputed = float(state.x[0, 1])
+    assert 1e-4 < abs(imputed / value) < 10
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shape", [(12, 4), (2, 1)])
+def test_a_factorisation_answers_for_equal_cells(shape):
+    options = QUICK | {"num_warmup": 3, "num_samples": 3}
+    generator = np.random.default_rng(0)
+    for seed in range(8):
+        x = np.full(shape, 10.0 ** generator.uniform(-6, 6))
+        x[generator.random(shape) < 0.4] = np.nan
+        x[0] = np.nanmax(x, initial=1e-6)  # every column has a cell
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # so few draws, and rows without a cell
+            posterior = mf.sample(mf.BinaryMF(), x, seed=seed, **options)
+        cells = posterior.predict(([0, 1], [0, 0]))
+        assert np.isfinite(posterior.draws["log_joint"]).all()
+        assert np.isfinite(cells.mean).all()
+        assert np.isfinite(cells.sd).all()
+
+
+def test_a_copy_of_a_factorisation_leaves_open_what_was_left_open():
+    data = Dense(with_a_missing_cell(50 + 2 * X))
+    copied = replace(mf.BinaryMF(), row_bias=True)
+    assert copied.noise_scale is None
+    assert copied.weight_scale is None
+    model, copied = mf.BinaryMF().matched(data), copied.matched(data)
+    assert copied.offset == model.offset
+    assert copied.noise_scale.high == model.noise_scale.high
+    assert copied.weight_scale.rate == model.weight_scale.rate
+    # without data the scales have priors all the same
+    state, drawn = mf.BinaryMF().simulate(jax.random.key(0), 3, 2)
+    assert state.noise_scale != 1
+    assert state.weight_scale != state.noise_scale
+    wide = dist.LogNormal(0.0, 2.0)
+    stated = mf.BinaryMF(noise_scale=wide, weight_scale=wide)
+    assert mf.BinaryMF().log_joint(state, drawn) == stated.log_joint(state, drawn)
+
+
 def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
     model = mf.BinaryMF(row_bias=True)
     state, _ = model.simulate(jax.random.key(0), 9, 7)

@@ -27,6 +27,7 @@ from benchmarks.robustness import fault_row
 
 SEED = 15
 NUM_PROBLEMS = 300  # of every model
+NUM_X64 = 50  # of every model with 64-bit floats
 LIMIT = 60.0
 SECONDS = 1_800.0  # of one model, by the wall clock
 NUM_QUICK = 5
@@ -52,6 +53,7 @@ def run(
     seconds: float,
     one_size: bool = False,
     limit: float = LIMIT,
+    x64: bool = False,
 ) -> None:
     """Solve the problems of one model that its file lacks, up to `number`.
 
@@ -62,7 +64,13 @@ def run(
         seconds: for this model; what is not done then is left out.
         one_size: whether the smallest data are left out, which have to be compiled for.
         limit: seconds of the processor for one problem.
+        x64: whether floats have 64 bits.
     """
+    added = {
+        "XLA_FLAGS": _COMPILED_CHEAPLY,
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_X64": str(int(x64)),
+    }
     end = time.monotonic() + seconds
     while (first := len(read(file))) < number and (left := end - time.monotonic()) > 0:
         command = [sys.executable, "-m", "benchmarks.robustness.fuzz_problem", name, str(file)]
@@ -70,7 +78,7 @@ def run(
         command += ["--limit", str(limit)]
         ended = subprocess.run(
             [*command, *(["--one-size"] if one_size else [])],
-            env=os.environ | {"XLA_FLAGS": _COMPILED_CHEAPLY, "JAX_PLATFORMS": "cpu"},
+            env=os.environ | added,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
@@ -124,7 +132,15 @@ def measure(quick: bool) -> list[Row]:
             number = NUM_QUICK if quick else NUM_PROBLEMS
             run(name, file, number=number, seconds=SECONDS, one_size=quick)
             report(name, file)
-        return rows_of(count(folder, names))
+        rows = rows_of(count(folder, names))
+        if quick:
+            return rows
+        wide = folder / "x64"
+        wide.mkdir(exist_ok=True)
+        for name in names:
+            run(name, wide / f"{name}.jsonl", number=NUM_X64, seconds=SECONDS, x64=True)
+            report(name, wide / f"{name}.jsonl")
+        return [*rows, row_of_x64(count(wide, names))]
 
 
 def report(name: str, file: Path) -> None:
@@ -165,6 +181,22 @@ def rows_of(counts: dict[str, Counter[str]]) -> list[Row]:
     return rows
 
 
+def row_of_x64(counts: dict[str, Counter[str]]) -> Row:
+    """A row of all faults with 64-bit floats."""
+    total = sum(counts.values(), Counter())
+    number = total.total()
+    num_answered, num_refused = total["answered"], total["refused"]
+    tried = [c.total() for c in counts.values()]
+    note = (
+        f"64-bit floats; hangs, crashes, silent and non-finite errors together; seed {SEED}; "
+        f"answered {num_answered:,}, refused with a reason {num_refused:,}; of each of "
+        f"{len(counts)} models {min(tried)} to {max(tried)}"
+    )
+    return fault_row(
+        "fuzz/x64", number - num_answered - num_refused, number, before=None, note=note
+    )
+
+
 def _where(counts: dict[str, Counter[str]], verdict: str) -> list[str]:
     found = [f"{name} {c[verdict]} of {c.total()}" for name, c in counts.items() if c[verdict]]
     return [", ".join(found)] if found else []
@@ -179,11 +211,13 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="models; all by default")
     parser.add_argument("--number", type=int, default=NUM_PROBLEMS, help="problems of a model")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="for one model")
+    parser.add_argument("--x64", action="store_true", help="64-bit floats, in a folder x64 of it")
     given = parser.parse_args()
-    given.folder.mkdir(parents=True, exist_ok=True)
+    folder = given.folder / "x64" if given.x64 else given.folder
+    folder.mkdir(parents=True, exist_ok=True)
     for name in given.names or SUBJECTS:
-        file = given.folder / f"{name}.jsonl"
-        run(name, file, number=given.number, seconds=given.seconds)
+        file = folder / f"{name}.jsonl"
+        run(name, file, number=given.number, seconds=given.seconds, x64=given.x64)
         report(name, file)
 
 

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.harness import Row
 from benchmarks.robustness import fault_row
@@ -51,6 +52,28 @@ def kill(case: str, folder: Path, target: int, delay: float) -> bool:
         return "finished\n" not in (line, *process.stdout)
 
 
+def resumed(case: str, index: int, whole: dict[str, bytes]) -> tuple[str, bool]:
+    """What is wrong with a killed run once resumed, empty if nothing; whether it was under way.
+
+    Args:
+        case: of `tiny.CASES`.
+        index: of the kill, which its random moment depends on.
+        whole: what an undisturbed run says.
+    """
+    moment = random.Random(f"{SEED} {index}")
+    last = int(whole.get("num_steps", b"6"))
+    target = moment.randint(1, max(1, int(0.9 * last)))
+    with tempfile.TemporaryDirectory() as root:
+        folder = Path(root) / "run"
+        was_under_way = kill(case, folder, target, moment.uniform(0.0, 0.02))
+        kept: dict[str, Any] = {"checkpoint": folder, "checkpoint_seconds": 0, "resume": True}
+        try:
+            wrong = ", ".join(differing(whole, fit(case, num_steps=NUM_STEPS, **kept)))
+        except Exception as error:
+            wrong = f"{type(error).__name__}: {error}"
+    return wrong and f"killed after step {target}: {wrong}", was_under_way
+
+
 def measure(quick: bool) -> list[Row]:
     """Sixty kills over all models, or six over three."""
     return [count(*((QUICK_CASES, NUM_QUICK) if quick else (CASES, NUM_KILLS)))]
@@ -58,28 +81,24 @@ def measure(quick: bool) -> list[Row]:
 
 def count(cases: tuple[str, ...], num_kills: int) -> Row:
     """The faults of so many kills, the cases one after the other."""
-    moments = random.Random(SEED)
     whole: dict[str, dict[str, bytes]] = {}
     num_wrong = num_killed = 0
     for index in range(num_kills):
         case = cases[index % len(cases)]
         if case not in whole:
             whole[case] = fit(case, num_steps=NUM_STEPS)
-        last = int(whole[case].get("num_steps", b"6"))
-        with tempfile.TemporaryDirectory() as root:
-            folder = Path(root) / "run"
-            target = moments.randint(1, max(1, int(0.9 * last)))
-            num_killed += kill(case, folder, target, moments.uniform(0.0, 0.02))
-            try:
-                kept = {"checkpoint": folder, "checkpoint_seconds": 0, "resume": True}
-                wrong = differing(whole[case], fit(case, num_steps=NUM_STEPS, **kept))
-            except Exception as error:
-                wrong = [f"{type(error).__name__}: {error}"]
+        wrong, was_under_way = resumed(case, index, whole[case])
+        num_killed += was_under_way
         if wrong:
             num_wrong += 1
-            print(f"{case} killed after step {target}: {wrong}", file=sys.stderr)
+            print(f"{case} {wrong}", file=sys.stderr)
+    return row_of(num_wrong, num_killed, num_kills, len(cases))
+
+
+def row_of(num_wrong: int, num_killed: int, num_kills: int, num_cases: int) -> Row:
+    """The row of so many kills, some of them of runs that had ended before."""
     note = (
-        f"SIGKILL at random moments, {num_killed} of {num_kills} under way, {len(cases)} models by "
+        f"SIGKILL at random moments, {num_killed} of {num_kills} under way, {num_cases} models by "
         f"their methods, {NUM_STEPS} steps, seed {SEED}; a fault is a run that did not resume to "
         "the same bits"
     )

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from benchmarks.harness import Row
 from benchmarks.robustness import fault_row
@@ -23,12 +24,13 @@ for case, digest in digests(sys.argv[1:]).items():
 
 def digests(cases: list[str]) -> dict[str, str]:
     """One digest of everything that a run of each of these cases says."""
-    found = {}
-    for case in cases:
-        contents = fit(case, num_steps=NUM_STEPS, chunk_seconds=None)
-        whole = b"".join(name.encode() + value for name, value in sorted(contents.items()))
-        found[case] = hashlib.sha256(whole).hexdigest()
-    return found
+    return {case: digest(fit(case, num_steps=NUM_STEPS, chunk_seconds=None)) for case in cases}
+
+
+def digest(contents: dict[str, bytes]) -> str:
+    """SHA-256, in hex, of everything that a run says."""
+    whole = b"".join(name.encode() + value for name, value in sorted(contents.items()))
+    return hashlib.sha256(whole).hexdigest()
 
 
 def in_a_process(cases: tuple[str, ...], threads: int) -> dict[str, str]:
@@ -52,7 +54,7 @@ def variants(case: str) -> dict[str, dict[str, bytes]]:
         "progress": fit(case, num_steps=NUM_STEPS, progress=lambda report: None),
     }
     with tempfile.TemporaryDirectory() as root:
-        kept = {"checkpoint": Path(root) / "run", "checkpoint_seconds": 0}
+        kept: dict[str, Any] = {"checkpoint": Path(root) / "run", "checkpoint_seconds": 0}
         found["checkpoint"] = fit(case, num_steps=NUM_STEPS, **kept)
         found["read back"] = fit(case, num_steps=NUM_STEPS, resume=True, **kept)
     if case.endswith("/sample"):
@@ -60,48 +62,70 @@ def variants(case: str) -> dict[str, dict[str, bytes]]:
     return found
 
 
+class Comparison(NamedTuple):
+    """How the runs of a case compare.
+
+    Attributes:
+        differences: of each other variant what differs, empty if nothing.
+        vectorized: draws that differ with all chains in one program; None without chains.
+        digest: of the whole run.
+    """
+
+    differences: dict[str, list[str]]
+    vectorized: list[str] | None
+    digest: str
+
+
+def compare(case: str) -> Comparison:
+    """The variants of a case beside the whole run."""
+    found = variants(case)
+    whole, beside = found.pop("whole"), found.pop("vectorized", None)
+    draws = None
+    if beside is not None:
+        draws = [name for name in differing(whole, beside) if "draws" in name]
+    differences = {name: differing(whole, contents) for name, contents in found.items()}
+    return Comparison(differences, draws, digest(whole))
+
+
 def measure(quick: bool) -> list[Row]:
     """Counts of what differs, for all models or three."""
-    return count(QUICK_CASES if quick else CASES)
+    cases = QUICK_CASES if quick else CASES
+    compared = {case: compare(case) for case in cases}
+    return rows_of(compared, *(in_a_process(cases, threads) for threads in (1, 2)))
 
 
-def count(cases: tuple[str, ...]) -> list[Row]:
-    """The faults of these cases."""
-    num_compared = num_wrong = num_sampled = 0
-    vectorized = []
-    for case in cases:
-        found = variants(case)
-        whole = found.pop("whole")
-        beside = found.pop("vectorized", None)
-        if beside is not None:
-            num_sampled += 1
-            draws = [name for name in differing(whole, beside) if "draws" in name]
-            vectorized += [case] if draws else []
-        for name, contents in found.items():
-            num_compared += 1
-            wrong = differing(whole, contents)
-            if wrong:
-                num_wrong += 1
-                print(f"{case}: {name}: {wrong}", file=sys.stderr)
-    one, two = (in_a_process(cases, threads) for threads in (1, 2))
-    again = in_a_process(cases, 1)
-    num_threads = sum(one[case] != two[case] for case in cases)
-    for case in cases:
-        if one[case] != two[case]:
-            print(f"{case}: differs between 1 and 2 threads", file=sys.stderr)
-    num_processes = sum(one[case] != again[case] for case in cases)
-    runs = f"{len(cases)} models by their methods, {NUM_STEPS} steps, seed 3"
-    others = ", ".join(case.split("/")[0] for case in vectorized) or "none"
+def rows_of(compared: dict[str, Comparison], one: dict[str, str], two: dict[str, str]) -> list[Row]:
+    """The rows of what was compared.
+
+    Args:
+        compared: of each case, in this process.
+        one, two: digests of a process with one thread, and of another with two.
+    """
+    cases = tuple(compared)
+    cuts = [(c, name, wrong) for c in cases for name, wrong in compared[c].differences.items()]
+    sampled = [case for case in cases if compared[case].vectorized is not None]
+    wrong_cuts = [cut for cut in cuts if cut[2]]
+    wrong_threads = [case for case in cases if one[case] != two[case]]
+    wrong_processes = [case for case in cases if one[case] != compared[case].digest]
+    for case, name, wrong in wrong_cuts:
+        print(f"{case}: {name}: {wrong}", file=sys.stderr)
+    for case in wrong_threads:
+        print(f"{case}: differs between 1 and 2 threads", file=sys.stderr)
+    for case in wrong_processes:
+        print(f"{case}: differs in another process", file=sys.stderr)
+    others = [case for case in sampled if compared[case].vectorized]
+    names = ", ".join(case.split("/")[0] for case in others) or "none"
     counts = {
-        "cuts": (num_wrong, num_compared, "chunks of one step, progress, checkpoints, read back"),
-        "threads": (num_threads, len(cases), "1 and 2 threads"),
-        "processes": (num_processes, len(cases), "two processes"),
+        "cuts": (len(wrong_cuts), len(cuts), "chunks of one step, progress, checkpoints, read"),
+        "threads": (len(wrong_threads), len(cases), "1 and 2 threads"),
+        "processes": (len(wrong_processes), len(cases), "two processes"),
         "vectorized": (
-            len(vectorized),
-            num_sampled,
-            f"not promised; chains in one program differ from sequential ones for {others}",
+            len(others),
+            len(sampled),
+            f"not promised; chains in one program differ from sequential ones for {names}",
         ),
     }
+    runs = f"{len(cases)} models by their methods, {NUM_STEPS} steps, seed 3"
     return [
         fault_row(f"same_bits/{name}", wrong, total, before=None, note=f"{runs}: {what}")
         for name, (wrong, total, what) in counts.items()

@@ -14,8 +14,10 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.fusion import LONG_ROW, wide_vectors
+from jaxmf.model import Model
+from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
-from jaxmf.types import Array
+from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +25,11 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-class NetworkModel(Readable, ABC):
+class NetworkModel(Readable, Model, ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:
-        joint: sets of indicators that the sampler draws together unless told otherwise.
+        joint: sets of indicators that the sampler draws together by default.
     """
 
     joint: tuple[tuple[str, ...], ...] = ()
@@ -55,7 +57,7 @@ class NetworkModel(Readable, ABC):
         """Refuses data that the network cannot take.
 
         Raises:
-            ValueError: in words.
+            ValueError: the data and the network do not fit together.
         """
         self.network().check_data(self.tokens(data), name)
 
@@ -74,6 +76,17 @@ class NetworkModel(Readable, ABC):
         """
         network, tokens = self.over(data)
         return log_joint(network, state, tokens)
+
+    def simulate_like(self, key: Key, data: Any) -> tuple[State, Any]:
+        """A state from the prior, and tokens given it; columns that are no blocks stay.
+
+        Raises:
+            TypeError: the data of the model are no tokens.
+        """
+        if not isinstance(data, Tokens):
+            raise missing_hook(self, "simulate_like", "check_model", "joint_distribution=False")
+        network, tokens = self.over(data)
+        return network.simulate(key, tokens)
 
     def names(self, data: Any, column: str) -> Any:
         """The ids of the levels of a column, or None."""

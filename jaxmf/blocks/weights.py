@@ -1,20 +1,19 @@
-"""Probabilities of the groups of every batch, drawn given who is where."""
+"""Probabilities of the groups of every batch, drawn given the groups of all items."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
-from jaxmf.priors.hdp import HDP
-from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.special import loggammas
 from jaxmf.types import Array, Key
 
 
-def sample_log_weights(key: Key, law: Any, counts: Array, numbers: dict[str, Array]) -> Array:
+def sample_log_weights(
+    key: Key, law: PartitionPrior, counts: Array, hyperparameters: dict[str, Array]
+) -> Array:
     """Draws log probabilities of the groups of every batch from their conditional.
 
     Of a growing prior those of the groups in use; what is left to a hundred per cent is that of all
@@ -27,49 +26,26 @@ def sample_log_weights(key: Key, law: Any, counts: Array, numbers: dict[str, Arr
 
     Args:
         key: typed PRNG key.
-        law: a prior of partitions.
+        law: a prior of partitions with `weight_shapes`.
         counts: (G, K) int32.
-        numbers: its hyperparameters.
+        hyperparameters: its hyperparameters.
 
     Returns:
         (G, K) float, -inf where a group is not in use.
 
     Raises:
-        TypeError: another prior, whose conditional is not known.
+        TypeError: the prior has no `weight_shapes`.
 
     Source: Teh, Jordan, Beal & Blei (2006), section 5.2; Pitman (1996), Some developments of the
     Blackwell-MacQueen urn scheme, for the second and third.
     """
-    shapes, rest = _shapes(law, counts, numbers)
-    of_groups, of_rest = jax.random.split(key)
+    shapes, rest = law.weight_shapes(counts, hyperparameters)
+    groups_key, rest_key = jax.random.split(key)
     in_use = shapes > 0
     # groups first: more slots leave the draws of the others as they are
-    logs = loggammas(of_groups, jnp.where(in_use, shapes, 1).T).T
+    logs = loggammas(groups_key, jnp.where(in_use, shapes, 1).T).T
     logs = jnp.where(in_use, logs, -jnp.inf)
     if rest is None:
         return jax.nn.log_softmax(logs, axis=1)
-    of_others = loggammas(of_rest, jnp.broadcast_to(rest, counts.shape[:1]))
-    return logs - jnp.logaddexp(logsumexp(logs, axis=1), of_others)[:, None]
-
-
-def _shapes(law: Any, counts: Array, numbers: dict[str, Array]) -> tuple[Array, Array | None]:
-    """The parameters of the Dirichlet laws: of groups (G, K), 0 if not in use, and of the rest."""
-    concentration = numbers["concentration"]
-    tiny = jnp.finfo(concentration.dtype).tiny
-    if isinstance(law, Dirichlet):
-        return counts + concentration, None
-    if isinstance(law, HDP):
-        in_use = numbers["weights"] > 0
-        pseudo = jnp.maximum(concentration * numbers["weights"], tiny)
-        rest = jnp.maximum(concentration * numbers["rest"], tiny)
-        return jnp.where(in_use, counts + pseudo, 0), rest
-    if not isinstance(law, DirichletProcess | PitmanYor):
-        raise TypeError(
-            "parallel sweeps draw probabilities of the groups of Dirichlet, DirichletProcess, "
-            f"PitmanYor and HDP; those of a {type(law).__name__} are not known. Use "
-            "sweep='sequential'"
-        )
-    discount = numbers["discount"] if isinstance(law, PitmanYor) else jnp.zeros_like(concentration)
-    in_use = counts > 0
-    rest = concentration + discount * jnp.sum(in_use, axis=1)
-    return jnp.where(in_use, counts - discount, 0), rest
+    log_rest = loggammas(rest_key, jnp.broadcast_to(rest, counts.shape[:1]))
+    return logs - jnp.logaddexp(logsumexp(logs, axis=1), log_rest)[:, None]

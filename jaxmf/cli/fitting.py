@@ -10,9 +10,9 @@ from typing import Annotated, Any
 import typer
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.given import build, read_settings, refuse_foreign
 from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
+from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 _CHECKPOINT = "checkpoint"
 
@@ -21,7 +21,7 @@ def models() -> None:
     """List the models, one line each, with their methods and settings."""
     from jaxmf import registry, settings
 
-    for entry in registry.ENTRIES:
+    for entry in registry.all_entries():
         methods = ", ".join(
             f"{method} (default)" if method == entry.default else method for method in entry.methods
         )

@@ -16,6 +16,7 @@ from jaxmf.data.entries import Entries as Entries
 from jaxmf.data.features import Features as Features
 from jaxmf.data.from_ratings import implicit_features as implicit_features
 from jaxmf.data.from_ratings import rating_features as rating_features
+from jaxmf.data.names import Positions as Positions
 from jaxmf.data.ones import read_ones as read_ones
 from jaxmf.data.ones import read_series as read_series
 from jaxmf.data.readers import read_columns as read_columns

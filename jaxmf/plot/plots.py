@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.data import Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
+from jaxmf.model import HasBias, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
@@ -49,23 +51,25 @@ COLUMN_FEATURES = Capability(
 NUM_FEATURES = Capability(
     "a number of features", lambda posterior: "num_features" in posterior.draws
 )
-CELLS = Capability("cells to predict", lambda posterior: hasattr(posterior.model, "predict_cells"))
+CELLS = Capability("cells to predict", lambda posterior: isinstance(posterior.model, PredictsCells))
 MATRIX = Capability("a full matrix as data", lambda posterior: hasattr(posterior.data, "to_array"))
-NETWORK = Capability("a network of blocks", lambda posterior: hasattr(posterior.model, "network"))
+NETWORK = Capability(
+    "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
+)
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
     """Says what a picture needs; refuses posteriors without it, and options that are none."""
 
-    def of_method(method: Method) -> Method:
+    def with_checked_options(method: Method) -> Method:
         signature = inspect.signature(method)
 
         @functools.wraps(method)
         def checked(self: Plots, *arguments: Any, **options: Any) -> Any:
             self._check(method.__name__)
-            given = signature.bind(self, *arguments, **options)
-            given.apply_defaults()
-            named = given.arguments
+            bound = signature.bind(self, *arguments, **options)
+            bound.apply_defaults()
+            named = bound.arguments
             named |= named.pop("options", {})
             del named["self"]
             return method(self, **check_options(self._posterior, named))
@@ -73,7 +77,7 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
         _SHOWS[method.__name__] = capabilities
         return cast(Method, checked)
 
-    return of_method
+    return with_checked_options
 
 
 _SHOWS: dict[str, tuple[Capability, ...]] = {}
@@ -128,7 +132,8 @@ class Plots:
             return empty("the reference draw has no features")
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
-        if getattr(self._posterior.model, "bias", False):
+        model = self._posterior.model
+        if isinstance(model, HasBias) and model.bias:
             titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
             return matrix(mean, titles, "feature")
@@ -183,7 +188,7 @@ class Plots:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
-        shared = posterior.cooccurrence(_ids_of(posterior.data, rows[order]))
+        shared = posterior.cooccurrence(Positions(rows[order]))
         figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)
@@ -228,15 +233,16 @@ class Plots:
             truth: (N, D) the complete matrix; adds a line of what the missing cells held.
         """
         posterior = self._posterior
-        number = 8 if image_shape else 40
-        places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
-        observed, ids = posterior.data.to_array()[places], _ids_of(posterior.data, places)
-        lines = {"observed": observed, "reconstructed": posterior.reconstruction(ids)}
+        num_rows = 8 if image_shape else 40
+        positions = _spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
+        observed = posterior.data.to_array()[positions]
+        expected = posterior.reconstruction(Positions(positions))
+        lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
-            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
+            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
         if image_shape is None:
             return side_by_side(lines)
-        return image_lines(lines, [f"row {row}" for row in places], image_shape)
+        return image_lines(lines, [f"row {row}" for row in positions], image_shape)
 
     @shows(CELLS)
     def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
@@ -290,9 +296,5 @@ def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
     return posterior.quantities()
 
 
-def _spread(size: int, number: int) -> np.ndarray:
-    return np.unique(np.linspace(0, size - 1, min(number, size)).astype(int))
-
-
-def _ids_of(data: Any, rows: np.ndarray) -> Any:
-    return rows if data.row_names is None else data.row_names[rows]
+def _spread(size: int, num_rows: int) -> np.ndarray:
+    return np.unique(np.linspace(0, size - 1, min(num_rows, size)).astype(int))

@@ -1,8 +1,9 @@
 """Sentences that say when a run should not be trusted as it stands, and what to do.
 
-Each check reads what a finished run holds anyway and costs next to nothing. `jaxmf.sample` and the
-other verbs warn with the first sentence; `Posterior.alarms` has all, and the summary, the report
-and the command line show them.
+Each check reads what a finished run holds anyway and costs next to nothing; the dearest compiles
+one small program, for the predictions of 256 cells. `jaxmf.sample` and the other verbs warn with
+the first sentence; `Posterior.alarms` has all, and the summary, the report and the command line
+show them.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.model import WarnsOfFits, settings_of
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -24,6 +26,7 @@ _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _CONVERGED = 1e-4
+_PREDICTION_ERRORS = 3.0
 
 
 class RunWarning(UserWarning):
@@ -97,7 +100,7 @@ def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
 
 def _of_model(posterior: Posterior) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
-    if posterior.is_variational and hasattr(posterior.model, "alarms"):
+    if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
         for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
             yield Alarm("no factors", sentence)
 
@@ -119,7 +122,7 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     spread = float(values.std())
     if spread == 0 or float(np.quantile(noise, 0.05)) <= 1.02 * spread:
         return
-    fixed = getattr(posterior.model, "noise_scale", None)
+    fixed = settings_of(posterior.model).get("noise_scale")
     if isinstance(fixed, int | float):
         yield Alarm(
             "noise",
@@ -225,7 +228,7 @@ def _free_energy(posterior: Posterior) -> Iterator[Alarm]:
 
 def _support(posterior: Posterior) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale."""
-    likelihood = getattr(posterior.model, "likelihood", None)
+    likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
         return
     values = _observed(posterior.data)
@@ -255,4 +258,32 @@ def _evidence(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-_CHECKS = (_nothing_in_use, _of_model, _noise, _rhat, _drift, _free_energy, _evidence, _support)
+def _prediction(posterior: Posterior) -> Iterator[Alarm]:
+    """Observed cells predicted from all others worse than simple means predict them."""
+    comparison = posterior.leave_one_out()
+    if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
+        return
+    model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
+    if comparison.unit == "log score":
+        what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
+    else:
+        what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
+    yield Alarm(
+        "prediction",
+        f"Predictions are worse than simple means: {comparison.model.size} observed cells, each "
+        f"predicted from all others, have {what}. {_advice(posterior)}; if that does not help, the "
+        "model does not suit these data",
+    )
+
+
+_CHECKS = (
+    _nothing_in_use,
+    _of_model,
+    _noise,
+    _rhat,
+    _drift,
+    _free_energy,
+    _evidence,
+    _prediction,
+    _support,
+)

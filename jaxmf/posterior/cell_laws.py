@@ -1,6 +1,6 @@
 """The law of one cell given one draw: its log density, and draws from it.
 
-A model names its law by the attribute `cell_law`; a model without it has normal cells. What a
+A model names its law by the property `cell_law`, which is normal unless it says otherwise. What a
 model predicts for a cell is a mean and a variance. A model whose cells have another law given a
 draw, as a mixture over groups, gives it by its methods `cell_log_density` and `draw_cells`.
 """
@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
+
+from jaxmf.model import Model
 
 
 class CellLaw(NamedTuple):
@@ -75,6 +77,6 @@ CELL_LAWS = {
 }
 
 
-def cell_law(model: Any) -> CellLaw:
+def cell_law(model: Model) -> CellLaw:
     """The law of a model's cells."""
-    return CELL_LAWS[getattr(model, "cell_law", "normal")]
+    return CELL_LAWS[model.cell_law]

@@ -14,6 +14,7 @@ from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import HeldOutScore
+from jaxmf.model import PredictsCells, TakesNewRows
 from jaxmf.posterior import (
     categories,
     kept_cells,
@@ -38,7 +39,7 @@ def check_cells(posterior: Posterior) -> None:
     Raises:
         ValueError: in words.
     """
-    if not hasattr(posterior.model, "predict_cells"):
+    if not isinstance(posterior.model, PredictsCells):
         raise ValueError(
             f"{type(posterior.model).__name__} has no cells to predict; see top_entries, transform "
             "and document_completion"
@@ -86,16 +87,9 @@ def predict(
 ) -> Prediction:
     """Cells of the data or of new rows; see `Posterior.predict`."""
     check_unknown(unknown, UNKNOWN)
-    new_rows = transposed.rows_without_cells(posterior, row_features, new_rows)
+    new = new_rows_of(posterior, new_rows, row_features, unknown)
     if unknown == "prior":
-        if new_rows is not None:
-            raise ValueError(
-                'unknown="prior": is of cells; columns of new rows are dropped: "drop"'
-            )
         posterior, cells = unknown_ids.with_unknown(posterior, cells, seed)
-    new = None
-    if new_rows is not None:
-        new = posterior.container(new_rows, "new_rows", unknown=unknown)
     target = posterior.data if new is None else new
     model = posterior.model
     if new is not None:
@@ -123,6 +117,44 @@ def predict(
         row_names=None if row_names is None else row_names[where[0]],
         column_names=None if column_names is None else column_names[where[1]],
     )
+
+
+def new_rows_of(posterior: Posterior, new_rows: Any, row_features: Any, unknown: str) -> Any:
+    """New rows as a container with the columns of the data; None where there are none.
+
+    Args:
+        posterior: whose data the columns are of.
+        new_rows: as a user passes them, or None.
+        row_features: of the new rows; without `new_rows` they are rows without a cell.
+        unknown: of columns that the data lacks: "error" or "drop".
+    Raises:
+        ValueError: "prior", which is of cells; a column that the data lacks.
+    """
+    new_rows = transposed.rows_without_cells(posterior, row_features, new_rows)
+    if new_rows is None:
+        return None
+    if unknown == "prior":
+        raise ValueError('unknown="prior": is of ids; columns of new rows are dropped: "drop"')
+    return posterior.container(new_rows, "new_rows", unknown=unknown)
+
+
+def moments(
+    posterior: Posterior, where: Cells, new: Any, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Predictive mean and variance of cells of new rows, each (M,) float.
+
+    Args:
+        posterior: with the model for questions about these rows.
+        where: the cells.
+        new: the rows, with the columns of the data.
+        seed: of what is drawn of the rows.
+    """
+    if categories.has_categories(posterior.model):
+        law, values = _laws(posterior, where, new, seed), np.asarray(posterior.model.values, float)
+        mean = law @ values
+        return mean, np.sum(law * (values - mean[:, None]) ** 2, axis=1)
+    mixture = _mixture(posterior, where, new, num_draws=0, seed=seed)
+    return mixture.mean, mixture.variance
 
 
 def _chosen(posterior: Posterior, cells: Any, new: Any, *, drop: bool) -> Cells:
@@ -158,7 +190,7 @@ def _mixture(
     elif new is None:
         blocks = prediction.predict_cells(model, data, draws, *where)
         own_draws = prediction.own_draws(model, data, draws, where, seed)
-    elif not hasattr(model, "predict_rows"):
+    elif not isinstance(model, TakesNewRows):
         raise ValueError(
             f"{type(model).__name__} does not predict real values of new_rows; fit it to all rows"
         )

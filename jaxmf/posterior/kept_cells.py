@@ -16,6 +16,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.engine import as_partial
+from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells
 from jaxmf.posterior.cell_laws import cell_law
 
@@ -30,19 +31,19 @@ _MOST_NUMBERS = 2**26
 
 def lacks(model: Any, draw: Any) -> bool:
     """Whether a draw, or the draws of a run, are without what predictions need."""
-    return any(name not in draw for name in getattr(model, "kept_for_cells", ()))
+    return isinstance(model, KeepsLess) and any(name not in draw for name in model.kept_for_cells)
 
 
-def check_model(model: Any) -> None:
+def check_model(model: Model) -> None:
     """Refuses to gather predictions of a model that has none of the cells of its rows.
 
     Raises:
         ValueError: the message names the argument, predict_at.
     """
     name = type(model).__name__
-    if not hasattr(model, "predict_cells"):
+    if not isinstance(model, PredictsCells):
         raise ValueError(f"predict_at: {name} has no cells to predict; leave it out")
-    if not getattr(model, "predicts_its_rows", True):
+    if not model.predicts_its_rows:
         raise ValueError(
             f"predict_at: the rows of a {name} are complete, and its predictions are of a further "
             "row, the same for all; leave it out and see predict(new_rows=)"
@@ -51,7 +52,7 @@ def check_model(model: Any) -> None:
 
 def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
     """Whether draws are to keep the laws of the cells."""
-    if categories.has_categories(model) or hasattr(model, "draw_cells"):
+    if categories.has_categories(model) or isinstance(model, DrawsCells):
         return False
     key = jax.random.key(0)
     state = jax.eval_shape(algorithm.init, key, data)
@@ -69,7 +70,7 @@ def with_predictions(algorithm: Any, model: Any, cells: Cells, *, keep: bool) ->
         keep: whether every draw keeps mean and variance of each, too.
     """
     # a model whose draws may leave out what predictions need says what these need
-    whole = as_partial(getattr(model, "whole_draw", algorithm.record))
+    whole = as_partial(model.whole_draw if isinstance(model, KeepsLess) else algorithm.record)
     where = jax.numpy.asarray(cells["rows"]), jax.numpy.asarray(cells["columns"])
     average = Partial(_moments, model, whole, algorithm.average, *where)
     algorithm = algorithm._replace(average=average)

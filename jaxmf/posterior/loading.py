@@ -121,7 +121,9 @@ def load(folder: str | Path, *, data: Any = None) -> Posterior:
     written = _read_manifest(path)
     arrays = {name: _read_arrays(path, record) for name, record in written["files"].items()}
     with _part(manifest, "model"):
-        json_file.check_fields("the model", written["model"], _MODEL)
+        json_file.check_fields(
+            "the model", written["model"], _MODEL, optional={"module": json_file.is_text}
+        )
         model = registry.decode_model(written["model"], _nested(arrays.get("features", {})))
     with _part(manifest, "meta"):
         meta = _read_meta(model, written["meta"])

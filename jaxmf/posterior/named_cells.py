@@ -1,4 +1,4 @@
-"""Rows, columns and cells as users name them: by position or by id."""
+"""Rows, columns and cells as users name them: by id, or by position where there are none."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from jaxmf.data.names import Positions, object_array, positions
 def read_cells(cells: Any, data: Any, *, drop: bool = False, name: str = "cells") -> Positions:
     """Cells as (rows, columns): from two index arrays, an (M, 2) array, or a boolean matrix.
 
-    Whole numbers are positions counted from 0, unless the ids of the data are whole numbers
-    themselves; anything else is an id.
+    Ids where the data has ids, else positions counted from 0; `Positions` are positions always.
 
     Args:
         cells: which cells.
@@ -23,7 +22,8 @@ def read_cells(cells: Any, data: Any, *, drop: bool = False, name: str = "cells"
     Returns:
         Positions (M,) int64 of rows and of columns.
     Raises:
-        ValueError: the cells cannot be read, or lie outside the matrix; all are left out.
+        ValueError: the cells cannot be read, or lie outside the matrix; a whole number where ids
+            are texts, or a text where they are whole numbers; all are left out.
     """
     pair = pair_of(cells, data, name)
     if isinstance(pair, Positions):
@@ -47,13 +47,13 @@ def read_cells(cells: Any, data: Any, *, drop: bool = False, name: str = "cells"
 def pair_of(cells: Any, data: Any, name: str = "cells") -> tuple[Any, Any]:
     """Cells as a pair of rows and of columns, ids or positions, of one length.
 
-    A boolean matrix, and what is a `Positions` already, come out as `Positions`.
+    A boolean matrix, and what is a `Positions` already, come out as checked `Positions`.
 
     Raises:
-        ValueError: the cells cannot be read.
+        ValueError: the cells cannot be read; positions outside the data.
     """
     if isinstance(cells, Positions):
-        return cells
+        return _checked_positions(cells, data, name)
     shape = (data.num_rows, data.num_columns)
     is_pair = isinstance(cells, (tuple, list)) and len(cells) == 2
     is_pair = is_pair and (_are_tuples(cells[0]) or np.ndim(cells[0]) == 1)
@@ -62,6 +62,8 @@ def pair_of(cells: Any, data: Any, name: str = "cells") -> tuple[Any, Any]:
             array = np.asarray(cells)
         except ValueError:  # numpy: rows of different lengths
             array = np.empty(0, object)
+        if array.dtype.kind in "US" and isinstance(cells, (list, tuple)):
+            array = np.array(cells, object)  # numpy makes a text of a number among texts
         if array.dtype == bool and array.shape == shape:
             return Positions(*np.nonzero(array))
         if array.ndim != 2 or array.shape[1] != 2:
@@ -75,6 +77,18 @@ def pair_of(cells: Any, data: Any, name: str = "cells") -> tuple[Any, Any]:
             f"{name}: {len(cells[0])} rows but {len(cells[1])} columns; give one of each a cell"
         )
     return cells[0], cells[1]
+
+
+def _checked_positions(cells: Positions, data: Any, name: str) -> Positions:
+    if cells.columns is None:
+        raise ValueError(f"{name}: these positions name rows alone; Positions(rows, columns)")
+    rows = _positions_within(cells.rows, data.num_rows, f"{name}: rows")
+    columns = _positions_within(cells.columns, data.num_columns, f"{name}: columns")
+    if rows.size != columns.size:
+        raise ValueError(
+            f"{name}: {rows.size} rows but {columns.size} columns; give one of each a cell"
+        )
+    return Positions(rows, columns)
 
 
 def positions_or_unknown(
@@ -92,29 +106,46 @@ def positions_or_unknown(
     """
     names = getattr(data, f"{word}_names")
     called = f"{word}s" if argument is None else argument
-    array = _index_array(index, called)
-    if not _are_ids(array, names):
+    if names is None or isinstance(index, Positions):
         return _read_index(index, data, word, called)
+    array = _index_array(index, called)
+    _check_kind(array, names, word, called)
     table = {name: position for position, name in enumerate(names.tolist())}
     return np.array([table.get(name, -1) for name in array.tolist()], np.int64)
 
 
-def read_rows(rows: Any, data: Any) -> np.ndarray:
-    """Positions (R,) int64 of rows given by position or id, as in `read_cells`."""
-    return _read_index(rows, data, "row", "rows")
+def read_rows(rows: Any, data: Any, *, drop: bool = False) -> np.ndarray:
+    """Positions (R,) int64 of rows given by id or `Positions`, as in `read_cells`."""
+    if not drop:
+        return _read_index(rows, data, "row", "rows")
+    found = positions_or_unknown(rows, data, "row")
+    if not (found >= 0).any():
+        raise ValueError(
+            f"rows: none of the {found.size} is the id of a row of the data. Check their types"
+        )
+    return found[found >= 0]
 
 
 def _read_index(index: Any, data: Any, word: str, argument: str) -> np.ndarray:
     """Positions of rows or columns; `argument` is what the user calls them."""
     names, size = getattr(data, f"{word}_names"), getattr(data, f"num_{word}s")
+    if isinstance(index, Positions):
+        if index.columns is not None:
+            raise ValueError(f"{argument}: are positions of cells, with columns; Positions(rows)")
+        return _positions_within(index.rows, size, argument)
+    if names is None:
+        return _positions_within(index, size, argument, f"the data has no ids of {word}s; ")
     array = _index_array(index, argument)
-    if _are_ids(array, names):
-        found = positions(argument, array, names=names, size=size, line=word)
-        return np.asarray(found, dtype=np.int64)
+    _check_kind(array, names, word, argument)
+    found = positions(argument, array, names=names, size=size, line=word)
+    return np.asarray(found, dtype=np.int64)
+
+
+def _positions_within(index: Any, size: int, argument: str, why: str = "") -> np.ndarray:
+    array = _index_array(index, argument)
     if array.dtype.kind not in "iu":
         raise ValueError(
-            f"{argument}: are given as {array.dtype}, but the data has no ids of {word}s; "
-            "give positions counted from 0"
+            f"{argument}: are given as {array.dtype}, but {why}give positions counted from 0"
         )
     outside = np.flatnonzero((array < 0) | (array >= size))
     if outside.size:
@@ -126,22 +157,39 @@ def _read_index(index: Any, data: Any, word: str, argument: str) -> np.ndarray:
 
 def _index_array(index: Any, argument: str) -> np.ndarray:
     array = object_array(index) if _are_tuples(index) else np.atleast_1d(np.asarray(index))
+    if array.dtype.kind in "US" and isinstance(index, (list, tuple)):
+        array = object_array(index)  # numpy makes a text of a number among texts
     if array.size == 0:
         raise ValueError(f"{argument}: there are none; give at least one")
     return array
 
 
-def _are_ids(array: np.ndarray, names: np.ndarray | None) -> bool:
-    """Whether they are ids, not positions."""
-    if names is None:
-        return False
-    return array.dtype.kind not in "iu" or _are_whole_numbers(names)
+def _check_kind(array: np.ndarray, names: np.ndarray, word: str, argument: str) -> None:
+    """Refuses whole numbers where all ids are texts, and texts where all are whole numbers.
+
+    Raises:
+        ValueError: the message names the first one, and how positions are passed.
+    """
+    known = names.tolist()
+    for kind, other in ((str, int), (int, str)):
+        if not all(_is(name, kind) for name in known):
+            continue
+        first = next((i for i, name in enumerate(array.tolist()) if _is(name, other)), None)
+        if first is None:
+            return
+        kinds = {str: "texts", int: "whole numbers"}
+        example = f"Positions({'rows, columns' if ': ' in argument else word + 's'})"
+        cure = f"positions are passed as mf.{example}" if other is int else "make it a number"
+        raise ValueError(
+            f"{argument}: {array.tolist()[first]!r} at position {first} is no id of a {word}: "
+            f"those of the data are {kinds[kind]}, such as {known[0]!r}. Pass ids; {cure}"
+        )
+
+
+def _is(name: Any, kind: type) -> bool:
+    return isinstance(name, kind) and not isinstance(name, bool)
 
 
 def _are_tuples(index: Any) -> bool:
     """Whether there are ids that are tuples, of which numpy would make one more axis."""
     return isinstance(index, (list, tuple)) and any(isinstance(one, tuple) for one in index)
-
-
-def _are_whole_numbers(names: np.ndarray) -> bool:
-    return all(isinstance(name, (int, np.integer)) for name in names.tolist())

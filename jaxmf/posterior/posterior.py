@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,11 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
-from jaxmf.posterior import alarms, tables, transposed
+from jaxmf.model import CompletesDocuments, KnowsTime, TransformsDocuments, TransformsRows
+from jaxmf.posterior import alarms, leave_one_out, tables, transposed
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
+from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
@@ -168,12 +171,31 @@ class Posterior:
 
         Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
         above the sd of the data, a free energy that still changes, an evidence without a credible
-        error, intervals that leave the scale of the data.
+        error, observed cells that simple means of the other cells predict better (see
+        `leave_one_out`), intervals that leave the scale of the data.
 
         Returns:
             An `Alarm` (kind, sentence) for each; empty if nothing was seen.
         """
         return alarms.alarms(self)
+
+    def leave_one_out(self) -> Comparison | None:
+        """Up to 256 observed cells, each predicted from all others, beside simple means.
+
+        The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
+        nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
+        are those of rows and columns, of 0 and 1 the frequencies of columns. Kept once computed.
+
+        Returns:
+            Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
+            models without cells or with groups of them, for fewer than 100 draws or 40 cells, and
+            where the weights of more than half of the cells are unreliable.
+        """
+        return self._leave_one_out
+
+    @cached_property
+    def _leave_one_out(self) -> Comparison | None:
+        return leave_one_out.compare(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.
@@ -201,7 +223,8 @@ class Posterior:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
         Args:
-            rows: (R,) positions or ids of the rows wanted, as in `predict`; all by default.
+            rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
+                all by default.
         Returns:
             (R, R) float.
         """
@@ -240,8 +263,8 @@ class Posterior:
 
         Args:
             cells: (rows, columns), an (M, 2) array, or a boolean matrix; by default the missing
-                cells. With `new_rows` they lie in these. Whole numbers are positions, unless the
-                ids of the data are whole numbers themselves.
+                cells. With `new_rows` they lie in these. They are named by id where the data has
+                ids, else by position; `mf.Positions(rows, columns)` are positions always.
             new_rows: data with the same columns, which are matched by id where both sides have
                 ids, else by position. By default its missing cells are predicted, given its
                 observed ones, and all of them when none is missing.
@@ -376,7 +399,7 @@ class Posterior:
 
         check_count("num_draws", num_draws)
         check_seed("seed", seed)
-        if not hasattr(self.model, "word_probabilities"):
+        if not isinstance(self.model, CompletesDocuments):
             raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
         new = self.container(new_documents, "new_documents", unknown=unknown)
         return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
@@ -394,7 +417,16 @@ class Posterior:
         return ranking.scores(self, cells)
 
     def recommend(
-        self, rows: Any = None, *, n: int = 10, by: str | None = None, include_known: bool = False
+        self,
+        rows: Any = None,
+        *,
+        n: int = 10,
+        by: str | None = None,
+        include_known: bool = False,
+        new_rows: Any = None,
+        row_features: Any = None,
+        unknown: str = "error",
+        seed: int = 0,
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
 
@@ -403,21 +435,40 @@ class Posterior:
         1.
 
         Args:
-            rows: ids or positions, as in `predict`; all by default.
+            rows: ids of rows, or positions, as in `cooccurrence`; all by default. With `new_rows`
+                they are of these.
             n: how many; a row that has almost everything gets fewer.
             by: "score", the mean of the score or rating, or "probability" of a one, which weighs
                 the uncertainty of the score too. None takes the probability where a model has
                 scores and their uncertainty, as it ranks better in rows of few ones, else the mean.
             include_known: whether to rank what rows are known to have too.
+            new_rows: rows that are not in the data, by their first entries, as in `predict`. All
+                their cells are predicted at once.
+            row_features: `Features` of the new rows, as in `predict`.
+            unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
+                of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
+                have such (BPMF).
+            seed: of what is drawn for new or unknown rows.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
         Raises:
-            ValueError: the model ranks no columns, or the rows are not in the data.
+            ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
+                data.
         """
-        from jaxmf.posterior import ranking
+        from jaxmf.posterior import recommendations
 
         cell_questions.check_draws(self)
-        return ranking.recommend(self, rows, n=n, by=by, include_known=include_known)
+        return recommendations.recommend(
+            self,
+            rows,
+            new_rows=new_rows,
+            row_features=row_features,
+            unknown=unknown,
+            n=n,
+            by=by,
+            include_known=include_known,
+            seed=seed,
+        )
 
     def at(self, time: float) -> Posterior:
         """The posterior at one time of a series: one of its times, between two, or after the last.
@@ -438,10 +489,11 @@ class Posterior:
             >>> post.at(3.5).scores(([0, 1], [2, 2])).mean.shape
             (2,)
         """
-        if not (hasattr(self.data, "times") and hasattr(self.model, "at")):
+        whole = registry.entry_of(self.model).container
+        if not (isinstance(self.model, KnowsTime) and isinstance(self.data, whole)):
             raise ValueError(f"{type(self.model).__name__} knows no times; leave at() out")
         check_number("time", time)
-        draw, data = self.model.at(self.reference_draw(), self.data, time)
+        draw, data = self.model.at_time(self.reference_draw(), self.data, time)
         draws = {name: np.asarray(value)[None, None] for name, value in draw.items()}
         return dataclasses.replace(self, draws=draws, data=data)
 
@@ -449,7 +501,7 @@ class Posterior:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
         Args:
-            rows: (R,) positions or ids of rows, as in `predict`; all by default.
+            rows: (R,) ids of rows, or positions, as in `cooccurrence`; all by default.
         Returns:
             (R, D) float.
         """
@@ -477,14 +529,13 @@ class Posterior:
             ValueError: the model has no representation of new rows; a column that the data lacks.
         """
         check_seed("seed", seed)
-        can_transform = ("transform_rows", "transform_tokens")
-        if not any(hasattr(self.model, name) for name in can_transform):
+        if not isinstance(self.model, TransformsRows | TransformsDocuments):
             raise ValueError(
                 f"{type(self.model).__name__} has no latent representation of new rows; fit it to "
                 "all rows"
             )
         target = self.container(new_rows, "new_rows", unknown=unknown)
-        if hasattr(self.model, "transform_tokens"):
+        if isinstance(self.model, TransformsDocuments):
             if row_features is not None:
                 raise ValueError(
                     f"row_features: {type(self.model).__name__} takes none; leave them out"

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.model import DrawsCells, HasPointwiseLikelihood
 from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
@@ -175,7 +176,7 @@ def own_draws(
         cells: rows and columns, (M,) each.
         seed: draw number i given posterior draw s uses fold_in(fold_in(key(seed), s), i).
     """
-    if not hasattr(model, "draw_cells"):
+    if not isinstance(model, DrawsCells):
         return None
     rows, columns = (jnp.asarray(index) for index in cells)
 
@@ -220,7 +221,7 @@ def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> 
 def _log_density_of_draws(
     model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
 ) -> Any:
-    if hasattr(model, "cell_log_density"):
+    if isinstance(model, HasPointwiseLikelihood):
 
         def of_draw(draw: Any) -> Any:
             return model.cell_log_density(draw, data, rows, columns, values)

@@ -14,7 +14,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.arguments import check_count, check_flag
+from jaxmf.arguments import check_count
+from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 
 if TYPE_CHECKING:
@@ -132,13 +133,13 @@ def scores(posterior: Posterior, cells: Any) -> Scores:
 
 
 def _check_scores(posterior: Posterior) -> None:
-    if not hasattr(posterior.model, "score_cells"):
+    if not isinstance(posterior.model, ScoresCells):
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
 
 def can_recommend(model: Any) -> bool:
     """Whether a model ranks the columns of a row."""
-    return hasattr(model, "score_rows") or hasattr(model, "known_cells")
+    return isinstance(model, ScoresCells | RanksColumns)
 
 
 def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
@@ -172,40 +173,45 @@ def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
 
 
 def recommend(
-    posterior: Posterior, rows: Any, *, n: int, by: str | None, include_known: bool
+    posterior: Posterior, rows: np.ndarray, *, n: int, by: str, include_known: bool
 ) -> Recommendations:
-    """See `Posterior.recommend`."""
-    check_flag("include_known", include_known)
-    if by is None:
-        by = "probability" if hasattr(posterior.model, "score_rows") else "score"
-    _check_question(posterior.model, n, by)
+    """The best columns of rows (R,) of the data by position, a block of rows at a time."""
     data = posterior.data
-    places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
     width = min(int(n), data.num_columns)
-    best = np.full((places.size, width), -1)
-    known = None if include_known else _known(posterior)
-    in_rows = any(hasattr(posterior.model, name) for name in ("score_rows", "expected_values"))
-    cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
-    block = max(1, min(places.size, cells // data.num_columns))
-    for start in range(0, places.size, block):
+    best = np.full((rows.size, width), -1)
+    known = None if include_known else known_cells(posterior.model, data)
+    in_rows = isinstance(posterior.model, ScoresCells | PredictsWholeRows)
+    num_cells = _BLOCK_CELLS if in_rows else _SCORED_CELLS
+    block = max(1, min(rows.size, num_cells // data.num_columns))
+    for start in range(0, rows.size, block):
         # one size of block, so that one program serves all
-        here = places[np.minimum(np.arange(start, start + block), places.size - 1)]
+        here = rows[np.minimum(np.arange(start, start + block), rows.size - 1)]
         values = _values_of_rows(posterior, here, by)
         if known is not None:
             own = known[here].tocoo()
             values[own.row, own.col] = -np.inf
-        kept = slice(start, min(start + block, places.size))
-        best[kept] = _best(values, width)[: kept.stop - start]
-    return _assemble(posterior, places, best)
+        kept = slice(start, min(start + block, rows.size))
+        best[kept] = best_columns(values, width)[: kept.stop - start]
+    where = np.repeat(rows, width), np.maximum(best, 0).ravel()
+    is_fit = isinstance(posterior.model, ScoresCells)
+    scores = _scores_of(posterior, *where) if is_fit else _expected(posterior, *where)
+    return assemble(data, rows, best, scores)
 
 
-def _check_question(model: Any, n: Any, by: Any) -> None:
+def check_question(model: Any, n: Any, by: Any) -> None:
+    """Refuses a model that ranks no columns, and an order that it has not.
+
+    Raises:
+        ValueError: the message names what there is.
+    """
     if not can_recommend(model):
         raise ValueError(f"{type(model).__name__} has no recommendations; see predict(cells)")
     check_count("n", n)
     if by not in ORDERS:
         raise ValueError(f"by must be one of {', '.join(ORDERS)}, got {by!r}")
-    is_binary = hasattr(model, "score_rows") or getattr(model, "values", None) == (0.0, 1.0)
+    is_binary = isinstance(model, ScoresCells) or (
+        isinstance(model, HasCategories) and model.values == (0.0, 1.0)
+    )
     if by == "probability" and not is_binary:
         raise ValueError(
             f"by: {type(model).__name__} ranks ratings by their mean; only those of 0 and 1 have "
@@ -213,25 +219,25 @@ def _check_question(model: Any, n: Any, by: Any) -> None:
         )
 
 
-def _known(posterior: Posterior) -> Any:
+def known_cells(model: Any, data: Any) -> Any:
     """(N, D) sparse, the cells that are not recommended."""
-    if hasattr(posterior.model, "score_rows"):
-        return posterior.data.to_scipy()
+    if isinstance(model, ScoresCells):
+        return data.to_scipy().tocsr()
     from scipy.sparse import csr_array
 
-    rows, columns = posterior.model.known_cells(posterior.data)
-    return csr_array((np.ones(rows.size), (rows, columns)), shape=posterior.data.shape)
+    rows, columns = model.known_cells(data)
+    return csr_array((np.ones(rows.size), (rows, columns)), shape=data.shape)
 
 
 def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarray:
     """What the columns of some rows are ranked by: (R, D) float, writable."""
     model = posterior.model
-    if hasattr(model, "score_rows"):
+    if isinstance(model, ScoresCells):
         # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1
-        is_plain = by == "score" or getattr(model, "cell_law", None) == "normal"
+        is_plain = by == "score" or posterior.model.cell_law == "normal"
         evaluate = _score_rows if is_plain else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
-    if hasattr(model, "expected_values"):
+    if isinstance(model, PredictsWholeRows):
         return _expected_rows(posterior, rows)
     num_columns = posterior.data.num_columns
     cells = np.repeat(rows, num_columns), np.tile(np.arange(num_columns), rows.size)
@@ -272,8 +278,8 @@ def _expected(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Ex
     return ExpectedRatings(*(np.concatenate(part) for part in zip(*parts, strict=True)))
 
 
-def _best(values: np.ndarray, width: int) -> np.ndarray:
-    """Places of the largest values of each row, largest first; -1 for those of minus infinity."""
+def best_columns(values: np.ndarray, width: int) -> np.ndarray:
+    """Positions of the largest values of each row, largest first; -1 for minus infinity."""
     if width < values.shape[1]:
         found = np.argpartition(-values, width - 1, axis=1)[:, :width]
         found.sort(axis=1)  # ties among these in the order of the columns
@@ -285,12 +291,18 @@ def _best(values: np.ndarray, width: int) -> np.ndarray:
     return np.where(np.isneginf(np.take_along_axis(of_found, order, axis=1)), -1, best)
 
 
-def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Recommendations:
-    data = posterior.data
+def assemble(
+    data: Any, rows: np.ndarray, best: np.ndarray, scores: Scores | ExpectedRatings
+) -> Recommendations:
+    """The recommendations with the ids of rows and columns.
+
+    Args:
+        data: the container that has the rows and the columns.
+        rows: (R,) positions.
+        best: (R, n) positions of columns, -1 where there is none.
+        scores: of these cells, (R n,).
+    """
     there = best >= 0
-    cells = np.repeat(places, best.shape[1]), np.where(there, best, 0).ravel()
-    is_fit = hasattr(posterior.model, "score_rows")
-    found = _scores_of(posterior, *cells) if is_fit else _expected(posterior, *cells)
 
     def fold(values: np.ndarray) -> np.ndarray:
         return np.where(there, values.reshape(best.shape), np.nan)
@@ -300,11 +312,11 @@ def _assemble(posterior: Posterior, places: np.ndarray, best: np.ndarray) -> Rec
         names = np.array(data.column_names, dtype=object)[best]
         names[~there] = None
     return Recommendations(
-        rows=places,
+        rows=rows,
         columns=best,
-        scores=type(found)(
-            *(fold(getattr(found, field.name)) for field in dataclasses.fields(found))
+        scores=type(scores)(
+            *(fold(getattr(scores, field.name)) for field in dataclasses.fields(scores))
         ),
-        row_names=None if data.row_names is None else data.row_names[places],
+        row_names=None if data.row_names is None else data.row_names[rows],
         column_names=names,
     )

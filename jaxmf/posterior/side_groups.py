@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
+from jaxmf.model import HasSideGroups
 from jaxmf.posterior.topics import TopEntries
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ class GroupWeights:
 
 def has_groups(posterior: Posterior) -> bool:
     """Whether the model is of a kind that may have groups of rows and of columns."""
-    return hasattr(posterior.model, "group_means")
+    return isinstance(posterior.model, HasSideGroups)
 
 
 def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
@@ -93,7 +94,8 @@ def weights(posterior: Posterior, side: str) -> GroupWeights:
     draw = _checked(posterior, side)
     order, _ = _by_size(draw[f"{side}_groups"])
     found = np.atleast_2d(draw[f"{side}_group_weights"])[:, order]
-    classes = getattr(posterior.model, f"{side}_classes")
+    model = posterior.model
+    classes = model.row_classes if side == "row" else model.column_classes
     names = () if classes is None else tuple(column.level for column in classes.described)
     return GroupWeights((*names, None), order, found)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -10,6 +9,7 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, lacks, settings_of
 from jaxmf.posterior import named_cells
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
@@ -22,10 +22,11 @@ _MANY_ROWS = 20_000
 
 def quantities(posterior: Posterior, num_pairs: int) -> dict[str, np.ndarray]:
     """Name -> (chains, draws); see `Posterior.quantities`."""
+    fixed = settings_of(posterior.model)
     scalars = {
         name: values
         for name, values in posterior.draws.items()
-        if values.ndim == 2 and not isinstance(getattr(posterior.model, name, None), (int, float))
+        if values.ndim == 2 and not isinstance(fixed.get(name), (int, float))
     }
     order = ["log_joint", "num_features"]
     names = [name for name in order if name in scalars]
@@ -45,7 +46,8 @@ def _bits(posterior: Posterior) -> np.ndarray:
     if "z" not in posterior.draws:
         raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
     z = posterior.draws["z"]
-    return z[..., 1:] if getattr(posterior.model, "bias", False) else z
+    has_bias = isinstance(posterior.model, HasBias) and posterior.model.bias
+    return z[..., 1:] if has_bias else z
 
 
 def summary(posterior: Posterior) -> Summary:
@@ -106,8 +108,8 @@ def num_groups(posterior: Posterior, block: str | None) -> NumGroups:
 
 def _growing(posterior: Posterior) -> list[str]:
     """The indicators whose number of groups the draws have."""
-    network = getattr(posterior.model, "network", None)
-    indicators = network().indicators if network is not None else ()
+    model = posterior.model
+    indicators = model.network().indicators if isinstance(model, HasNetwork) else ()
     return [name for name in indicators if f"num_{name}" in posterior.draws]
 
 
@@ -131,6 +133,8 @@ def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:
 
 def features(posterior: Posterior) -> Features:
     """See `Posterior.features`."""
+    if not isinstance(posterior.model, HasFeatures):
+        raise lacks(posterior.model, HasFeatures, "features")
     _bits(posterior)  # which a model without binary features has not
     draw = posterior.reference_draw()
     mean, sd = _features(posterior.model, draw, posterior.data)
@@ -156,10 +160,7 @@ def _features(model: Any, draw: Any, data: Any) -> Any:
 def facts(posterior: Posterior) -> dict[str, str]:
     """See `Posterior.facts`."""
     meta, model = posterior.meta, posterior.model
-    described = {
-        field.name: settings.describe(getattr(model, field.name))
-        for field in dataclasses.fields(model)
-    }
+    described = {name: settings.describe(value) for name, value in settings_of(model).items()}
     words = ", ".join(f"{name}={value}" for name, value in described.items())
     found = {
         "model": f"{type(model).__name__}({words})",

@@ -11,6 +11,7 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import HeldOutScore
+from jaxmf.model import HasGroups
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -163,7 +164,7 @@ def _subset(tokens: Tokens, kept: np.ndarray) -> Tokens:
 
 
 def _model_of_groups(posterior: Posterior) -> Any:
-    if not hasattr(posterior.model, "over"):
+    if not isinstance(posterior.model, HasGroups):
         raise ValueError(
             f"{type(posterior.model).__name__} has no groups of tokens; see features()"
         )

@@ -11,6 +11,7 @@ from jaxmf.arguments import check_object
 from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
+from jaxmf.model import TakesNewColumns, TakesRowFeatures
 from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import Prediction
 
@@ -43,15 +44,15 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
     """
     model, classes = posterior.model, None
     if features is not None:
-        _own(model, features)
+        model = _own(model, features)
         features = features.match(target.row_names, size=target.num_rows, what="features")
-        of_training = getattr(model, "row_classes", None)
+        of_training = model.row_classes
         if of_training is not None:
             heading = of_training.described[0].name
             features, classes = features.apart(heading)
             classes = _same_columns(classes, of_training, repr(heading))
         features = _same_columns(features, model.row_features, "features")
-    if not hasattr(model, "for_new_rows"):
+    if not isinstance(model, TakesRowFeatures):
         return model
     own = {} if classes is None else {"classes": classes}
     return model.for_new_rows(features, target.num_rows, **own)
@@ -74,14 +75,18 @@ def _same_columns(features: Any, of_training: Any, name: str) -> Any:
     return features
 
 
-def _own(model: Any, features: Any, name: str = "row_features") -> None:
-    """Refuses what is no features, and features where the rows in training had none."""
+def _own(model: Any, features: Any, name: str = "row_features") -> TakesRowFeatures:
+    """The model; refuses what is no features, and features where rows in training had none."""
     check_object(name, features, Features, "Features.from_pandas(table)")
-    if all(getattr(model, name, None) is None for name in ("row_features", "row_classes")):
+    has_features = isinstance(model, TakesRowFeatures) and not (
+        model.row_features is None and model.row_classes is None
+    )
+    if not has_features:
         raise ValueError(
             f"{name}: this {type(model).__name__} was fitted without features of that side; leave "
             "them out"
         )
+    return model
 
 
 def posterior(posterior: Posterior) -> Posterior:
@@ -91,7 +96,7 @@ def posterior(posterior: Posterior) -> Posterior:
         ValueError: the model's sides are not alike.
     """
     model = posterior.model
-    if not hasattr(model, "transpose_draws"):
+    if not isinstance(model, TakesNewColumns):
         raise ValueError(
             f"new_columns: {type(model).__name__} takes none, nor column_features; see new_rows"
         )

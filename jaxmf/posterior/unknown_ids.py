@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
+from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 
 if TYPE_CHECKING:
@@ -30,33 +32,58 @@ def with_unknown(posterior: Posterior, cells: Any, seed: int) -> tuple[Posterior
     Raises:
         ValueError: the model draws none.
     """
-    model, data = posterior.model, posterior.data
-    if not hasattr(model, "draw_unknown"):
-        raise ValueError(
-            f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
-            'alone; use "error" or "drop", or predict(new_rows=)'
-        )
+    _check_prior(posterior)
+    data = posterior.data
     if cells is None:
         return posterior, None
     pair = pair_of(cells, data)
     if isinstance(pair, Positions):
         return posterior, pair
     pairs = zip(pair, ("row", "column"), strict=True)
-    sides = [_with_new_ids(index, data, word) for index, word in pairs]
-    where = Positions(sides[0][0], sides[1][0])
-    counts = len(sides[0][1]), len(sides[1][1])
+    (rows, new_rows), (columns, new_columns) = (_with_new_ids(i, data, word) for i, word in pairs)
+    return _enlarged(posterior, (new_rows, new_columns), seed), Positions(rows, columns)
+
+
+def with_unknown_rows(posterior: Posterior, rows: Any, seed: int) -> tuple[Posterior, np.ndarray]:
+    """The posterior with a row for every unknown id of some rows, and the positions of these.
+
+    Args:
+        posterior: of a model that draws rows from their prior.
+        rows: ids, or positions, as a user names them.
+        seed: of these draws.
+    Raises:
+        ValueError: the model draws none.
+    """
+    _check_prior(posterior)
+    positions, new = _with_new_ids(rows, posterior.data, "row")
+    return _enlarged(posterior, (new, []), seed), positions
+
+
+def _check_prior(posterior: Posterior) -> None:
+    model = posterior.model
+    if not isinstance(model, TakesUnknownIds):
+        raise ValueError(
+            f'unknown="prior": {type(model).__name__} answers for rows and columns of the data '
+            'alone; use "error" or "drop", or new_rows='
+        )
+
+
+def _enlarged(posterior: Posterior, new: tuple[list[Any], list[Any]], seed: int) -> Posterior:
+    """The posterior of the matrix with rows and columns of these ids below and beside it."""
+    counts = len(new[0]), len(new[1])
     if counts == (0, 0):
-        return posterior, where
+        return posterior
+    data = posterior.data
     names = [
-        _longer(known, new)
-        for known, (_, new) in zip((data.row_names, data.column_names), sides, strict=True)
+        _longer(known, more)
+        for known, more in zip((data.row_names, data.column_names), new, strict=True)
     ]
     shape = data.num_rows + counts[0], data.num_columns + counts[1]
     arrays = {"rows": data.rows, "columns": data.columns, "values": data.values}
     larger = bare(Entries, **arrays, shape=shape, row_names=names[0], column_names=names[1])
     draws = posterior.draws | _vectors(posterior, counts, seed)
-    larger_model = model.with_unknown(counts, data.shape)
-    return dataclasses.replace(posterior, model=larger_model, data=larger, draws=draws), where
+    model = posterior.model.with_unknown(counts, data.shape)
+    return dataclasses.replace(posterior, model=model, data=larger, draws=draws)
 
 
 def _with_new_ids(index: Any, data: Any, word: str) -> tuple[np.ndarray, list[Any]]:
@@ -65,7 +92,8 @@ def _with_new_ids(index: Any, data: Any, word: str) -> tuple[np.ndarray, list[An
     unknown = np.flatnonzero(found < 0)
     if not unknown.size:
         return found, []
-    asked = object_array(index).tolist()
+    single = isinstance(index, str) or not isinstance(index, Iterable)
+    asked = object_array([index] if single else index).tolist()
     new: dict[Any, int] = {}
     for position in unknown:
         found[position] = getattr(data, f"num_{word}s") + new.setdefault(asked[position], len(new))

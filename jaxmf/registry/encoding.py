@@ -8,18 +8,23 @@ from typing import Any
 
 from jaxmf import settings
 from jaxmf.data import CellFeatures, Features, feature_parts
-from jaxmf.registry.entries import entry_of, get
+from jaxmf.model import settings_of
+from jaxmf.registry.entries import REGISTERED, entry_of, get
+from jaxmf.registry.registration import RegisteredEntry
+from jaxmf.settings import names
 
 
 def encode_model(model: Any) -> dict[str, Any]:
     """A model as JSON: its name and its settings."""
     entry = entry_of(model)
+    takes = {field.name for field in dataclasses.fields(model) if field.init}
     written = {
-        field.name: settings.encode(getattr(model, field.name), name=field.name)
-        for field in dataclasses.fields(model)
-        if field.init
+        name: settings.encode(value, name=name)
+        for name, value in settings_of(model).items()
+        if name in takes
     }
-    return {"name": entry.name, "settings": written}
+    known = {"name": entry.name, "settings": written}
+    return known | {"module": entry.module} if isinstance(entry, RegisteredEntry) else known
 
 
 def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
@@ -28,6 +33,8 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
     Raises:
         ValueError: an unknown model or setting, or a setting that cannot be read.
     """
+    if "module" in written and written["name"] not in REGISTERED:
+        raise ValueError(names.not_registered(written["name"], written["module"]))
     held, entry = features or {}, get(written["name"])
     known = {field.name for field in dataclasses.fields(entry.model) if field.init}
     unknown = [key for key in written["settings"] if key not in known]
@@ -45,9 +52,8 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
 
 def feature_arrays(model: Any) -> dict[str, dict[str, Any]]:
     """The arrays of a model's features by its settings: what `encode_model` leaves out."""
-    found = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
     return {
         name: feature_parts.arrays(value)
-        for name, value in found.items()
+        for name, value in settings_of(model).items()
         if isinstance(value, (Features, CellFeatures))
     }

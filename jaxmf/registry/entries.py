@@ -177,16 +177,25 @@ ENTRIES: tuple[Entry, ...] = (
 )
 
 
+REGISTERED: dict[str, Entry] = {}
+"""Models of other packages, by the name that they were registered under."""
+
+
+def all_entries() -> tuple[Entry, ...]:
+    """The models of the library, and those that were registered."""
+    return (*ENTRIES, *REGISTERED.values())
+
+
 def get(name: str) -> Entry:
     """The entry of a name.
 
     Raises:
         ValueError: there is none; the message lists the names.
     """
-    for entry in ENTRIES:
+    for entry in all_entries():
         if name in (entry.name, entry.class_name):
             return entry
-    known = ", ".join(entry.name for entry in ENTRIES)
+    known = ", ".join(entry.name for entry in all_entries())
     raise ValueError(f"there is no model {name!r}; there are: {known}")
 
 
@@ -196,7 +205,7 @@ def entry_of(model: Any) -> Entry:
     Raises:
         TypeError: the object is no model of the library, or the class itself was given.
     """
-    for entry in ENTRIES:
+    for entry in all_entries():
         name = model.__name__ if isinstance(model, type) else type(model).__name__
         if name != entry.class_name:
             continue
@@ -207,7 +216,8 @@ def entry_of(model: Any) -> Entry:
                 f"model is the class {entry.class_name}; give an object, such as "
                 f"{entry.class_name}(...)"
             )
-    known = ", ".join(entry.class_name for entry in ENTRIES)
+    known = ", ".join(entry.class_name for entry in all_entries())
     raise TypeError(
-        f"model is a {type(model).__name__}, which is no model of jaxmf; there are: {known}"
+        f"model is a {type(model).__name__}, which is no model of jaxmf; there are: {known}. A "
+        "model of another package is made known by jaxmf.register(its class)"
     )

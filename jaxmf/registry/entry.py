@@ -10,9 +10,12 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.arguments import check_count, check_flag, check_number
+
+if TYPE_CHECKING:
+    from jaxmf.model import Model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,19 +82,17 @@ def check_method(entry: Entry, method: str) -> None:
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
 
 
-def check_data(model: Any, data: Any, name: str) -> None:
+def check_data(model: Model, data: Any, name: str) -> None:
     """Refuse data outside the support of a model's likelihood, if the model knows of a limit.
 
     Args:
-        model: calls its method `check_data(data, name)` where it has one.
+        model: calls its method `check_data(data, name)`.
         data: the container.
         name: what the user calls it, for the message.
     Raises:
         ValueError: from the model.
     """
-    check = getattr(model, "check_data", None)
-    if check is not None:
-        check(data, name)
+    model.check_data(data, name)
 
 
 def model_settings(entry: Entry) -> list[Setting]:

@@ -31,6 +31,7 @@ _DTYPES = {
     "float64",
 }
 _IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
+_FUNCTION_KEYS = {"registered", "module"}
 _NUMBERS = ("inf", "-inf", "nan")
 
 
@@ -68,13 +69,15 @@ def _encode(value: Any, name: str, depth: int) -> Any:
             field.name: _encode(getattr(value, field.name), f"{name}.{field.name}", depth + 1)
             for field in dataclasses.fields(value)
         }
+        if names.is_registered(type(value)):
+            return _registered(type(value)) | {"parameters": fields}
         return {"prior": type(value).__name__, "parameters": fields}
     if isinstance(value, (Features, CellFeatures)):
         return feature_parts.described(value)
     if isinstance(value, functools.partial | tuple | list | Mapping):
         return _encode_items(value, name, depth)
-    if callable(value) and names.function_name(value) is not None:
-        return {"function": names.function_name(value)}
+    if callable(value) and (function := _encode_function(value)) is not None:
+        return function
     if hasattr(value, "dtype") and hasattr(value, "shape"):
         array = np.asarray(value)
         if array.dtype.name in _DTYPES:
@@ -82,8 +85,21 @@ def _encode(value: Any, name: str, depth: int) -> Any:
             return {"array": array.tolist(), "dtype": dtype, "shape": shape}
     raise TypeError(
         f"{name} = {value!r} cannot be written down; numbers, numpyro distributions of numbers, "
-        f"and the functions {', '.join(names.FUNCTIONS)} can"
+        f"and the functions {', '.join(names.FUNCTIONS)} can, and what jaxmf.register was called "
+        "with"
     )
+
+
+def _encode_function(value: Callable[..., Any]) -> dict[str, Any] | None:
+    if names.is_registered(value):
+        return _registered(value)
+    known = names.function_name(value)
+    return None if known is None else {"function": known}
+
+
+def _registered(value: Callable[..., Any]) -> dict[str, Any]:
+    """A class or function of another package; its module is for the message of who lacks it."""
+    return {"registered": names.registered_name(value), "module": value.__module__}
 
 
 def _encode_items(value: Any, name: str, depth: int) -> Any:
@@ -145,8 +161,8 @@ def _decode(written: Any, name: str, depth: int) -> Any:
         return [_decode(item, f"{name}[{i}]", depth + 1) for i, item in enumerate(written)]
     if not isinstance(written, dict):
         return written
-    form = next((form for form in _FORMS if form in written), None)
-    if form is None or written.keys() != _FORMS[form][0]:
+    form = next((form for form in _FORMS if written.keys() == _FORMS[form][0]), None)
+    if form is None:
         raise ValueError(
             f"{name}: an object with the keys {_listed(written)} is no setting; it should have "
             f"those of one of: {', '.join('/'.join(sorted(keys)) for keys, _ in _FORMS.values())}"
@@ -211,12 +227,12 @@ def _decode_partial(written: dict[str, Any], name: str, depth: int) -> Any:
 
     arguments, keywords = written["arguments"], written["keywords"]
     function = written["partial"]
-    if not isinstance(function, dict) or function.keys() != {"function"}:
+    if not isinstance(function, dict) or function.keys() not in ({"function"}, _FUNCTION_KEYS):
         raise ValueError(f"{name}: 'partial' should be a function that is registered")
     if not isinstance(arguments, list) or not isinstance(keywords, dict):
         raise ValueError(f"{name}: the arguments and keywords bound to a function are damaged")
     return Partial(
-        names.function(function["function"]),
+        _decode(function, name, depth + 1),
         *_decode(arguments, name, depth + 1),
         **{key: _decode(item, f"{name}.{key}", depth + 1) for key, item in keywords.items()},
     )
@@ -224,6 +240,20 @@ def _decode_partial(written: dict[str, Any], name: str, depth: int) -> Any:
 
 def _decode_function(written: dict[str, Any], name: str, depth: int) -> Any:
     return names.function(written["function"])
+
+
+def _decode_registered(written: dict[str, Any], name: str, depth: int) -> Any:
+    found = names.registered(written["registered"], written["module"])
+    if isinstance(found, type):
+        raise ValueError(f"{name}: {written['registered']!r} is a class and has parameters")
+    return found
+
+
+def _decode_registered_part(written: dict[str, Any], name: str, depth: int) -> Any:
+    found = names.registered(written["registered"], written["module"])
+    if not isinstance(found, type):
+        raise ValueError(f"{name}: {written['registered']!r} is a function without parameters")
+    return _make(found, "registered", written, name, depth)
 
 
 def _decode_number(written: dict[str, Any], name: str, depth: int) -> float:
@@ -264,6 +294,8 @@ _FORMS: dict[str, tuple[set[str], Callable[[dict[str, Any], str, int], Any]]] = 
     "dict": ({"dict"}, _decode_dict),
     "array": ({"array", "dtype", "shape"}, _decode_array),
     "function": ({"function"}, _decode_function),
+    "registered": (_FUNCTION_KEYS, _decode_registered),
+    "registered part": ({"registered", "module", "parameters"}, _decode_registered_part),
 }
 
 

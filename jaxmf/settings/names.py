@@ -49,6 +49,8 @@ FUNCTIONS = {
     },
     "flexible.opened_tables": ("jaxmf.priors.flexible", "opened_tables"),
 }
+# What other packages have made known by `jaxmf.register`, by the name that it was registered under.
+REGISTERED: dict[str, Callable[..., Any]] = {}
 # Distributions whose parameters are numbers, arrays or other distributions. Those made of
 # functions, constraints or transformations are not among them.
 _DISTRIBUTIONS = """
@@ -72,11 +74,12 @@ _DISTRIBUTIONS = """
 """
 DISTRIBUTIONS = frozenset(_DISTRIBUTIONS.split())
 # What the command line may write besides: functions of numpyro that make one of these.
-_MAKERS = """
+_MAKER_NAMES = """
     Bernoulli Binomial Categorical Geometric HurdleDistribution HurdleNegativeBinomial2 Multinomial
     NegativeBinomial RelaxedBernoulli TruncatedCauchy TruncatedDistribution TruncatedGamma
     TruncatedNormal ZeroInflatedDistribution ZeroInflatedNegativeBinomial2
 """
+MAKERS = frozenset(_MAKER_NAMES.split())
 # Parameters that say the same in several ways: the one that is kept, and those left out.
 _SAME = {"scale_tril": {"covariance_matrix", "precision_matrix", "scale_matrix", "rate_matrix"}}
 _SAME["correlation_cholesky"] = {"correlation_matrix"}
@@ -89,7 +92,46 @@ def is_distribution(value: Any) -> bool:
 
 def is_prior(value: Any) -> bool:
     """Whether a setting is a prior of features, or a part of a model: `IndianBuffet(1.0)`."""
-    return PRIORS.get(type(value).__name__) == type(value).__module__
+    return PRIORS.get(type(value).__name__) == type(value).__module__ or is_registered(type(value))
+
+
+def is_registered(value: Any) -> bool:
+    """Whether a class or a function was made known by `jaxmf.register`."""
+    return any(value is known for known in REGISTERED.values())
+
+
+def registered_name(value: Any) -> str:
+    """The name that a class or a function was registered under."""
+    return next(name for name, known in REGISTERED.items() if known is value)
+
+
+def registered(name: Any, module: Any) -> Callable[..., Any]:
+    """The class or function that was registered under a name.
+
+    Args:
+        name: as a file names it.
+        module: where it was defined when the file was written; for the message alone, never
+            imported.
+
+    Raises:
+        ValueError: nothing is registered under this name.
+    """
+    if isinstance(name, str) and name in REGISTERED:
+        return REGISTERED[name]
+    raise ValueError(not_registered(name, module))
+
+
+def not_registered(name: Any, module: Any) -> str:
+    """What to do where a file names what is not registered."""
+    return (
+        f"{_shown(name)} is of another package and is not registered in this session; import the "
+        f"module that calls jaxmf.register for it, which was {_shown(module)}, and load again"
+    )
+
+
+def makes_prior(name: Any) -> bool:
+    """Whether a name is that of a prior or a part of a model."""
+    return name in PRIORS or isinstance(REGISTERED.get(name), type)
 
 
 def prior_class(name: Any) -> Callable[..., Any]:
@@ -98,6 +140,8 @@ def prior_class(name: Any) -> Callable[..., Any]:
     Raises:
         ValueError: there is none of this name.
     """
+    if isinstance(name, str) and isinstance(REGISTERED.get(name), type):
+        return REGISTERED[name]
     if not isinstance(name, str) or name not in PRIORS:
         raise ValueError(f"{_shown(name)} is no prior or part of a model that a file may name")
     return getattr(importlib.import_module(PRIORS[name]), name)
@@ -112,7 +156,7 @@ def distribution_class(name: Any, *, makers: bool = False) -> Callable[..., Any]
     Raises:
         ValueError: there is none of this name.
     """
-    known = DISTRIBUTIONS.union(_MAKERS.split()) if makers else DISTRIBUTIONS
+    known = DISTRIBUTIONS | MAKERS if makers else DISTRIBUTIONS
     if not isinstance(name, str) or name not in known:
         raise ValueError(
             f"{_shown(name)} is not a numpyro distribution made of numbers; write for example "

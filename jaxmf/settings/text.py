@@ -78,7 +78,7 @@ def _call(node: ast.Call) -> Any:
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
     if name is None:
         raise _NotUnderstood
-    is_prior = name in names.PRIORS
+    is_prior = names.makes_prior(name)
     make = names.prior_class(name) if is_prior else names.distribution_class(name, makers=True)
     checked = {} if is_prior else {"validate_args": True}
     arguments = [_from_syntax(argument) for argument in node.args]

@@ -1,6 +1,7 @@
-"""Tests for whoever adds a kernel or a filter: joint distributions, exact values, enumeration.
+"""Tests for whoever adds a model, a kernel or a filter.
 
-Open `kernels.py` first. `check_kernel` is the joint-distribution test every kernel must pass;
+`check_model` tries anybody's model: its contracts, save and load, report, the joint distribution of
+its sampler. `check_kernel` is the joint-distribution test that every kernel must pass;
 `check_prior` the same with the likelihood switched off; `check_means` compares the averages of
 many chains with exact values, and `check_filter` the evidence of many filters with the exact one.
 `enumerate_features` and `enumerate_partitions` list what exact values are sums over.
@@ -17,6 +18,8 @@ from jaxmf.testing.exact import check_filter as check_filter
 from jaxmf.testing.exact import check_means as check_means
 from jaxmf.testing.kernels import check_kernel as check_kernel
 from jaxmf.testing.kernels import check_prior as check_prior
+from jaxmf.testing.models import ModelReport as ModelReport
+from jaxmf.testing.models import check_model as check_model
 from jaxmf.testing.report import LEVEL as LEVEL
 from jaxmf.testing.report import MAX_CHECKS as MAX_CHECKS
 from jaxmf.testing.report import SUITE_FALSE_ALARM_RATE as SUITE_FALSE_ALARM_RATE

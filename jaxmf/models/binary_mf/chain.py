@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
-from jaxmf.models.binary_mf import checks
+from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, num_features
@@ -65,19 +65,20 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     seen = jnp.ones(values.shape, dtype) if observed is None else observed.astype(dtype)
     mean = jnp.sum(values * seen) / jnp.sum(seen)
     spread = jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
-    spread = jnp.where(spread > 0, spread, 1)
     guesses = {}
     if model.likelihood == "gaussian":
         # features that fit noise would fill the slots in the first steps
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
     for name in HYPERPARAMETERS:
-        prior: Any = getattr(model, name)
+        prior: Any = defaults.hyperprior(model, name)
         prior = 1.0 if prior is None else prior
         value = hyper.initial_value(prior)
         if name in guesses and not hyper.is_fixed(prior):
-            # inside the support of a prior that has bounds
-            value = jnp.where(prior.support(guesses[name]), guesses[name], value)
+            # Inside the support of a prior that has bounds. Equal cells have no spread: the prior
+            # knows their unit, and from far below its bulk a slice would reach as far above it.
+            is_usable = (spread > 0) & prior.support(guesses[name])
+            value = jnp.where(is_usable, guesses[name], value)
         numbers[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,
@@ -92,7 +93,8 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     if observed is not None:
         noise = jax.random.normal(jax.random.fold_in(key, 1), values.shape, dtype)
         centre = jnp.sum(values * seen, axis=0) / jnp.maximum(jnp.sum(seen, axis=0), 1)
-        x = jnp.where(observed, values, centre + spread * noise)
+        width = jnp.where(spread > 0, spread, state.noise_scale)
+        x = jnp.where(observed, values, centre + width * noise)
     return state._replace(weights=None, x=x)
 
 
@@ -154,7 +156,9 @@ def record(model: BinaryMF, key: Key, state: State, data: Dense) -> dict[str, Ar
     """What a draw keeps; U under the name `z`, as posteriors know row features."""
     del key
     draw = {
-        name: getattr(state, name) for name in HYPERPARAMETERS if getattr(model, name) is not None
+        name: getattr(state, name)
+        for name in HYPERPARAMETERS
+        if defaults.hyperprior(model, name) is not None
     }
     draw |= {
         "z": state.u,

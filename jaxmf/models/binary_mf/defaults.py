@@ -12,6 +12,28 @@ import numpy as np
 
 from jaxmf.data import Dense, units
 from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
+
+_SCALES = ("noise_scale", "weight_scale")
+
+
+def is_left_open(model: Any, name: str) -> bool:
+    """Whether a scale is to be taken from the data."""
+    is_scale = model.likelihood == "gaussian" and name in _SCALES
+    return is_scale and getattr(model, name) is None
+
+
+def hyperprior(model: Any, name: str) -> Hyperparameter:
+    """A hyperparameter of the model; LogNormal(0, 2) for a scale left open that no data fixed.
+
+    Returns:
+        Number, numpyro distribution, or None where the likelihood has none.
+    """
+    if not is_left_open(model, name):
+        return getattr(model, name)
+    import numpyro.distributions as dist
+
+    return dist.LogNormal(0.0, 2.0)
 
 
 def matched(model: Any, data: Dense) -> Any:
@@ -19,7 +41,7 @@ def matched(model: Any, data: Dense) -> Any:
     if model.likelihood != "gaussian":
         return model
     units.check_magnitude(data, "data")
-    left_open: frozenset[str] = getattr(model, "_left_open", frozenset())
+    left_open = [name for name in _SCALES if is_left_open(model, name)]
     offset = model.offset
     if offset is None:
         has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
+from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, complete, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array
@@ -22,9 +23,9 @@ ScaleDensity = Callable[[Array, Array], Array]
 def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
     """See `BinaryMF.log_joint`; of the data minus the offset."""
     terms = [
-        hyper.log_prior(getattr(model, name), getattr(state, name))
+        hyper.log_prior(prior, getattr(state, name))
         for name in HYPERPARAMETERS
-        if getattr(model, name) is not None
+        if (prior := hyperprior(model, name)) is not None
     ]
     for prior, bits, num_fixed in (
         (model.row_law(state), state.u, model.num_fixed_rows()),

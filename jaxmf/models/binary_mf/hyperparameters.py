@@ -10,6 +10,7 @@ from jax.scipy.special import gammaln
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.density import scale_density
 from jaxmf.models.binary_mf.state import State, entries
 from jaxmf.priors import hyper
@@ -48,8 +49,8 @@ def _update_row_law(model: BinaryMF, key: Key, state: State) -> State:
 
 def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
     """The two scales by slices, one after the other."""
-    noise_prior = 1.0 if model.noise_scale is None else model.noise_scale
-    weight_prior = 1.0 if model.weight_scale is None else model.weight_scale
+    priors = [hyperprior(model, name) for name in ("noise_scale", "weight_scale")]
+    noise_prior, weight_prior = (1.0 if prior is None else prior for prior in priors)
     if hyper.is_fixed(noise_prior) and hyper.is_fixed(weight_prior):
         return state
     log_density = scale_density(model, state, data)

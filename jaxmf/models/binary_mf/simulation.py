@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf.models.binary_mf import sides
+from jaxmf.models.binary_mf import defaults, fixed, sides
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array, Key
@@ -26,7 +26,7 @@ def simulate_state(
             jax.random.fold_in(keys[0], place), 1.0 if prior is None else prior
         )
         for place, name in enumerate(HYPERPARAMETERS)
-        for prior in (getattr(model, name),)
+        for prior in (defaults.hyperprior(model, name),)
     }
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
     return draw_state(model, keys[1], numbers, (num_rows, num_columns), num_slots)
@@ -45,13 +45,13 @@ def draw_state(
     u = sides.draw_bits(
         jax.random.fold_in(key, 0),
         model.row_law(state),
-        sides.given(model.row_bias, model.fixed_row_features, shape[0]),
+        sides.given(model.row_bias, fixed.bits(model.fixed_row_features), shape[0]),
         num_slots[0],
     )
     v = sides.draw_bits(
         jax.random.fold_in(key, 1),
         model.column_law(state),
-        sides.given(model.column_bias, model.fixed_column_features, shape[1]),
+        sides.given(model.column_bias, fixed.bits(model.fixed_column_features), shape[1]),
         num_slots[1],
     )
     state = state._replace(u=u, v=v)

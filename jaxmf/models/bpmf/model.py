@@ -35,6 +35,7 @@ from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells import NormalCells
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.model import Model
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
@@ -70,7 +71,7 @@ Draw = dict[str, Array]
     meta_fields=["num_factors", "biases", "coefficients", "link"],
 )
 @dataclass(frozen=True)
-class BPMF(Readable):
+class BPMF(Readable, Model):
     """Real factors of the observed cells of a matrix, with their uncertainty.
 
     Args:
@@ -153,6 +154,8 @@ class BPMF(Readable):
         """The law of a cell given a draw, as predictions know it."""
         return "normal"
 
+    cells_given_draw = "independent"  # where draws keep the vectors
+
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """What a draw must have for predictions."""
@@ -231,7 +234,7 @@ class BPMF(Readable):
         """The prior of mean and covariance of the rows' factors and biases."""
         prior, width = self.row_prior, self.core_width
         if prior is not None:
-            return prior.of_size(width)
+            return prior.with_size(width)
         # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
         share = 0.5 if self.biases else 1.0
         # in units of the noise, which of such cells is nowhere else: they may be all but certain

@@ -25,6 +25,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
+from jaxmf.model import Model
 from jaxmf.models.feature_model import checks, queries
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
@@ -39,7 +40,7 @@ from jaxmf.types import Array, Key
     meta_fields=["cell_law"],
 )
 @dataclass(frozen=True)
-class FeatureModel(Readable):
+class FeatureModel(Readable, Model):
     """Binary latent features with a likelihood and a law of features of one's own.
 
     Args:

@@ -25,6 +25,7 @@ from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
 from jaxmf.data import Dense, units
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
+from jaxmf.model import Model
 from jaxmf.models.linear_gaussian import chain, defaults, queries
 from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
@@ -49,7 +50,7 @@ def _default_alpha() -> Any:
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP(Readable):
+class LinearGaussianIBP(Readable, Model):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
     X = offset + Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli
@@ -89,6 +90,8 @@ class LinearGaussianIBP(Readable):
     num_features: int | None = None
     bias: bool = False
     offset: float | Array | None = None
+
+    cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
 
     def __post_init__(self) -> None:
         if self.alpha is None:

@@ -29,6 +29,7 @@ from jaxmf.data import Dense, checks
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Tally
+from jaxmf.model import Model
 from jaxmf.models.noisy_or import chain, queries
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
 from jaxmf.priors import hyper
@@ -57,7 +58,7 @@ def _default_priors() -> dict[str, Any]:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True, kw_only=True)
-class NoisyOrIBP(Readable):
+class NoisyOrIBP(Readable, Model):
     """Hidden causes of unknown number that turn binary variables on (noisy-OR).
 
     P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(active causes of row n in column d), with the rows
@@ -94,6 +95,7 @@ class NoisyOrIBP(Readable):
     num_features: int | None = None
 
     cell_law = "bernoulli"
+    cells_given_draw = "independent"
 
     def __post_init__(self) -> None:
         if any(getattr(self, name) is None for name in HYPERPARAMETERS):

@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
@@ -55,7 +56,7 @@ _FEW_ONES = 20
     meta_fields=["num_factors", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinaryMF(Readable, ScoredCells):
+class SparseBinaryMF(Readable, ScoredCells, Model):
     """Gaussian factors of the rows and columns of a sparse 0/1 matrix.
 
     Args:
@@ -288,8 +289,11 @@ class SparseBinaryMF(Readable, ScoredCells):
     ) -> tuple[Array, Array]:
         """Mean and variance of all cells of further rows, (M, D) each."""
         del key, data
-        mean, variance = answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
+        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
+
+    def score_new_rows(self, draw: dict[str, Array], new_data: SparseBinary) -> tuple[Array, Array]:
+        """Mean and variance of the scores of all cells of further rows: (M, D) each."""
+        return answers.score_rows(draw, fold_in.fold_in(self, draw, new_data))
 
 
 @cache

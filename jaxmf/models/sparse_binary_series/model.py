@@ -27,6 +27,7 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.model import Model
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
@@ -52,7 +53,7 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
     meta_fields=["num_factors", "kernel", "zeros", "offsets"],
 )
 @dataclass(frozen=True)
-class SparseBinarySeries(Readable, ScoredCells):
+class SparseBinarySeries(Readable, ScoredCells, Model):
     """Gaussian-process factors of the rows, and factors of the columns, of 0/1 matrices over time.
 
     Args:
@@ -217,7 +218,7 @@ class SparseBinarySeries(Readable, ScoredCells):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def at(
+    def at_time(
         self, draw: dict[str, Array], data: SparseSeries, time: float
     ) -> tuple[dict[str, Array], SparseSeries]:
         """A draw and its data at one time: one of the series, between two, or after the last.
@@ -254,9 +255,12 @@ class SparseBinarySeries(Readable, ScoredCells):
     ) -> tuple[Array, Array]:
         """Mean and variance of all cells of further rows at the last of their times, (M, D)."""
         del key, data
+        return answers.cell_moments(self.likelihood, draw, *self.score_new_rows(draw, new_data))
+
+    def score_new_rows(self, draw: dict[str, Array], new_data: SparseSeries) -> tuple[Array, Array]:
+        """Mean and variance of the scores of further rows at the last of their times: (M, D)."""
         lines = queries.lines_of(draw, queries.fold_in(self, draw, new_data))
-        mean, variance = answers.score_rows(queries.at_last(draw), lines)
-        return answers.cell_moments(self.likelihood, draw, mean, variance)
+        return answers.score_rows(queries.at_last(draw), lines)
 
 
 def _record(key: Key, state: state.State, data: state.Prepared) -> dict[str, Array]:

@@ -1,0 +1,495 @@
+"""The contracts of models: what every model is, and what a model may be able to do.
+
+`Model` is the base of all models, those of jaxmf and those of others; `jaxmf.register` makes a
+model of another package known. Everything beyond fitting is a *capability*: a small protocol with
+one question, which a model can answer if it has the methods. The posterior, the report, the
+pictures and the command line ask ``isinstance(model, PredictsCells)`` and refuse by the name of the
+method.
+
+Shapes: N rows, D columns, M cells, R rows that are asked about, K features or groups, V values. A
+draw is a mapping from names to arrays without axes of chains and draws, as `Algorithm.record` makes
+it; data are a container of `jaxmf.data`. Methods are called inside `jax.jit` and `jax.vmap` unless
+they say otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+
+from jaxmf.types import Array, Draw, Key, PyTree
+
+if TYPE_CHECKING:
+    from typing import Self
+
+# A container of jaxmf.data, and a model.
+Data = TypeVar("Data", contravariant=True)
+SameData = TypeVar("SameData")
+Pair = tuple[Array, Array]
+"""Mean and variance, of one shape."""
+HostDraw = Mapping[str, Array | np.ndarray]
+"""A draw whose arrays lie on the host."""
+
+
+class Model:
+    """Base of every model: a frozen dataclass of hyperparameters, without data and without state.
+
+    A model from outside the package subclasses it, is a frozen dataclass that jax knows
+    (`jax.tree_util.register_dataclass`), names its container and its methods, and is made known by
+    `jaxmf.register`:
+
+        data_type        the container of `jaxmf.data` that its data are read into
+        methods          verb -> name of the method that builds the `jaxmf.engine.Algorithm`
+        default_method   the verb that `jaxmf.fit` runs
+
+    The class attributes of the models of jaxmf stand in its registry, which is read without
+    importing them.
+    """
+
+    data_type: ClassVar[type | None] = None
+    methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
+    default_method: ClassVar[str] = "sample"
+
+    def matched(self, data: Any) -> Self:
+        """The model for these data, before a run: settings that are left open are filled in.
+
+        Called on the host, once; what it returns is what is saved.
+        """
+        del data
+        return self
+
+    def check_data(self, data: Any, name: str) -> None:
+        """Refuse data outside the support of the likelihood; called on the host.
+
+        Args:
+            data: the container.
+            name: what the user calls it, for the message.
+
+        Raises:
+            ValueError: with the first position that cannot be, and what to do.
+        """
+        del data, name
+
+    @property
+    def cell_law(self) -> str:
+        """The distribution of a cell given its mean and variance: normal, bernoulli or poisson."""
+        return "normal"
+
+    @property
+    def predicts_its_rows(self) -> bool:
+        """Whether `predict_cells` is of the rows of the data, and not of one further row."""
+        return True
+
+    @property
+    def cells_given_draw(self) -> str | None:
+        """How cells depend on each other given a draw, for `Posterior.leave_one_out`.
+
+        "independent": not at all. "summed out": normal cells, by normal parameters that are no part
+        of a draw, which then has its `noise_scale`. None: in another way.
+        """
+        return None
+
+
+# --- cells ----------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class PredictsCells(Protocol[Data]):
+    """Predicts cells of the rows and columns in training: `Posterior.predict`, `reconstruction`."""
+
+    def predict_cells(self, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Pair:
+        """Mean and variance of the cells (rows[m], columns[m]) given a draw: (M,) each."""
+        ...
+
+
+@runtime_checkable
+class HasPointwiseLikelihood(Protocol[Data]):
+    """Knows the density of a cell, where mean and variance do not say it."""
+
+    def cell_log_density(
+        self, draw: Draw, data: Data, rows: Array, columns: Array, values: Array, /
+    ) -> Array:
+        """log p(values[m] | draw) of cells: (M,) float."""
+        ...
+
+
+@runtime_checkable
+class DrawsCells(Protocol[Data]):
+    """Draws cells, where mean and variance do not say their distribution."""
+
+    def draw_cells(self, key: Key, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
+        """One value of every cell given a draw: (M,) float."""
+        ...
+
+
+@runtime_checkable
+class HasCategories(Protocol[Data]):
+    """Has cells of a finite set of values: `Posterior.probabilities`."""
+
+    @property
+    def values(self) -> tuple[float, ...] | None:
+        """The V values in increasing order; None for a setting with real values."""
+        ...
+
+    def cell_probabilities(self, draw: Draw, data: Data, rows: Array, columns: Array, /) -> Array:
+        """The probability of every value of cells: (M, V) float."""
+        ...
+
+
+@runtime_checkable
+class KeepsLess(Protocol):
+    """May leave out of a draw what predictions need: `sample(keep_factors=False)`."""
+
+    @property
+    def kept_for_cells(self) -> tuple[str, ...]:
+        """The names in a draw that predictions need."""
+        ...
+
+    def whole_draw(self, key: Key, state: PyTree, data: Any, /) -> Draw:
+        """What a draw keeps that keeps everything."""
+        ...
+
+
+# --- new rows and columns -------------------------------------------------------------------------
+
+
+@runtime_checkable
+class TakesNewRows(Protocol[Data]):
+    """Predicts rows not seen in training: `Posterior.predict(new_rows=)`."""
+
+    def predict_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Pair:
+        """Mean and variance of all cells of N' new rows given their observed ones: (N', D) each."""
+        ...
+
+
+@runtime_checkable
+class TakesNewRowsOfCategories(Protocol[Data]):
+    """Predicts rows not seen in training, of cells with a finite set of values."""
+
+    def new_cell_probabilities(
+        self, key: Key, draw: Draw, data: Data, new_data: Data, rows: Array, columns: Array, /
+    ) -> Array:
+        """The probability of every value of cells of new rows: (M, V) float."""
+        ...
+
+
+@runtime_checkable
+class TransformsRows(Protocol[Data]):
+    """Represents rows not seen in training: `Posterior.transform`."""
+
+    def transform_rows(self, key: Key, draw: Draw, data: Data, new_data: Data, /) -> Array:
+        """Probabilities of features or groups, or factors, of N' new rows: (N', K) float."""
+        ...
+
+
+@runtime_checkable
+class TransformsDocuments(Protocol[Data]):
+    """Represents new documents by their groups: `Posterior.transform`."""
+
+    def transform_tokens(self, key: Key, draw: Draw, data: Data, new: Data, /) -> Array:
+        """Probabilities of the groups of N' new documents: (N', K) float, summing to one."""
+        ...
+
+    def shares(self, draw: Draw, data: Data, /) -> Array:
+        """How many tokens each group has: (K,) float."""
+        ...
+
+
+@runtime_checkable
+class TakesRowFeatures(Protocol):
+    """Has features of rows, of which new rows bring their own."""
+
+    @property
+    def row_features(self) -> Any:
+        """`Features` of the rows in training, or None."""
+        ...
+
+    @property
+    def row_classes(self) -> Any:
+        """`Features` with one indicator a class of rows in training, or None."""
+        ...
+
+    def for_new_rows(self, features: Any, number: int, classes: Any = None, /) -> Any:
+        """The model with the features and classes of so many new rows; called on the host."""
+        ...
+
+
+@runtime_checkable
+class TakesNewColumns(Protocol):
+    """Has two sides alike, so that columns can be rows: `Posterior.predict(new_columns=)`."""
+
+    def transpose(self) -> Any:
+        """The model of the transposed data."""
+        ...
+
+    def transpose_draws(self, draws: Mapping[str, Any], /) -> dict[str, Any]:
+        """Draws of the transposed model."""
+        ...
+
+
+@runtime_checkable
+class TakesUnknownIds(Protocol[Data]):
+    """Draws rows and columns that are not in the data: `Posterior.predict(unknown="prior")`."""
+
+    def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Any:
+        """The model of the larger matrix, of so many more rows and columns; on the host."""
+        ...
+
+    def draw_unknown(self, key: Key, draw: Draw, data: Data, num_new: tuple[int, int], /) -> Draw:
+        """The draw, with vectors of the new rows and columns from their prior."""
+        ...
+
+
+# --- ranking --------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class RanksColumns(Protocol[Data]):
+    """Says what a row has already, so that the other columns can be ranked by predictive mean."""
+
+    def known_cells(self, data: Data, /) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the cells that are not recommended, (M,) int each; on the host."""
+        ...
+
+
+@runtime_checkable
+class PredictsWholeRows(Protocol[Data]):
+    """Predicts all cells of rows at once, which ranks faster than cell by cell."""
+
+    def expected_values(self, draw: Draw, data: Data, rows: Array, /) -> Array:
+        """Predictive means of all cells of rows in training: (R, D) float."""
+        ...
+
+
+@runtime_checkable
+class ScoresCells(Protocol):
+    """Has Gaussian scores behind cells of zeros and ones: `Posterior.scores`, `recommend`."""
+
+    def score_cells(self, draw: Draw, rows: Array, columns: Array, /) -> Pair:
+        """Mean and variance of the scores of cells: (M,) each."""
+        ...
+
+    def score_rows(self, draw: Draw, rows: Array, /) -> Pair:
+        """Mean and variance of the scores of all cells of rows: (R, D) each."""
+        ...
+
+    def probability(self, mean: Array, variance: Array, /) -> Array:
+        """Probability of a one at scores of some mean and variance: of their shape."""
+        ...
+
+
+@runtime_checkable
+class ScoresNewRows(Protocol[Data]):
+    """Has scores of rows not seen in training: `Posterior.recommend(new_rows=)`."""
+
+    def score_new_rows(self, draw: Draw, new_data: Data, /) -> Pair:
+        """Mean and variance of the scores of all cells of N' new rows: (N', D) each."""
+        ...
+
+
+# --- features, groups, documents, time ------------------------------------------------------------
+
+
+@runtime_checkable
+class HasFeatures(Protocol[Data]):
+    """Has features of columns: `Posterior.features`, the report's pictures."""
+
+    def features(self, draw: Draw, data: Data, /) -> Pair:
+        """Mean and standard deviation of the features given a draw: (K, D) each."""
+        ...
+
+
+@runtime_checkable
+class HasBias(Protocol):
+    """May have a first feature that every row has."""
+
+    @property
+    def bias(self) -> bool:
+        """Whether slot 0 of ``z`` is always on."""
+        ...
+
+
+@runtime_checkable
+class HasNetwork(Protocol):
+    """Is made of blocks: pictures of the network, the number of groups."""
+
+    def network(self) -> Any:
+        """The `Network`."""
+        ...
+
+
+@runtime_checkable
+class HasGroups(Protocol[Data]):
+    """Has groups of tokens: `Posterior.top_entries`."""
+
+    def over(self, data: Data, /) -> tuple[Any, Any]:
+        """The network with its sizes, and the tokens; on the host."""
+        ...
+
+    def names(self, data: Data, column: str, /) -> Any:
+        """The ids of the levels of a column, or None."""
+        ...
+
+    def category_table(self, draw: Draw, data: Data, name: str, /) -> Array:
+        """Expected probabilities of the values of an observed block: (..., V) float."""
+        ...
+
+
+@runtime_checkable
+class ShowsColumns(Protocol):
+    """Says which groups a report shows."""
+
+    def shown_columns(self) -> tuple[str, ...]:
+        """Columns whose heaviest entries are listed."""
+        ...
+
+
+@runtime_checkable
+class HasSideGroups(Protocol[Data]):
+    """Has groups of rows and of columns behind a matrix: `Posterior.preferences`."""
+
+    @property
+    def row_classes(self) -> Any:
+        """`Features` with one indicator a class of rows, or None."""
+        ...
+
+    @property
+    def column_classes(self) -> Any:
+        """The same of columns."""
+        ...
+
+    def group_means(self, draw: Draw, data: Data, /) -> Array:
+        """Expected values of all columns for a row at the mean of each group: (K, D) float."""
+        ...
+
+    def transpose(self) -> Any:
+        """The model of the transposed data."""
+        ...
+
+    def transpose_draws(self, draws: Mapping[str, Any], /) -> dict[str, Any]:
+        """Draws of the transposed model."""
+        ...
+
+
+@runtime_checkable
+class CompletesDocuments(Protocol[Data]):
+    """Predicts further words of new documents: `Posterior.document_completion`."""
+
+    def fold(self, key: Key, draw: Draw, data: Data, new: Data, /) -> dict[str, Array]:
+        """Probabilities of the indicators of new documents."""
+        ...
+
+    def word_probabilities(
+        self, draw: Draw, data: Data, new: Data, folded: dict[str, Array], /
+    ) -> Array:
+        """p(word | document) of T tokens of documents that were folded in: (T,) float."""
+        ...
+
+
+@runtime_checkable
+class KnowsTime(Protocol[Data]):
+    """Is of a series, at any time of which it can be asked: `Posterior.at`."""
+
+    def at_time(self, draw: HostDraw, data: Data, time: float, /) -> tuple[Draw, Any]:
+        """A draw at one time, and the data at that time as a container; on the host."""
+        ...
+
+
+# --- methods --------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class HasParticles(Protocol[Data]):
+    """Is filtered: `jaxmf.particle_filter`."""
+
+    def particle_draw(self, particle: PyTree, path: PyTree, data: Data, /) -> Draw:
+        """What is kept of a particle and its path, as `Algorithm.record` keeps a draw."""
+        ...
+
+
+@runtime_checkable
+class HasAscent(Protocol[Data]):
+    """Is fitted by coordinate ascent: `jaxmf.variational`."""
+
+    def prepare(self, data: Data, *, num_validation: int = 0, seed: Any = 0) -> PyTree:
+        """The data as the ascent goes through them; on the host."""
+        ...
+
+    def draw_of(self, last: Any, /) -> Draw:
+        """What is kept of the last state."""
+        ...
+
+    def summary_of(self, draw: Draw, /) -> dict[str, tuple[float, float]]:
+        """Scalars of a fit by name: mean and sd, NaN where there is none."""
+        ...
+
+
+@runtime_checkable
+class SolvesInClosedForm(Protocol[Data]):
+    """Has a closed form: `jaxmf.variational(analytic=True)`."""
+
+    def analytic(self, data: Data, /) -> Draw:
+        """The fit, as `draw_of` keeps one; on the host."""
+        ...
+
+
+@runtime_checkable
+class WarnsOfFits(Protocol[Data]):
+    """Knows what a reader of a fit must hear."""
+
+    def alarms(self, draw: HostDraw, data: Data, /) -> list[str]:
+        """One sentence each; empty where all is well. On the host."""
+        ...
+
+
+@runtime_checkable
+class SimulatesAlike(Protocol[SameData]):
+    """Draws states and data from the prior: `jaxmf.testing.check_model` tests the sampler by it."""
+
+    def simulate_like(self, key: Key, data: SameData, /) -> tuple[PyTree, SameData]:
+        """A state of the sampler from the prior, and data given it, of the shapes of these.
+
+        Cells that are missing in `data` are missing in what is drawn. Jittable.
+        """
+        ...
+
+
+# --- what is read of any model --------------------------------------------------------------------
+
+
+def settings_of(model: Any) -> dict[str, Any]:
+    """The fields of a model by name: the hyperparameters that it was made with.
+
+    Raises:
+        TypeError: it is no dataclass, so that nothing is known of what it was made with.
+    """
+    if isinstance(model, type) or not dataclasses.is_dataclass(model):
+        raise TypeError(
+            f"{type(model).__name__} must be a dataclass, so that its settings can be read and "
+            "saved: put @dataclass(frozen=True) above the class"
+        )
+    return {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+
+
+def lacks(model: object, capability: type, question: str) -> ValueError:
+    """The error of a question that a model cannot answer; it names the methods that would.
+
+    Args:
+        model: the model.
+        capability: a protocol of this module that it lacks.
+        question: what was asked, the beginning of the message: ``"predict"``.
+    """
+    hooks = [name for name in hooks_of(capability) if not hasattr(model, name)]
+    return ValueError(
+        f"{question}: {type(model).__name__} does not have {', '.join(hooks) or 'it'}; see "
+        f"jaxmf.model.{capability.__name__}"
+    )
+
+
+def hooks_of(capability: type) -> tuple[str, ...]:
+    """The names of the methods and attributes that a capability asks for."""
+    return tuple(name for name in vars(capability) if not name.startswith("_"))

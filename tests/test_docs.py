@@ -1,0 +1,100 @@
+"""The documentation names what there is, and its figures are those of the files of results."""
+
+import ast
+import importlib.util
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from jaxmf import registry
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted(
+    path
+    for path in DOCS.rglob("*.md")
+    if not {"_build", "benchmarks"} & set(path.relative_to(DOCS).parts)
+)
+
+
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def public_names():
+    """Names of classes and functions in the stub of the package; those of modules have no case."""
+    tree = ast.parse((ROOT / "jaxmf" / "__init__.pyi").read_text())
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module]
+    return [alias.asname for node in imports for alias in node.names]
+
+
+@pytest.mark.parametrize("name", public_names())
+def test_every_public_name_has_an_entry_in_the_reference(name):
+    reference = "".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    assert re.search(rf":: jaxmf\.{name}$", reference, re.MULTILINE), f"docs/api lacks {name}"
+
+
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_every_model_has_a_row_with_its_methods(entry):
+    text = (DOCS / "models" / "index.md").read_text()
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    row = next((line for line in rows if f"`{entry.model.__name__}`" in line), None)
+    assert row is not None, f"docs/models/index.md: no row for {entry.model.__name__}"
+    said = [cell.strip() for cell in row.strip("|").split("|")][2:]
+    offered = [name in entry.methods for name in ("sample", "particle_filter", "variational")]
+    assert [cell == "yes" for cell in said] == offered
+
+
+@pytest.mark.parametrize("entry", registry.ENTRIES, ids=lambda entry: entry.name)
+def test_the_table_of_choices_leads_to_every_model(entry):
+    assert entry.model.__name__ in (DOCS / "choose.md").read_text()
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_links_of_a_page_lead_to_files(path):
+    text = path.read_text()
+    for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+        if "benchmarks/" not in target:  # written when the site is built
+            assert (path.parent / target).is_file(), f"{path.name} leads to {target}"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_code_of_a_page_is_executed_by_the_build(path):
+    text = path.read_text()
+    assert "{code-cell}" not in text or text.startswith("---\nfile_format: mystnb\n")
+    assert not re.search(r"^```python$", text, re.MULTILINE), "a block that is never executed"
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(DOCS)))
+def test_measured_cases_of_a_page_are_in_the_results(path):
+    unknown = []
+    script("benchmark_pages").with_tables(
+        path.read_text(), path.name, lambda text, *parts: unknown.append(text % parts)
+    )
+    assert not unknown
+
+
+def test_an_unknown_case_is_noticed():
+    unknown = []
+    text = "```{measured}\nibp/gibbs/n100/k8\nno/such/case\n```"
+    table = script("benchmark_pages").with_tables(
+        text, "page", lambda text, *parts: unknown.append(text % parts)
+    )
+    assert "ms a sweep" in table
+    assert len(unknown) == 1
+    assert "no/such/case" in unknown[0]
+
+
+def test_pages_of_benchmarks_have_every_row(tmp_path):
+    results = ROOT / "benchmarks" / "results"
+    script("benchmark_pages").write(results, tmp_path)
+    for path in results.glob("*.json"):
+        content = json.loads(path.read_text())
+        page = (tmp_path / f"{path.stem}.md").read_text()
+        rows = [line for line in page.splitlines() if line.startswith("|")]
+        assert len(rows) > len(content.get("rows", []))
