@@ -31,6 +31,7 @@ from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.programs import full_products
 from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
@@ -224,6 +225,7 @@ class LinearGaussianIBP(Readable, Model):
             z = jnp.concatenate([jnp.ones((num_rows, 1), bool), z], axis=1)
         return state._replace(z=z), overflow
 
+    @full_products
     def simulate_data(self, key: Key, state: State, num_columns: int) -> Array:
         """X (N, D) given a state, Y drawn from its prior."""
         y_key, noise_key = jax.random.split(key)
