@@ -173,6 +173,7 @@ def test_scales_have_the_joint_density_with_its_jacobian(orbit):
         assert np.ptp(found - wrong) > 0.5
 
 
+@pytest.mark.slow
 def test_the_scale_of_a_factor_has_its_distribution_wherever_it_starts():
     """4,096 starts from the density along the orbit, by quadrature, and one update of each."""
     model = everything(row_prior=TURNED, column_prior=PRIORS[1])
