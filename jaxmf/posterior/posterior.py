@@ -21,6 +21,7 @@ from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -104,7 +105,12 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of log p(X), the log of an unbiased estimate of p(X)."""
+        """Estimate of log p(X), the log of an unbiased estimate of p(X).
+
+        Where scales or an offset were left open, their priors are taken from the data (empirical
+        Bayes): this is then no evidence of a model that was fixed before, and is compared with that
+        of another model only where the settings are the same. Fix them to compare models.
+        """
         return self._evidence().value
 
     @property
@@ -696,6 +702,6 @@ class Posterior:
         )
 
 
-@jax.jit
+@jit
 def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
     return model.transform_rows(key, draw, data, new_data)
