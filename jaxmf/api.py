@@ -19,6 +19,7 @@ from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.container import identity as data_identity
 from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
@@ -190,7 +191,9 @@ def particle_filter(
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's filter.
     Returns:
-        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows.
+        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows. With
+        default scales, whose priors are taken from the data, the evidence is empirical Bayes and
+        not comparable with that of fixed scales; see `Posterior.log_evidence`.
     Raises:
         ValueError, TypeError: as `sample`.
     """
@@ -391,7 +394,7 @@ def _identity(model: Model, data: Any, method: str, options: Mapping[str, Any]) 
         "model": registry.encode_model(model),
         "method": method,
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
-        "data": data.fingerprint(),
+        "data": data_identity(data),
     }
 
 

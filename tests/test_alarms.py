@@ -1,9 +1,11 @@
 """Every alarm has a run that raises it and one that does not."""
 
+import dataclasses
 import re
 import signal
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
@@ -83,6 +85,20 @@ def test_what_is_wrong_is_said(kind, says, case):
 
 
 @pytest.mark.parametrize(
+    ("num_words", "concentration", "says"),
+    [(10, 0.01, True), (50, 0.01, False), (10, dist.Gamma(1.0, 10.0), False)],
+)
+def test_advice_for_topics_of_short_documents_names_the_concentration_of_words(
+    num_words, concentration, says
+):
+    data = mf.Tokens.from_counts(np.full((5, 5), num_words // 5))
+    model = mf.HDPLDA(word_concentration=concentration)
+    post = posterior(model, data, num_topic=[[13] * 500, [15] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("word_concentration=dist.Gamma(1, 10)" in str(post)) is says
+
+
+@pytest.mark.parametrize(
     ("values", "raises"),
     [
         (RNG.integers(1, 6, 200), True),
@@ -149,3 +165,14 @@ def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_p
     assert "No draw was kept" in str(post)
     post.save(tmp_path / "saved")
     assert mf.load(tmp_path / "saved").num_draws == 0
+
+
+def test_the_noise_of_a_filter_is_that_of_its_weights():
+    """Particles without weight say nothing: their noise raises no alarm, and hides none."""
+    noise = np.where(np.arange(500) < 50, 0.5, 5.0)[None]
+    heavy = np.where(np.arange(500) < 50, 0.0, -50.0)[None]
+    post = posterior(method="particle_filter", noise_scale=noise)
+    few_matter = dataclasses.replace(post, particle_log_weights=heavy)
+    assert "noise" not in kinds(few_matter)
+    assert "noise" not in kinds(dataclasses.replace(post, particle_log_weights=np.zeros((1, 500))))
+    assert "noise" in kinds(dataclasses.replace(post, particle_log_weights=-50 - heavy))

@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import numbers
+from jaxmf.blocks import hyperparameters
 from tests.network_checks import (
     GAMMA,
     check_step,
@@ -99,11 +99,13 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(name):
 @pytest.mark.slow
 def test_a_hierarchy_that_loses_the_weight_of_an_emptied_group_is_caught():
     class Forgetful(mf.HDP):
-        def unseat(self, seating, batch, group):
-            left, rest = super().unseat(seating, batch, group), seating.numbers["rest"]
-            lost = left.numbers["concentration"] * (left.numbers["rest"] - rest)
+        def unassign(self, seating, batch, group):
+            left, rest = super().unassign(seating, batch, group), seating.hyperparameters["rest"]
+            lost = left.hyperparameters["concentration"] * (left.hyperparameters["rest"] - rest)
             pseudo = left.pseudo.at[left.free].add(-lost, mode="drop")
-            return left._replace(numbers=left.numbers | {"rest": rest}, pseudo=pseudo)
+            return left._replace(
+                hyperparameters=left.hyperparameters | {"rest": rest}, pseudo=pseudo
+            )
 
     jax.tree_util.register_dataclass(Forgetful, ["concentration", "base_concentration"], [])
     blocks = HIERARCHY | {"topic": mf.Block(Forgetful(GAMMA, GAMMA), by="document")}
@@ -116,7 +118,7 @@ def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
     def of_sizes_alone(key, total, sizes):
         return jnp.sum(jnp.log1p(sizes))
 
-    monkeypatch.setattr(numbers, "_minus_log_shares", of_sizes_alone)
+    monkeypatch.setattr(hyperparameters, "_minus_log_shares", of_sizes_alone)
     with pytest.raises(AssertionError, match=r"concentration . of topic"):
         check("the sum left out", *CASES["concentrations of each"])
 

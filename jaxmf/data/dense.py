@@ -11,11 +11,11 @@ import numpy as np
 
 from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
+from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names
 
 # cells that are checked at once
 BLOCK_CELLS = 2**20
-ALIGNMENT = 64
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -179,15 +179,9 @@ class Dense:
             ValueError: an unknown column, one that is not there; other sizes where one side has no
                 ids.
         """
-        order = alignment.matched_positions(
-            self.column_names,
-            known.column_names,
-            sizes=(self.num_columns, known.num_columns),
-            argument=argument,
-            unknown=unknown,
-            can_drop=can_drop,
+        order, ids = alignment.matched_columns(
+            self, known, argument=argument, unknown=unknown, can_drop=can_drop
         )
-        ids = self.column_names if known.column_names is None else known.column_names
         alignment.check_complete(order, known.column_names, known.num_columns, argument=argument)
         kept = np.flatnonzero(order >= 0)
         take = np.empty(known.num_columns, np.int64)
@@ -327,11 +321,3 @@ def _in_blocks(
         stored[rows] = values if count == there.size else np.where(there, values, 0)
         num_observed += count
     return stored, seen, num_observed
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array that lies where JAX on a CPU can use it as it is."""
-    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    room = np.empty(num_bytes + ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % ALIGNMENT
-    return room[first : first + num_bytes].view(dtype).reshape(shape)

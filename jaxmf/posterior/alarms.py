@@ -1,8 +1,9 @@
 """Sentences that say when a run should not be trusted as it stands, and what to do.
 
-Each check reads what a finished run holds anyway and costs next to nothing. `jaxmf.sample` and the
-other verbs warn with the first sentence; `Posterior.alarms` has all, and the summary, the report
-and the command line show them.
+Each check reads what a finished run holds anyway and costs next to nothing; the dearest compiles
+one small program, for the predictions of 256 cells. `jaxmf.sample` and the other verbs warn with
+the first sentence; `Posterior.alarms` has all, and the summary, the report and the command line
+show them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _CONVERGED = 1e-4
+_SHORT_DOCUMENT = 20  # words
+_PREDICTION_ERRORS = 3.0
 
 
 class RunWarning(UserWarning):
@@ -118,7 +121,8 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     if noise is None or values is None or noise.ndim != 2 or values.size < 2:
         return
     spread = float(values.std())
-    if spread == 0 or float(np.quantile(noise, 0.05)) <= 1.02 * spread:
+    weights = posterior.weights
+    if spread == 0 or _quantile(noise, weights, 0.05) <= 1.02 * spread:
         return
     fixed = settings_of(posterior.model).get("noise_scale")
     if isinstance(fixed, int | float):
@@ -130,10 +134,17 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     else:
         yield Alarm(
             "noise",
-            f"The noise ({float(noise.mean()):.3g}) is larger than the sd of the data "
+            f"The noise ({float(np.sum(weights * noise)):.3g}) is larger than the sd of the data "
             f"({spread:.3g}): predictions are worse than the plain mean. The chain has not "
             "converged; run longer, or use fewer factors or features",
         )
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """The smallest value that draws of this much weight do not exceed."""
+    order = np.argsort(values, axis=None)
+    below = np.cumsum(weights.ravel()[order])
+    return float(values.ravel()[order[np.searchsorted(below, level * below[-1])]])
 
 
 def _observed(data: Any) -> np.ndarray | None:
@@ -180,7 +191,21 @@ def _advice(posterior: Posterior) -> str:
     # elsewhere it is for some networks and mixtures alone
     if "z" in posterior.draws and "split_merge" in known and not options.get("split_merge"):
         advice += " or split_merge=5"
+    if _has_short_documents(posterior):
+        advice += (
+            " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
+            "leaves fewer topics"
+        )
     return advice
+
+
+def _has_short_documents(posterior: Posterior) -> bool:
+    """Whether few words a document leave the number of topics to the concentration of words."""
+    model, data = posterior.model, posterior.data
+    if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
+        return False
+    num_documents = np.unique(np.asarray(data.columns["document"])).size
+    return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
 def _drift(posterior: Posterior) -> Iterator[Alarm]:
@@ -256,4 +281,32 @@ def _evidence(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-_CHECKS = (_nothing_in_use, _of_model, _noise, _rhat, _drift, _free_energy, _evidence, _support)
+def _prediction(posterior: Posterior) -> Iterator[Alarm]:
+    """Observed cells predicted from all others worse than simple means predict them."""
+    comparison = posterior.leave_one_out()
+    if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
+        return
+    model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
+    if comparison.unit == "log score":
+        what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
+    else:
+        what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
+    yield Alarm(
+        "prediction",
+        f"Predictions are worse than simple means: {comparison.model.size} observed cells, each "
+        f"predicted from all others, have {what}. {_advice(posterior)}; if that does not help, the "
+        "model does not suit these data",
+    )
+
+
+_CHECKS = (
+    _nothing_in_use,
+    _of_model,
+    _noise,
+    _rhat,
+    _drift,
+    _free_energy,
+    _evidence,
+    _prediction,
+    _support,
+)

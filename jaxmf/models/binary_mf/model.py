@@ -27,12 +27,22 @@ from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Model
-from jaxmf.models.binary_mf import chain, checks, defaults, density, queries, sides, simulation
+from jaxmf.models.binary_mf import (
+    chain,
+    checks,
+    defaults,
+    density,
+    fixed,
+    queries,
+    sides,
+    simulation,
+)
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.programs import full_products
 from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
@@ -87,8 +97,9 @@ class BinaryMF(Readable, Model):
       row_bias: whether to add a feature that every row has, in slot 0 of U.
       column_bias: whether to add one that every column has, in slot 0 of V.
       fixed_row_features: (I, F) bool, known features of the rows: held as they are while others
-        are inferred. They follow the bias in U.
-      fixed_column_features: (J, F) bool, those of the columns.
+        are inferred. They follow the bias in U. Those of a DataFrame or of `Features` with ids are
+        matched to the data by id where the data has ids, all others by position.
+      fixed_column_features: (J, F) bool, those of the columns, likewise.
 
     Raises:
       TypeError, ValueError: settings that are no such thing, or do not go together.
@@ -149,11 +160,11 @@ class BinaryMF(Readable, Model):
 
     def num_fixed_rows(self) -> int:
         """How many slots of U hold given features."""
-        return int(self.row_bias) + checks.width(self.fixed_row_features)
+        return int(self.row_bias) + fixed.width(self.fixed_row_features)
 
     def num_fixed_columns(self) -> int:
         """How many slots of V hold given features."""
-        return int(self.column_bias) + checks.width(self.fixed_column_features)
+        return int(self.column_bias) + fixed.width(self.fixed_column_features)
 
     def transpose(self) -> BinaryMF:
         """The model of X': rows and columns in each other's place."""
@@ -179,7 +190,7 @@ class BinaryMF(Readable, Model):
         Raises:
           ValueError: Gaussian cells so large or small that their squares leave the range of floats.
         """
-        return defaults.matched(self, data)
+        return defaults.matched(fixed.matched(self, data), data)
 
     def centred(self, data: Dense) -> Dense:
         """The data minus the offset."""
@@ -285,6 +296,7 @@ class BinaryMF(Readable, Model):
         """A state from the prior, weights included."""
         return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
+    @full_products
     def simulate_data(self, key: Key, state: State) -> Array:
         """X (I, J) given a state with weights."""
         return simulation.simulate_data(self, key, state)
@@ -363,6 +375,11 @@ class BinaryMF(Readable, Model):
         if isinstance(prior, BetaBernoulli):
             return prior.num_features + num_fixed
         return (16 if capacity is None else capacity) + num_fixed
+
+    @property
+    def cells_given_draw(self) -> str:
+        """Gaussian cells depend on each other by W, which is summed out of predictions."""
+        return "summed out" if self.likelihood == "gaussian" else "independent"
 
     # --- queries on one draw ----------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseSeries
+from jaxmf.programs import jit
 from jaxmf.types import Array
 from jaxmf.variational_bayes import paths as gp
 from jaxmf.variational_bayes import series
@@ -69,7 +70,7 @@ def at(
     return kept, data.at(float(time))
 
 
-@jax.jit
+@jit
 def _moments_at(model: SparseBinarySeries, draw: Draw, gaps: Array, across: Array) -> Normal:
     lengthscale = draw["lengthscale"]
     return gp.moments_between(
@@ -117,15 +118,15 @@ def fold_in(model: SparseBinarySeries, draw: Draw, new_data: SparseSeries) -> No
 
     def once(_: int, paths: Paths) -> Paths:
         now = parameters._replace(paths=paths)
-        of_rows, _divergence = values_of(now)
-        plain = series.stacked(now, of_rows)
+        row_values, _divergence = values_of(now)
+        plain = series.stacked(now, row_values)
         view = half(plain, "rows")
         sums = side_sums(
             view, table, All(), likelihood=model.likelihood, noise=plain.noise, block=True
         )
         found, _values, _search = series.update_rows(
             now,
-            of_rows,
+            row_values,
             series.quadratic(view, sums, num_times=num_times),
             None,
             kernel=model.kernel,
