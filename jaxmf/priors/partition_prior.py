@@ -234,7 +234,7 @@ def is_kind(prior: object, *kinds: type) -> bool:
 _PROBABILITIES = ("weights", "log_prob", "log_marginal", "predictive")
 
 
-def default_gamma(prior: Any, names: tuple[str, ...]) -> None:
+def default_gamma(prior: object, names: tuple[str, ...]) -> None:
     """Gamma(1, 1) in place of fields that are None; refuses what is not a positive number."""
     for name in names:
         if getattr(prior, name) is None:
