@@ -112,12 +112,17 @@ def merge_json(path: str | Path, content: Mapping[str, Any]) -> None:
                     f"{path} holds rows with {key} {old[key]!r}, these have {content[key]!r}: "
                     "name another file"
                 )
-        rows = {(one["case"], one["metric"]): one for one in old["rows"]}
-    rows |= {(one["case"], one["metric"]): one for one in content["rows"]}
+        rows = {_name(one): one for one in old["rows"]}
+    rows |= {_name(one): one for one in content["rows"]}
     names = [one["condition"]["benchmark"] for one in rows.values()]
     order = {name: place for place, name in reversed(list(enumerate(names)))}
     grouped = sorted(rows.values(), key=lambda one: order[one["condition"]["benchmark"]])
     write_json(path, {**content, "rows": grouped})
+
+
+def _name(one: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What a row is the only one of: a case may stand beside several peers."""
+    return one["case"], one["metric"], one["peer"]
 
 
 def write_json(path: str | Path, content: Mapping[str, Any]) -> None:

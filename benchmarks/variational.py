@@ -134,11 +134,13 @@ def kernel(quick: bool) -> list[Row]:
     """Nanoseconds a one of the sums that an update of the rows needs, beside segment sums."""
     data = even_ones(1_000 if quick else 10_000)
     _, state, prepared = started(data)
-    nothing = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
+    nothing = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     mine = partial(_pieces, state.parameters, prepared.layout, nothing)
     plain = partial(_segments, state.parameters, data.rows, data.columns)
     # the same sums; the one shared zero of weight nought adds none
-    np.testing.assert_allclose(mine().pull, plain()[:, :NUM_FACTORS], rtol=1e-2, atol=1e-2)
+    np.testing.assert_allclose(
+        mine().residual_cross, plain()[:, :NUM_FACTORS], rtol=1e-2, atol=1e-2
+    )
     product = partial(_product, state.parameters, prepared.layout)
     plain_product = partial(_plain_product, state.parameters, data.rows, data.columns)
     np.testing.assert_allclose(product(), plain_product(), rtol=1e-2, atol=1e-2)

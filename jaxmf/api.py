@@ -19,6 +19,7 @@ from jaxmf import engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
+from jaxmf.data.container import identity as data_identity
 from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
@@ -391,7 +392,7 @@ def _identity(model: Any, data: Any, method: str, options: Mapping[str, Any]) ->
         "model": registry.encode_model(model),
         "method": method,
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
-        "data": data.fingerprint(),
+        "data": data_identity(data),
     }
 
 

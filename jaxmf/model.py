@@ -84,6 +84,15 @@ class Model:
         """Whether `predict_cells` is of the rows of the data, and not of one further row."""
         return True
 
+    @property
+    def cells_given_draw(self) -> str | None:
+        """How cells depend on each other given a draw, for `Posterior.leave_one_out`.
+
+        "independent": not at all. "summed out": normal cells, by normal parameters that are no part
+        of a draw, which then has its `noise_scale`. None: in another way.
+        """
+        return None
+
 
 # --- cells ----------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def test_likelihood_weights_and_cells_are_those_of_the_dense_gaussian(name):
     (u, v, x), settings = arrays(MEANS[name])
     exact = log_likelihood(U, V, X, weight_mean=MEANS[name], **SCALES)
     np.testing.assert_allclose(bilinear.log_marginal(u, v, x, **settings), exact, rtol=1e-10)
-    law = bilinear.weight_law(u, v, x, **settings)
+    law = bilinear.weight_conditional(u, v, x, **settings)
     mean, covariance = dense_law(MEANS[name])
     np.testing.assert_allclose(law.mean.reshape(-1), mean, rtol=0, atol=1e-10)
     u_rows, v_rows = np.repeat(U, 5, axis=0), np.tile(V, (6, 1))

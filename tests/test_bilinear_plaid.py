@@ -53,7 +53,9 @@ def test_likelihood_and_weights_are_those_of_the_dense_gaussian(weight_mean):
         exact = log_likelihood(u, v, x, weight_mean=weight_mean, **LAW)
         np.testing.assert_allclose(plaid.log_marginal(*arrays, **settings), exact, rtol=1e-10)
         terms = NormalTerms(precision=jnp.full(x.shape, 0.6**-2), linear=jnp.asarray(x) * 0.6**-2)
-        law = weight_moves.weight_law(*arrays[:2], terms, weight_prior=prior_of(weight_mean))
+        law = weight_moves.weight_conditional(
+            *arrays[:2], terms, weight_prior=prior_of(weight_mean)
+        )
         design = np.einsum("ik,jk->ijk", u, v).reshape(30, 4).astype(float)
         spread = np.linalg.inv(design.T @ design + (0.6 / 1.3) ** 2 * np.eye(4))
         centre = np.broadcast_to(weight_mean, (4,))

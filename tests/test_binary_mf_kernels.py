@@ -11,7 +11,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.models.binary_mf import updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
-from jaxmf.samplers.bilinear import explicit, own
+from jaxmf.samplers.bilinear import explicit, singletons
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.side import Side
 from jaxmf.testing import check_prior
@@ -41,8 +41,8 @@ def move(model, name):
             "cells": model.cells(state),
             "num_fixed": model.num_fixed_rows(),
         }
-        if name == "own":
-            u, weights, overflow = own.draw_own(
+        if name == "singletons":
+            u, weights, overflow = singletons.draw_singletons(
                 key,
                 side,
                 weight_prior=model.weight_prior(state),
@@ -67,7 +67,7 @@ def test_the_whole_step_quickly():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("likelihood", ["gaussian", "logistic", "poisson"])
-@pytest.mark.parametrize("name", ["bits", "several", "own"])
+@pytest.mark.parametrize("name", ["bits", "several", "singletons"])
 def test_a_move_alone(name, likelihood):
     model = make(likelihood, **KNOWN)
     Setup(model).check(move(model, name))
@@ -168,25 +168,27 @@ def test_columns_that_may_be_emptied_are_caught(monkeypatch):
 
 
 @pytest.mark.slow
-def test_own_weights_from_the_prior_are_caught(monkeypatch):
-    """The rows of W of Gaussian own features drawn without looking at the row."""
-    right = own._draw_sum
+def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
+    """The rows of W of Gaussian singletons drawn without looking at the row."""
+    right = singletons._draw_sum
 
     def twin(fit, number, normal, mean, scales):
         nothing = fit._replace(cross=0 * fit.cross, values=0 * fit.values)
         return right(nothing, number, normal, mean, scales)
 
-    monkeypatch.setattr(own, "_draw_sum", twin)
+    monkeypatch.setattr(singletons, "_draw_sum", twin)
     model = make("gaussian")
-    must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
+    must_fail(Setup(model), move(model, "singletons"), num_steps=20, num_replicates=4_096)
 
 
 @pytest.mark.slow
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Own features of the logistic model from the prior, the likelihood forgotten."""
-    monkeypatch.setattr(own.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0]))
+    monkeypatch.setattr(
+        singletons.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
+    )
     model = make("logistic", row_bias=True)
-    must_fail(Setup(model), move(model, "own"), num_steps=20, num_replicates=4_096)
+    must_fail(Setup(model), move(model, "singletons"), num_steps=20, num_replicates=4_096)
 
 
 @pytest.mark.slow

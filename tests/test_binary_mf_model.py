@@ -339,3 +339,38 @@ def test_rows_with_equal_features_lie_together():
     patterns = [tuple(row) for row in ordered.tolist()]
     changes = sum(a != b for a, b in zip(patterns, patterns[1:], strict=False))
     assert changes == len(set(patterns)) - 1
+
+
+# --- known features and their ids ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["frame", "features"])
+def test_known_features_are_matched_by_id(kind):
+    pd = pytest.importorskip("pandas")
+    bits = pd.DataFrame({"f": [1, 0, 0], "g": [0, 1, 1]}, index=["c", "a", "b"])
+    known = bits if kind == "frame" else mf.Features.from_pandas(bits, standardise=False)
+    model = mf.BinaryMF(fixed_row_features=known, fixed_column_features=known)
+    data = mf.Dense(np.arange(9.0).reshape(3, 3), row_names=list("abc"), column_names=list("cba"))
+    matched = model.matched(data)
+    np.testing.assert_array_equal(matched.fixed_row_features, [[0, 1], [0, 1], [1, 0]])
+    np.testing.assert_array_equal(matched.fixed_column_features, [[1, 0], [0, 1], [0, 1]])
+    assert matched.fixed_row_features.dtype == bool
+    registry.check_data(matched, data, "data")
+    other = mf.Dense(np.ones((3, 3)), row_names=list("abz"))
+    with pytest.raises(ValueError, match="fixed_row_features: no line has the id 'z'"):
+        model.matched(other)
+
+
+def test_known_features_are_taken_by_position_where_one_side_has_no_ids():
+    pd = pytest.importorskip("pandas")
+    bits = np.array([[1], [0], [0]])
+    frame = pd.DataFrame(bits, index=["c", "a", "b"])
+    values = np.arange(6.0).reshape(3, 2)
+    plain = mf.BinaryMF(fixed_row_features=frame).matched(mf.Dense(values))
+    named = mf.Dense(values, row_names=list("abc"))
+    for model in (plain, mf.BinaryMF(fixed_row_features=bits).matched(named)):
+        np.testing.assert_array_equal(model.fixed_row_features, bits)
+    state, _ = mf.BinaryMF(fixed_row_features=frame).simulate(jax.random.key(0), 3, 2)
+    np.testing.assert_array_equal(state.u[:, :1], bits)
+    with pytest.raises(ValueError, match=r"fixed_row_features must be 0 or 1, got 2 at \(0, 0\)"):
+        mf.BinaryMF(fixed_row_features=2 * frame)

@@ -169,12 +169,12 @@ def test_weights_kept_of_an_hdp_are_those_taken_afresh():
     generator = np.random.default_rng(4)
     numbers = prior.start(8)
     seating = prior.begin(jnp.zeros((3, 8), jnp.int32), numbers, with_sizes=True)
-    seat, unseat = jax.jit(prior.seat), jax.jit(prior.unseat)
+    assign, unassign = jax.jit(prior.assign), jax.jit(prior.unassign)
     items, num_births = [], 0
     for _ in range(120):
         if items and generator.random() < 0.45:
             batch, group = items.pop(generator.integers(len(items)))
-            seating = unseat(seating, jnp.asarray(batch), jnp.asarray(group))
+            seating = unassign(seating, jnp.asarray(batch), jnp.asarray(group))
         else:
             weights, room = prior.weights(seating, jnp.asarray(generator.integers(3)))
             assert room == (seating.free < 8)
@@ -182,12 +182,12 @@ def test_weights_kept_of_an_hdp_are_those_taken_afresh():
             num_births += int(seating.totals[group] == 0)
             item = int(generator.integers(3)), group
             uniform = jnp.asarray(generator.random(), jnp.float32)
-            seating = seat(seating, *map(jnp.asarray, item), uniform)
+            seating = assign(seating, *map(jnp.asarray, item), uniform)
             items.append(item)
         afresh = prior.begin(*prior.end(seating), with_sizes=True)
         for one, other in zip(jax.tree.leaves(seating), jax.tree.leaves(afresh), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-5)
-        total = seating.numbers["rest"] + jnp.sum(seating.numbers["weights"])
+        total = seating.hyperparameters["rest"] + jnp.sum(seating.hyperparameters["weights"])
         np.testing.assert_allclose(total, 1, rtol=1e-4)
     assert num_births > 8
     stale = seating._replace(pseudo=seating.pseudo[::-1])

@@ -286,6 +286,22 @@ def test_the_command_line_lists_what_is_registered(capsys):
     assert "robust-means" in capsys.readouterr().out
 
 
+def test_the_command_line_fits_and_shows_a_model_of_another_package(tmp_path, capsys):
+    from jaxmf.cli import run
+
+    np.save(tmp_path / "X.npy", np.random.default_rng(0).normal(size=(6, 3)))
+    ours = ["--import", "tests.extension.models"]
+    out = str(tmp_path / "run")
+    counts = ["--warmup", "2", "--samples", "4", "--chains", "1", "--no-progress"]
+    settings = ["--set", "mean_scale=2.0"]
+    fitted = [*ours, "fit", "robust-means", str(tmp_path / "X.npy"), "--out", out]
+    assert run([*fitted, *counts, *settings]) == 0, capsys.readouterr().err
+    assert run([*ours, "show", out]) == 0
+    assert "RobustMeans(noise_scale=1, mean_scale=2, degrees=4)" in capsys.readouterr().out
+    assert run(["--import", "no_such_module", "models"]) == 2
+    assert "no_such_module" in capsys.readouterr().err
+
+
 def broken(model):
     """RobustMeans whose sampler forgets the prior of the means."""
 

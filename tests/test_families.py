@@ -108,8 +108,8 @@ def test_statistics_that_forget_the_prior_mean_are_caught():
         assert abs(marginal - oracles.log_of_group(law, REALS[GROUPS == 0].tolist())) > 0.1
 
 
-def predictive_law(law, statistics, group):
-    """The law of the next value, from scipy."""
+def predictive_distribution(law, statistics, group):
+    """The distribution of the next value, from scipy."""
     at = jax.tree.map(lambda leaf: np.asarray(leaf, float)[group], statistics)
     if isinstance(law, mf.NormalInverseGamma):
         shape, weight = law.shape + at.number / 2, law.weight + at.number
@@ -124,7 +124,7 @@ def predictive_law(law, statistics, group):
 
 
 @pytest.mark.parametrize("name", ["normal", "vectors", "counts"])
-def test_predictions_are_the_known_laws(name):
+def test_predictions_are_the_known_distributions(name):
     law, values = CASES[name]
     with jax.enable_x64(True):
         statistics = statistics_of(law, values)
@@ -134,11 +134,11 @@ def test_predictions_are_the_known_laws(name):
         for value in values[:3]:
             logs = found(jnp.asarray(value))
             for group in range(NUM_GROUPS):
-                known = predictive_law(law, statistics, group)
+                known = predictive_distribution(law, statistics, group)
                 log_density = known.logpmf if name == "counts" else known.logpdf
                 np.testing.assert_allclose(logs[group], log_density(value), rtol=1e-9)
         for group in range(NUM_GROUPS):
-            known = predictive_law(law, statistics, group)
+            known = predictive_distribution(law, statistics, group)
             if name == "vectors":
                 spread = np.diagonal(known.shape) * known.df / (known.df - 2)
                 np.testing.assert_allclose(mean[group], known.loc, rtol=1e-9)
@@ -211,7 +211,7 @@ def test_parameters_average_to_the_predictions(name):
 
 
 @pytest.mark.slow
-def test_real_values_drawn_have_the_predictive_law():
+def test_real_values_drawn_have_the_predictive_distribution():
     for name in ("normal", "vectors"):
         law, values = CASES[name]
         statistics = statistics_of(law, values)
@@ -222,7 +222,7 @@ def test_real_values_drawn_have_the_predictive_law():
             return law.sample(of_value, parameters, jnp.asarray([0]))[0]
 
         draws = compiled(jax.vmap(draw))(jax.random.split(jax.random.key(4), 5_000))
-        known = predictive_law(law, statistics, 0)
+        known = predictive_distribution(law, statistics, 0)
         draws = np.asarray(draws, np.float64)
         if name == "vectors":  # along some direction
             along = np.array([1.0, -0.5, 2.0])

@@ -10,7 +10,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import settings
 from jaxmf.blocks.learning import match_moments_by_sampling
-from jaxmf.priors import flexible_law
+from jaxmf.priors import flexible_distribution
 from jaxmf.priors.moments import match_moments
 from jaxmf.testing import check_means, enumerate_partitions
 from tests import network_oracles as oracles
@@ -59,9 +59,9 @@ def test_features_are_summed_over_signatures():
     log_normaliser, counts = exact(COUNTS @ WEIGHTS + own @ [0.7, -1.2])
     assert prior.log_normaliser(8) == pytest.approx(log_normaliser, abs=1e-5)
     np.testing.assert_allclose(prior.expected_counts(8), counts, rtol=1e-5)
-    found = flexible_law.signatures(8)
+    found = flexible_distribution.signatures(8)
     assert len(found.counts) == 22
-    assert np.exp(found.log_numbers).sum() == pytest.approx(4140)
+    assert np.exp(found.log_num_partitions).sum() == pytest.approx(4140)
 
 
 def test_processes_are_special_cases():
@@ -125,8 +125,8 @@ def test_weights_are_the_conditionals_of_the_law(with_features):
             numbers = {"unobserved": unobserved}
             seating = prior.begin(counts, numbers, with_sizes=False)
             # an item comes and goes: what is kept of groups must be what it was
-            seating = prior.seat(seating, 0, jnp.asarray(1), jnp.zeros(()))
-            seating = prior.unseat(seating, 0, jnp.asarray(1))
+            seating = prior.assign(seating, 0, jnp.asarray(1), jnp.zeros(()))
+            seating = prior.unassign(seating, 0, jnp.asarray(1))
             return prior.weights(seating, 0)[0], prior.log_prob(counts, numbers)
 
         run = jax.jit(weights)

@@ -5,6 +5,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.data import Features
+from jaxmf.data.container import identity
 
 SHORT = {"num_warmup": 3, "num_samples": 5, "num_chains": 2, "progress": False}
 KNOWN = mf.Dense(np.arange(8.0).reshape(2, 4), column_names=list("abcd"))
@@ -201,3 +202,29 @@ def test_a_complete_matrix_is_matched_by_its_ids():
     other = mf.Dense(values, row_names=names["row_names"], column_names=list("abcdz"))
     with pytest.raises(ValueError, match="values: the column 'z' at position 4 is none of the 5"):
         post.held_out_log_likelihood(other)
+
+
+def test_a_run_is_not_resumed_with_permuted_ids(tmp_path):
+    """The same numbers under other ids are other data, of rows, columns and words."""
+    cells = ([0, 1, 2, 2], [0, 1, 0, 1], [1.0, 2.0, 3.0, 4.0], (3, 2))
+    data = mf.Entries(*cells, ["a", "b", "c"], ["x", "y"])
+    run = SHORT | {"checkpoint": tmp_path / "run"}
+    first = mf.sample(mf.BPMF(1), data, **run)
+    again = mf.sample(mf.BPMF(1), data, resume=True, **run)
+    np.testing.assert_array_equal(again.draws["u"], first.draws["u"])
+    for ids in ((["b", "a", "c"], ["x", "y"]), (["a", "b", "c"], ["y", "x"])):
+        with pytest.raises(ValueError, match="is another one: data was"):
+            mf.sample(mf.BPMF(1), mf.Entries(*cells, *ids), resume=True, **run)
+
+
+def test_the_identity_of_data_has_the_ids_and_their_types():
+    values = np.ones((2, 2))
+    plain = mf.Dense(values)
+    assert identity(plain) == plain.fingerprint()
+    named = [
+        mf.Dense(values, row_names=ids) for ids in (["1", "2"], [1, 2], ["2", "1"], ["1 2", ""])
+    ]
+    named.append(mf.Dense(values, column_names=["1", "2"]))
+    for ids in (["a", "b"], ["b", "a"]):
+        named.append(mf.Tokens.from_counts(np.eye(2, dtype=int), vocabulary=ids))
+    assert len({identity(data) for data in [plain, *named]}) == 8

@@ -56,7 +56,7 @@ def conditionals(prior, *, bias=False):
             ),
             (
                 jnp.full(NUM_SLOTS, 1 + fit.inflation + extra),
-                1 + fit.inflation + 2 * sign * fit.reach + jnp.diagonal(fit.spread) + extra,
+                1 + fit.inflation + 2 * sign * fit.m_z + jnp.diagonal(fit.spread) + extra,
             ),
             fit.num_observed,
             scales.noise_variance,

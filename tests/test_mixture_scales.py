@@ -89,7 +89,7 @@ def test_a_family_far_from_its_data_is_refused():
     with pytest.raises(ValueError, match=r"data: row 24 lies 1.73e\+10 times .* Leave family out"):
         mf.sample(model, values, **SETTINGS)
     near = mf.NormalInverseWishart(3, location=values.mean(0), scale=np.diag(values.var(0)))
-    near.check_reach(values, "data")
+    near.check_distances(values, "data")
 
 
 @pytest.mark.parametrize("size", [1e30, 1e-30])
@@ -162,7 +162,7 @@ def test_what_a_prior_of_the_user_cannot_do_is_refused_by_name():
     assert np.ptp(learned.draws["group_concentration"]) > 0
     both = dist.Gamma(1.0, 1.0).expand([2])
     with pytest.raises(
-        TypeError, match=r"group: .* needs Halves\.update_numbers, which is not def"
+        TypeError, match=r"group: .* needs Halves\.update_hyperparameters, which is not def"
     ):
         mf.sample(halves(both), WORDS, **SETTINGS)
     with pytest.raises(TypeError, match=r"needs Halves\.weight_shapes, .* sweep='sequential'"):

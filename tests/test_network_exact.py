@@ -434,9 +434,9 @@ def test_conditionals_of_a_hierarchy_are_in_proportion_to_the_joint_density(name
 
 def test_a_hierarchy_that_keeps_the_weight_of_an_emptied_group_is_caught():
     class Forgetful(mf.HDP):
-        def unseat(self, seating, batch, group):
-            left = super().unseat(seating, batch, group)
-            return left._replace(numbers=seating.numbers, pseudo=seating.pseudo)
+        def unassign(self, seating, batch, group):
+            left = super().unassign(seating, batch, group)
+            return left._replace(hyperparameters=seating.hyperparameters, pseudo=seating.pseudo)
 
     blocks = HIERARCHIES["topics"] | {"topic": mf.Block(Forgetful(1.2, 0.7), by="document")}
     with pytest.raises(AssertionError, match="Not equal to tolerance"):

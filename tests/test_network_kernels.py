@@ -99,11 +99,13 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(name):
 @pytest.mark.slow
 def test_a_hierarchy_that_loses_the_weight_of_an_emptied_group_is_caught():
     class Forgetful(mf.HDP):
-        def unseat(self, seating, batch, group):
-            left, rest = super().unseat(seating, batch, group), seating.numbers["rest"]
-            lost = left.numbers["concentration"] * (left.numbers["rest"] - rest)
+        def unassign(self, seating, batch, group):
+            left, rest = super().unassign(seating, batch, group), seating.hyperparameters["rest"]
+            lost = left.hyperparameters["concentration"] * (left.hyperparameters["rest"] - rest)
             pseudo = left.pseudo.at[left.free].add(-lost, mode="drop")
-            return left._replace(numbers=left.numbers | {"rest": rest}, pseudo=pseudo)
+            return left._replace(
+                hyperparameters=left.hyperparameters | {"rest": rest}, pseudo=pseudo
+            )
 
     jax.tree_util.register_dataclass(Forgetful, ["concentration", "base_concentration"], [])
     blocks = HIERARCHY | {"topic": mf.Block(Forgetful(GAMMA, GAMMA), by="document")}

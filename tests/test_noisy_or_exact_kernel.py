@@ -19,7 +19,7 @@ from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.noisy_or import moves
-from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import flip_log_odds
 
 NUM_ROWS, NUM_COLUMNS, NUM_SLOTS = 2, 2, 3
@@ -117,7 +117,7 @@ def tables():
             odds = flips(
                 bits, y, row_cells.ones * 1.0, row_cells.zeros * 1.0, num_own, conditional.log_odds
             )
-            table = number_table(NUM_SLOTS, values)
+            table = count_table(NUM_SLOTS, values)
             return odds, new_cause_log_weights(tally, conditional.rate, table)[0], eta
 
         return {

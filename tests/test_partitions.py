@@ -10,7 +10,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks.numbers import shared_weights
-from jaxmf.priors.partition_prior import Seating
+from jaxmf.priors.partition_prior import CountCache
 from jaxmf.priors.partitions import (
     log_dirichlet_multinomial,
     log_exchangeable,
@@ -41,13 +41,13 @@ def one_by_one(prior):
             jnp.zeros((NUM_BATCHES, NUM_SLOTS), jnp.int32), prior.start(NUM_SLOTS), with_sizes=False
         )
 
-        def seat(seating, item):
+        def assign(seating, item):
             batch, group, uniform = item
             weights, room = prior.weights(seating, batch)
-            before = seating.numbers
+            before = seating.hyperparameters
             log_prob = jnp.log(weights[group] / jnp.sum(weights))
-            seating = prior.seat(seating, batch, group, uniform)
-            after = seating.numbers
+            seating = prior.assign(seating, batch, group, uniform)
+            after = seating.hyperparameters
             if isinstance(prior, mf.HDP):
                 # the density of a new weight, Beta(1, gamma) of the rest
                 gamma, kept = before["base_concentration"], after["rest"] / before["rest"]
@@ -55,7 +55,7 @@ def one_by_one(prior):
                 log_prob += jnp.where(kept < 1, density, 0)
             return seating, (log_prob, room)
 
-        seating, (log_probs, room) = jax.lax.scan(seat, start, (batches, groups, uniforms))
+        seating, (log_probs, room) = jax.lax.scan(assign, start, (batches, groups, uniforms))
         counts, numbers = prior.end(seating)
         return jnp.sum(log_probs), prior.log_prob(counts, numbers), counts, numbers, room
 
@@ -114,7 +114,9 @@ def test_a_weight_of_another_prior_breaks_the_chain_rule():
         def weights(self, seating, batch):
             weights, room = super().weights(seating, batch)
             free = seating.counts[batch] == 0
-            return jnp.where(free & (weights > 0), seating.numbers["concentration"], weights), room
+            return jnp.where(
+                free & (weights > 0), seating.hyperparameters["concentration"], weights
+            ), room
 
     with jax.enable_x64(True):
         groups = np.arange(len(BATCHES)) % 5
@@ -174,13 +176,13 @@ def walk(prior, numbers, key, num_moves=1_500):
     def one(carry, uniform):
         seating, groups, place = carry
         item = place % num_items
-        left = prior.unseat(seating, batches[item], groups[item])
+        left = prior.unassign(seating, batches[item], groups[item])
         seating = jax.tree.map(lambda a, b: jnp.where(place >= num_items, a, b), left, seating)
         weights, _ = prior.weights(seating, batches[item])
         group = jnp.searchsorted(jnp.cumsum(weights), uniform[0] * jnp.sum(weights), side="right")
         group = jnp.minimum(group, num_slots - 1)
         group = jnp.where(weights[group] > 0, group, jnp.argmax(weights))
-        seating = prior.seat(seating, batches[item], group, uniform[1])
+        seating = prior.assign(seating, batches[item], group, uniform[1])
         return (seating, groups.at[item].set(group), place + 1), None
 
     (seating, _, _), _ = jax.lax.scan(one, (start, jnp.zeros(num_items, int), 0), uniforms)
@@ -214,7 +216,7 @@ def test_weights_of_groups_add_up_to_one_at_any_concentration():
 
 def test_a_group_that_keeps_its_weight_when_it_empties_is_caught():
     class Forgetful(mf.HDP):
-        def unseat(self, seating, batch, group) -> Seating:
+        def unassign(self, seating, batch, group) -> CountCache:
             return seating._replace(
                 counts=seating.counts.at[batch, group].add(-1),
                 totals=seating.totals.at[group].add(-1),

@@ -14,7 +14,7 @@ from jaxmf.samplers.feature_rows import row_fit
 from jaxmf.samplers.row_enumeration import (
     all_settings,
     draw_bits,
-    draw_number,
+    draw_num_new,
     sum_settings,
 )
 
@@ -95,7 +95,7 @@ def test_sum_and_draws(num_used, num_slots, first, rate, outlier):
             bits = draw_bits(uniforms[0], block, prior.movable, first=first)
             on = (bits | jnp.asarray(always)).astype(float)
             error = jnp.where(jnp.arange(3) != 1, jnp.asarray(x) - on @ posterior.mean, 0)
-            number = draw_number(
+            number = draw_num_new(
                 uniforms[1], error @ error, on @ posterior.spread @ on, 2.0, rate=prior.rate,
                 scales=scales,
             )  # fmt: skip
@@ -133,7 +133,7 @@ def test_all_settings_one_by_one():
         fit, prior, posterior, x = problem(3, 6, 1, 1.2)
         scales = Scales(noise=jnp.asarray(NOISE), feature=jnp.asarray(FEATURE))
         table = plain_sum(posterior, prior, x, np.arange(6) < 1)
-        patterns, log_weights = all_settings(fit, prior, scales, first=1, num_numbers=4)
+        patterns, log_weights = all_settings(fit, prior, scales, first=1, num_counts=4)
         assert log_weights.shape == (32, 4)
         found = {}
         for pattern, weights in zip(np.asarray(patterns), np.asarray(log_weights), strict=True):
@@ -148,7 +148,7 @@ def test_all_settings_one_by_one():
                 expected = np.logaddexp.reduce([table[bits, j] for j in range(3, 80)])
             assert weight == pytest.approx(expected, abs=1e-9)
         drawn = jax.vmap(
-            lambda u: draw_number(
+            lambda u: draw_num_new(
                 u, fit.squared_error, fit.inflation, 2.0, rate=prior.rate, scales=scales, at_least=3
             )
         )(jnp.linspace(0.0005, 0.9995, 1000))
@@ -174,7 +174,7 @@ def test_draws_do_not_depend_on_the_capacity():
                 curvature=jnp.asarray(curvature),
                 slope=jnp.where(jnp.arange(num_slots) < 5, 0.5, 0.0),
                 spread=jnp.eye(num_slots),
-                reach=jnp.zeros(num_slots),
+                m_z=jnp.zeros(num_slots),
                 inflation=jnp.asarray(0.0),
                 squared_error=jnp.asarray(3.0),
             )

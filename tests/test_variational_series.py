@@ -241,7 +241,7 @@ def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likeli
         view = half(plain._replace(columns=tiled), "rows")
         sums = side_sums(view, layout.rows, All(), likelihood=family, noise=p.noise, block=True)
         found = closed.slopes(view, sums, block=True)
-        mean = view.mine.mean - closed.newton_step(view, sums, found)
+        mean = view.factors.mean - closed.newton_step(view, sums, found)
         return step.values, Normal(mean, closed.new_variances(view, found, likelihood=Gaussian()))
 
     of_series, static = both(p)

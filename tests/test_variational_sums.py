@@ -47,7 +47,7 @@ def test_sums_over_ones_and_their_derivatives():
     both = jax.jit(jax.vmap(total))(np.stack([others, change]))
     np.testing.assert_allclose(both[1], dense @ change, atol=1e-12)
     # Broken twin: what stands behind the end of a piece is counted.
-    ones = layout.rows.ones._replace(number=jnp.full_like(layout.rows.ones.number, PIECE_LENGTH))
+    ones = layout.rows.ones._replace(counts=jnp.full_like(layout.rows.ones.counts, PIECE_LENGTH))
     wrong = sum_over_ones(ones, others, num_lines=dense.shape[0])
     assert float(jnp.abs(wrong - dense @ others).max()) > 0.1
 
@@ -63,7 +63,7 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     )
     bias, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
     view = Half(mine, others, bias, Normal(0 * unit, unit), np.ones(3, bool))
-    no_zeros = Shared(place=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
+    no_zeros = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
         likelihood=Sigmoid("quadratic"), noise=jnp.ones(()), block=True,

@@ -148,7 +148,7 @@ def update(parameters, layout, likelihood):
     bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=likelihood)
     moved, sums = closed.after_bias(view, sums, bias)
     found = closed.slopes(moved, sums, block=True)
-    mean = moved.mine.mean - closed.newton_step(moved, sums, found)
+    mean = moved.factors.mean - closed.newton_step(moved, sums, found)
     mine = Normal(mean, closed.new_variances(moved, found, likelihood=likelihood))
     return bias, with_half(parameters, "rows", mine, bias)
 
@@ -219,7 +219,7 @@ def counts(spec, layout):
             c = weights_of_others(zeros, layout.rows, float)
             return jnp.broadcast_to(c, (SIZE, SIZE))
         lines = jnp.arange(SIZE)[:, None]
-        return jnp.zeros((SIZE, SIZE)).at[lines, zeros.place].add(zeros.weight)
+        return jnp.zeros((SIZE, SIZE)).at[lines, zeros.indices].add(zeros.weight)
 
     return np.asarray(jax.jit(jax.vmap(one))(jax.random.split(KEY, NUM_DRAWS)))
 
@@ -249,10 +249,10 @@ def test_a_sample_of_the_whole_is_the_whole():
     for number in (SIZE, SIZE + 5):  # a line may have fewer zeros than samples
         zeros = draw_zeros(KEY, RowSample(number), given.layout.rows)
         table = np.zeros((SIZE, SIZE))
-        np.add.at(table, (np.arange(SIZE)[:, None], np.asarray(zeros.place)), zeros.weight)
+        np.add.at(table, (np.arange(SIZE)[:, None], np.asarray(zeros.indices)), zeros.weight)
         np.testing.assert_array_equal(table, is_zero)
     zeros = draw_zeros(KEY, SharedSample(SIZE), given.layout.rows)
-    np.testing.assert_array_equal(np.sort(zeros.place), np.arange(SIZE))
+    np.testing.assert_array_equal(np.sort(zeros.indices), np.arange(SIZE))
     np.testing.assert_array_equal(zeros.weight, 1)
 
 

@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jaxmf as mf
 from benchmarks.harness import Row, row
 
 QUICK_CHAINS = {"num_warmup": 100, "num_samples": 100, "num_chains": 2}
+_LIMITS = {True: 45.0, False: 900.0}  # CPU seconds of a run, its compilation counted
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Ends a block with a TimeoutError once the process has spent so many CPU seconds on it."""
+
+    def end(*unused: object) -> None:
+        raise TimeoutError(f"not done after {seconds:.0f} CPU seconds")
+
+    before = signal.signal(signal.SIGPROF, end)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
 
 
 def fitted(model: Any, data: Any, quick: bool) -> tuple[Any, str]:
@@ -34,7 +53,8 @@ def measured(
 ) -> list[Row]:
     """A row for each peer; a run that ends in an error is a row that says so."""
     try:
-        ours, note = measure(quick)
+        with limited(_LIMITS[quick]):
+            ours, note = measure(quick)
     except Exception as error:  # a stranger's first call: whatever comes is the result
         ours, note = float("nan"), f"{type(error).__name__}: {str(error)[:120]}"
     rows = []

@@ -129,7 +129,7 @@ def _check_parallel(network: Network) -> None:
     for name in network.indicators:
         if network.blocks[name].per:
             raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
-        if not network.blocks[name].law.in_turn:
+        if not network.blocks[name].law.sequential:
             raise ValueError(
                 f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
                 "groups that items are independent given; leave it at 'sequential'"

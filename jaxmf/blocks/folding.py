@@ -81,11 +81,11 @@ class _KnownPartition(PartitionPrior):
         del counts, numbers, with_sizes
         return self.table
 
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, seating: Any, batch: Array, group: Array) -> Any:
         del batch, group
         return seating
 
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
         del batch, group, uniform
         return seating
 
@@ -96,7 +96,7 @@ class _KnownPartition(PartitionPrior):
     def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
         return tables.row(seating, batch), jnp.ones((), bool)
 
-    def laws(self, seating: Any, lanes: Lanes) -> tuple[Array, Array]:
+    def next_probabilities(self, seating: Any, lanes: Lanes) -> tuple[Array, Array]:
         return tables.take(seating, lanes), jnp.ones((), bool)
 
     def predictive(self, seating: Any, lanes: Lanes, group: Array) -> Array:
@@ -187,7 +187,7 @@ def _held(network: Network, draw: Draw, column: str) -> Network:
             statistics, _ = family_statistics(network, draw, name)
             law = block.law
             if f"{name}_cells" in draw:
-                law = law.of_size(draw[f"{name}_cells"].shape[0])
+                law = law.with_size(draw[f"{name}_cells"].shape[0])
             law = _KnownFamily(law, statistics, numbers_of(network, draw, name))
             blocks[name] = block.with_law(law)
         elif not block.observed and not hangs:

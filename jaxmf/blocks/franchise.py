@@ -45,7 +45,7 @@ def word_probabilities(
     seating = law.begin(counts, state.numbers[table], with_sizes=False)
     batches = values[network.blocks[table].by[0]]
     eaten = jnp.zeros(counts.shape, jnp.int32).at[batches, values[table]].set(values[dish])
-    dish_law = network.blocks[dish].law.of_new_tables()
+    dish_law = network.blocks[dish].law.prior_of_new_tables()
     of_dishes = own_statistics(network, dish, parts[dish], state, data)
     dishes = dish_law.begin(of_dishes, state.numbers[dish], with_sizes=False)
     of_new, _ = dish_law.weights(dishes, jnp.zeros((), jnp.int32))

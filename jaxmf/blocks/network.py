@@ -113,9 +113,9 @@ class Network(NetworkModel):
         for name in self.observed:
             law = self.blocks[name].law
             if name in data.columns:
-                law = law.of_size(data.sizes[name])
+                law = law.with_size(data.sizes[name])
             elif name in data.values and data.values[name].ndim == 2:
-                law = law.of_size(data.values[name].shape[1])
+                law = law.with_size(data.values[name].shape[1])
             blocks[name] = self.blocks[name].with_law(law)
         return Network(blocks, self.order)
 

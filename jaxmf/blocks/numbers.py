@@ -94,18 +94,20 @@ def update_numbers(
 
 
 def _of_other(key: Key, name: str, law: Law, numbers: Numbers, statistics: PyTree) -> Numbers:
-    """By the prior's or family's `update_numbers`, or slice sampling of its probability.
+    """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
 
     Raises:
         TypeError: it has neither that method nor hyperparameters that are single positive numbers.
     """
     base = PartitionPrior if isinstance(law, PartitionPrior) else Family
-    if type(law).update_numbers is not base.update_numbers:
-        return law.update_numbers(key, numbers, statistics)
+    if type(law).update_hyperparameters is not base.update_hyperparameters:
+        return law.update_hyperparameters(key, numbers, statistics)
     names = law.hyperparameters
     if numbers.keys() != set(names) or any(number.ndim for number in numbers.values()):
         fixed = f"numbers for {', '.join(names)}" if names else "another prior"
-        raise missing_hook(law, "update_numbers", f"{name}: learning hyperparameters", fixed)
+        raise missing_hook(
+            law, "update_hyperparameters", f"{name}: learning hyperparameters", fixed
+        )
     for place, label in enumerate(names):
 
         def log_density(value: Array, label: str = label, numbers: Numbers = numbers) -> Array:

@@ -89,7 +89,7 @@ def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, 
 def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
     """E[phi] of an observed block of categories in every part: (*parts, V) float."""
     statistics, shape = family_statistics(network, draw, name)
-    law = network.blocks[name].law.of_size(draw[f"{name}_cells"].shape[0])
+    law = network.blocks[name].law.with_size(draw[f"{name}_cells"].shape[0])
     table = law.probabilities(statistics, numbers_of(network, draw, name))
     return table.reshape(*shape, -1)
 

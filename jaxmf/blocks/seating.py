@@ -46,7 +46,7 @@ def seat_all(
             weights, _ = law.weights(seating, batch)
             value = tables.choose(weights, uniforms[index, 0])
             value = jnp.where(mine == index, value, tables.row(drawn, mine))
-            after = law.seat(seating, batch, value, uniforms[index, 1])
+            after = law.assign(seating, batch, value, uniforms[index, 1])
             return tables.put(drawn, index, value), tables.either(mine == index, after, seating)
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))

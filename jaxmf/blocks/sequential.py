@@ -223,10 +223,10 @@ class _Compiled(NamedTuple):
             if not is_drawn:
                 after[name] = law.move(after[name], part, value, -1 if births is None else 1)
             elif births is None:
-                after[name] = law.unseat(after[name], part, value)
+                after[name] = law.unassign(after[name], part, value)
             else:
                 chance = births.get(name, jnp.zeros((), jnp.result_type(float)))
-                after[name] = law.seat(after[name], part, value, chance)
+                after[name] = law.assign(after[name], part, value, chance)
         return after
 
 
@@ -250,7 +250,7 @@ def _factors(
             continue
         lanes, shape = _lanes(role, values, table)
         if role.is_drawn:
-            laws, has_room = role.law.laws(own, lanes)
+            laws, has_room = role.law.next_probabilities(own, lanes)
             factors.append(Factor((*role.over, role.name), laws.reshape(*shape, -1)))
             room &= has_room
             continue

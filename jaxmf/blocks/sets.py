@@ -123,7 +123,7 @@ def sweep_tokens(
     Returns:
         The state after, and overflow of both.
     """
-    problem = problem_of(network, dish, network.blocks[dish].law.of_new_tables(), state, data)
+    problem = problem_of(network, dish, network.blocks[dish].law.prior_of_new_tables(), state, data)
     values, slots = all_values(state, data), slot_sizes(state, network)
     law, width = network.blocks[table].law, slots[table]
     parts = network.parts(table, network.sizes(data, slots))
@@ -169,7 +169,7 @@ class _TokenLoop(NamedTuple):
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
             working = self.below.moved(working, token, look_up, group=dish, amount=-1)
-            seating = self.table_law.unseat(seating, batch, table)
+            seating = self.table_law.unassign(seating, batch, table)
             is_gone = tables.entry(seating.counts, batch, table) == 0
             of_dishes = self._without(is_gone, of_dishes, dish_batch, dish)
             likely = self.below.likely(working, token, look_up)
@@ -181,7 +181,7 @@ class _TokenLoop(NamedTuple):
             there = likely[tables.row(eaten, batch)]
             table = tables.choose(of_tables * jnp.where(taken, there, new_one), chance[0])
             # changed first, then read, or the table is copied for every token
-            seating = self.table_law.seat(seating, batch, table, chance[3])
+            seating = self.table_law.assign(seating, batch, table, chance[3])
             is_new = tables.entry(seating.counts, batch, table) == 1
             dish = tables.entry(eaten, batch, table)
             dish, of_dishes = self._drawn(is_new, dish, of_dishes, dish_batch, of_new, chance)
@@ -204,7 +204,7 @@ class _TokenLoop(NamedTuple):
 
     def _without(self, is_gone: Array, of_dishes: Any, batch: Array, dish: Array) -> Any:
         def leave(carry: Any) -> Any:
-            return jnp.zeros((), bool), self.law.unseat(carry[1], batch, dish)
+            return jnp.zeros((), bool), self.law.unassign(carry[1], batch, dish)
 
         return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, of_dishes))[1]
 
@@ -221,7 +221,7 @@ class _TokenLoop(NamedTuple):
 
         def come(carry: Any) -> Any:
             drawn = tables.choose(weights, chance[1])
-            return jnp.zeros((), bool), drawn, self.law.seat(carry[2], batch, drawn, chance[2])
+            return jnp.zeros((), bool), drawn, self.law.assign(carry[2], batch, drawn, chance[2])
 
         start = (is_new, dish, of_dishes)
         return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]

@@ -46,12 +46,12 @@ def simulate(
         of_numbers, of_values = jax.random.split(jax.random.fold_in(key, place))
         groups = part_of(parts, values, num_tokens)
         if name in slots:
-            numbers[name] = law.simulate_numbers(of_numbers, slots[name])
+            numbers[name] = law.simulate_hyperparameters(of_numbers, slots[name])
             first = None
             if network.blocks[name].per:
                 _, _, first = items_of_sets(network, name, values, sizes, num_tokens)
             shape = (parts.number, slots[name])
-            if law.in_turn:
+            if law.sequential:
                 own = seat_all(of_values, law, numbers[name], groups, shape, first=first)
             else:
                 own = draw_all(network, name, of_values, groups, first, data, shape)
@@ -59,7 +59,7 @@ def simulate(
             if law.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)
         else:
-            numbers[name] = law.simulate_numbers(of_numbers)
+            numbers[name] = law.simulate_hyperparameters(of_numbers)
             values[name] = _observed(of_values, law, numbers[name], groups, parts.number)
     state = State({name: values[name] for name in network.indicators}, numbers, occupied)
     return state, _tokens(network, data, values, sizes)

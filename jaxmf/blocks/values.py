@@ -26,7 +26,7 @@ from jaxmf.blocks.prediction import (
     sizes_of,
 )
 from jaxmf.data import Tokens
-from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
@@ -117,7 +117,7 @@ def draw_places(key: Key, laws: Array) -> Array:
 
 
 def draw_in_parts(
-    law: Family, key: Key, statistics: PyTree, numbers: Numbers, parts: Array
+    law: Family, key: Key, statistics: PyTree, numbers: Hyperparameters, parts: Array
 ) -> Array:
     """A value from the predictive law of each of some parts (T,), parameters drawn anew."""
     of_parameters, of_value = jax.random.split(key)

@@ -91,12 +91,12 @@ class _SetLoop(NamedTuple):
             dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
             working = tokens.moved(working, dish, where, -1)
-            seating = self.law.unseat(seating, batch, dish)
+            seating = self.law.unassign(seating, batch, dish)
             weights, room = self.law.weights(seating, batch)
             logs, working, ahead = tokens.weighed(working, ahead, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
-            seating = self.law.seat(seating, batch, dish, chance[1])
+            seating = self.law.assign(seating, batch, dish, chance[1])
             working = tokens.moved(working, dish, where, 1)
             return tables.put(drawn, index, dish), seating, working, ahead, no_room | ~room
 

@@ -6,6 +6,7 @@ command is a function: `fitting.py` has those that make a run, `finished.py` tho
 
 from __future__ import annotations
 
+import importlib
 import sys
 from typing import Annotated, Any
 
@@ -40,9 +41,19 @@ def _options(
         bool,
         typer.Option("--version", help="Show the version.", callback=_show_version, is_eager=True),
     ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import",
+            metavar="MODULE",
+            help="A module of your own that calls jaxmf.register; may be repeated.",
+        ),
+    ] = None,
 ) -> None:
     """Bayesian nonparametric matrix factorisation."""
     del version
+    for module in modules or []:
+        importlib.import_module(module)
 
 
 for _command in (models, fit, show, predict, recommend, report, demo):

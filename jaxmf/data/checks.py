@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.data.lean import aligned_copy, any_block, cell_keys, has_repeats
 from jaxmf.types import Names
 
 INT32_MAX = 2**31 - 1
@@ -177,23 +178,25 @@ def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = N
     if np.issubdtype(array.dtype, np.integer):
         limit = 2 ** (np.finfo(dtype).nmant + 1)
         if array.dtype.itemsize * 8 > np.finfo(dtype).nmant:
-            beyond = (array > limit) | (array < -limit)
-            if beyond.any():
+
+            def is_beyond(part: np.ndarray) -> np.ndarray:
+                return (part > limit) | (part < -limit)
+
+            if any_block(array, is_beyond):
                 raise offence(
                     name,
                     array,
-                    beyond,
+                    is_beyond(array),
                     f"{array.dtype} cannot be cast to {dtype} without loss, whole numbers are "
                     f"exact up to {limit} only",
                     "Rescale them, or pass them as floats if rounding is meant.",
                     offset=offset,
                 )
-        return array.astype(dtype)
+        return aligned_copy(array, dtype)
     with np.errstate(over="ignore"):
-        result = array.astype(dtype)
-    lost = np.isinf(result)
-    if lost.any():
-        lost &= np.isfinite(array)
+        result = aligned_copy(array, dtype)
+    if any_block(result, np.isinf):
+        lost = np.isinf(result) & np.isfinite(array)
         if lost.any():
             raise offence(
                 name,
@@ -208,7 +211,9 @@ def as_float(name: str, array: np.ndarray, *, offset: tuple[int, ...] | None = N
 
 def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = None) -> None:
     """No NaN and no infinity (among the elements of ``where``)."""
-    bad = ~np.isfinite(array)
+    if where is None and not any_block(array, _is_not_finite):
+        return
+    bad = _is_not_finite(array)
     if where is not None:
         bad &= where
     if bad.any():
@@ -221,38 +226,50 @@ def check_finite(name: str, array: np.ndarray, *, where: np.ndarray | None = Non
         )
 
 
-def check_counts(name: str, array: np.ndarray) -> np.ndarray:
-    """Whole numbers from 0 on that int32 can index, returned as int64."""
+def _is_not_finite(array: np.ndarray) -> np.ndarray:
+    return ~np.isfinite(array)
+
+
+def _is_fractional(array: np.ndarray) -> np.ndarray:
+    return array != np.floor(array)
+
+
+def _is_negative(array: np.ndarray) -> np.ndarray:
+    return array < 0
+
+
+def _is_beyond_int32(array: np.ndarray) -> np.ndarray:
+    return array > INT32_MAX
+
+
+def check_counts(name: str, array: np.ndarray) -> None:
+    """Whole numbers from 0 on that int32 can index."""
     check_finite(name, array)
-    if (array < 0).any():
-        raise offence(name, array, array < 0, "negative count", "Counts are 0, 1, 2, ...")
-    fractional = array != np.floor(array)
-    if fractional.any():
-        raise offence(
-            name,
-            array,
-            fractional,
-            "fractional count",
-            "Counts are whole numbers; pass raw counts rather than weights or frequencies.",
-        )
-    if (array > INT32_MAX).any():
-        remedy = "Split the rows, or use a model of counts."
-        raise offence(name, array, array > INT32_MAX, "count beyond int32", remedy)
-    return array.astype(np.int64)
+    advice = "Counts are whole numbers; pass raw counts rather than weights or frequencies."
+    for is_bad, problem, remedy in (
+        (_is_negative, "negative count", "Counts are 0, 1, 2, ..."),
+        (_is_fractional, "fractional count", advice),
+        (_is_beyond_int32, "count beyond int32", "Split the rows, or use a model of counts."),
+    ):
+        if any_block(array, is_bad):
+            raise offence(name, array, is_bad(array), problem, remedy)
 
 
 def check_binary(name: str, array: np.ndarray) -> np.ndarray:
     """Zeros and ones, returned as bool."""
-    other = (array != 0) & (array != 1)
-    if other.any():
+    if any_block(array, _is_neither_0_nor_1):
         raise offence(
             name,
             array,
-            other,
+            _is_neither_0_nor_1(array),
             "must hold 0 and 1 only",
             "Threshold it first, for instance x > 0; this container knows no missing cells.",
         )
     return array.astype(bool)
+
+
+def _is_neither_0_nor_1(array: np.ndarray) -> np.ndarray:
+    return (array != 0) & (array != 1)
 
 
 def check_vector(
@@ -287,20 +304,23 @@ def as_index(name: str, x: Any, *, size: int | None = None) -> np.ndarray:
         if array.dtype == bool:
             raise TypeError(f"{name}: is a mask (bool), indices are needed. Use numpy.nonzero.")
         check_finite(name, array)
-        fractional = array != np.floor(array)
-        if fractional.any():
-            raise offence(name, array, fractional, "not a whole number", "Indices are 0, 1, 2, ...")
+        if any_block(array, _is_fractional):
+            bad = _is_fractional(array)
+            raise offence(name, array, bad, "not a whole number", "Indices are 0, 1, 2, ...")
     upper = INT32_MAX if size is None else size - 1
-    outside = (array < 0) | (array > upper)
-    if outside.any():
+
+    def is_outside(part: np.ndarray) -> np.ndarray:
+        return (part < 0) | (part > upper)
+
+    if any_block(array, is_outside):
         raise offence(
             name,
             array,
-            outside,
+            is_outside(array),
             f"index out of range 0..{upper}",
             "Indices count from 0; subtract 1 if yours count from 1, or enlarge the shape.",
         )
-    return array.astype(np.int32)
+    return aligned_copy(array, np.int32)
 
 
 def check_no_duplicates(
@@ -313,20 +333,21 @@ def check_no_duplicates(
     names: tuple[Names | None, Names | None] = (None, None),
 ) -> None:
     """No cell twice; with ``names`` of rows and columns the cell is shown by its ids."""
-    cells = rows.astype(np.int64) * num_columns + columns
+    if not has_repeats(rows, columns, num_columns):
+        return
+    cells = cell_keys(rows, columns, num_columns)
     order = np.argsort(cells, kind="stable")
     again = order[1:][cells[order[1:]] == cells[order[:-1]]]
-    if len(again):
-        second = int(again.min())
-        first = int(np.argmax(cells == cells[second]))
-        row, column = (
-            int(index[second]) if ids is None else ids.tolist()[index[second]]
-            for index, ids in zip((rows, columns), names, strict=True)
-        )
-        raise ValueError(
-            f"{name}: duplicate cell (row {row!r}, column {column!r}) at positions "
-            f"{first} and {second} ({len(again)} repeats in all). {remedy}"
-        )
+    second = int(again.min())
+    first = int(np.argmax(cells == cells[second]))
+    row, column = (
+        int(index[second]) if ids is None else ids.tolist()[index[second]]
+        for index, ids in zip((rows, columns), names, strict=True)
+    )
+    raise ValueError(
+        f"{name}: duplicate cell (row {row!r}, column {column!r}) at positions "
+        f"{first} and {second} ({len(again)} repeats in all). {remedy}"
+    )
 
 
 def check_shape_pair(name: str, shape: Any) -> tuple[int, int]:

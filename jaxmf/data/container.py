@@ -50,6 +50,24 @@ def digest(kind: str, shape: Sequence[Any], arrays: Mapping[str, Any]) -> str:
     return result.hexdigest()
 
 
+def identity(data: Any) -> str:
+    """The fingerprint of a container and of its ids: what a run is resumed with must share it.
+
+    Without ids it is the fingerprint alone.
+    """
+    sides = {f"{word}s": getattr(data, f"{word}_names", None) for word in ("row", "column")}
+    ids = {**sides, **(data.names if isinstance(getattr(data, "names", None), dict) else {})}
+    named = {label: names for label, names in sorted(ids.items()) if names is not None}
+    if not named:
+        return str(data.fingerprint())
+    result = hashlib.sha256(data.fingerprint().encode())
+    for label, names in named.items():
+        result.update(f"|{label} {len(names)}|".encode())
+        for name in names.tolist():
+            result.update(f"{type(name).__name__} {name!r}\n".encode(errors="surrogatepass"))
+    return result.hexdigest()
+
+
 def lookup(argument: str, ids: Any, given: Any) -> tuple[np.ndarray, Names]:
     """Positions of ids, and all ids: those ``given``, or else those found, as they appear.
 

@@ -12,6 +12,7 @@ from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
+from jaxmf.data.lean import count_where
 from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
@@ -22,6 +23,7 @@ Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 
 C = TypeVar("C", Dense, Entries, SparseBinary, SparseSeries, Tokens)
 
+_INDEX_SIZE = 4  # bytes of an int32
 _MAKE_ONE = {
     Dense: "Dense.from_array(x), NaN for missing cells",
     Entries: "Entries.from_pandas(df, row=, column=, value=) or Entries.from_scipy(matrix)",
@@ -85,14 +87,30 @@ def as_container(data: Any, container_type: type[C], name: str = "data") -> C:
 
 
 def num_bytes_of(data: Any, container_type: type) -> int:
-    """Bytes that `as_container` has to make, from the shape alone; 0 where that says nothing."""
-    shape = getattr(getattr(data, "X", data), "shape", ())
-    if container_type is not Dense or isinstance(data, Dense) or len(shape) != 2:
+    """Bytes that `as_container` has to make of a matrix; 0 where that is not known beforehand."""
+    matrix = getattr(data, "X", data)
+    shape = getattr(matrix, "shape", ())
+    if isinstance(data, Container) or len(shape) != 2:
         return 0
-    num_cells = math.prod(int(size) for size in shape)
-    # unstored cells of a sparse matrix are written out in its dtype first
-    first = num_cells * data.dtype.itemsize if is_sparse(data) else 0
-    return num_cells * np.dtype(jnp.result_type(float)).itemsize + first
+    float_size = np.dtype(jnp.result_type(float)).itemsize
+    if container_type is Dense:
+        num_cells = math.prod(int(size) for size in shape)
+        # unstored cells of a sparse matrix are written out in its dtype first
+        first = num_cells * data.dtype.itemsize if is_sparse(data) else 0
+        return num_cells * float_size + first
+    values = matrix.data if is_sparse(matrix) else matrix
+    if not isinstance(values, np.ndarray) or values.dtype.kind not in "biuf":
+        return 0
+    if container_type is Entries:
+        is_whole = is_sparse(matrix) or values.dtype.kind != "f"
+        num_cells = values.size if is_whole else count_where(values, np.isfinite)
+        return num_cells * (2 * _INDEX_SIZE + float_size)
+    if container_type is SparseBinary:
+        return 2 * _INDEX_SIZE * int(np.count_nonzero(values))
+    if container_type is Tokens:
+        total = float(np.sum(values, dtype=float))
+        return 2 * _INDEX_SIZE * int(total) if 0 < total < np.inf else 0
+    return 0
 
 
 def complete_matrix(values: Any, data: Any, *, argument: str) -> np.ndarray:

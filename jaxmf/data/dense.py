@@ -11,11 +11,11 @@ import numpy as np
 
 from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
+from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names
 
 # cells that are checked at once
 BLOCK_CELLS = 2**20
-ALIGNMENT = 64
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -322,11 +322,3 @@ def _in_blocks(
         stored[rows] = values if count == there.size else np.where(there, values, 0)
         num_observed += count
     return stored, seen, num_observed
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """An array that lies where JAX on a CPU can use it as it is."""
-    num_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
-    room = np.empty(num_bytes + ALIGNMENT, np.uint8)
-    first = -room.ctypes.data % ALIGNMENT
-    return room[first : first + num_bytes].view(dtype).reshape(shape)

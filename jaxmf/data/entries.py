@@ -85,9 +85,9 @@ class Entries:
         checks.check_finite("values", values)
         assign(
             self,
-            rows=jnp.asarray(rows),
-            columns=jnp.asarray(columns),
-            values=jnp.asarray(checks.as_float("values", values)),
+            rows=jax.device_put(rows),
+            columns=jax.device_put(columns),
+            values=jax.device_put(checks.as_float("values", values)),
             shape=shape,
             row_names=ids[0],
             column_names=ids[1],
@@ -167,7 +167,7 @@ class Entries:
                 f"matrix: a {type(matrix).__name__} is no scipy.sparse matrix. "
                 "For an array with NaN for missing cells use Entries.from_array."
             )
-        cells = matrix.tocoo()
+        cells = matrix.tocoo(copy=False)
         return cls(cells.row, cells.col, cells.data, cells.shape, row_names, column_names)
 
     @classmethod

@@ -6,7 +6,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxmf.data.checks import as_index
+from jaxmf.data.lean import blocks
 from jaxmf.types import Names
+
+_IDS_AT_ONCE = 2**16
 
 
 class Positions(NamedTuple):
@@ -104,20 +107,35 @@ def encode(argument: str, ids: Any) -> tuple[np.ndarray, Names]:
     array = object_array(ids)
     table: dict[Hashable, int] = {}
     codes = np.empty(len(array), np.int32)
-    for position, name in enumerate(array.tolist()):
+    for some in blocks(len(array), _IDS_AT_ONCE):
+        _encode_block(argument, array[some], table, codes[some], some.start)
+    return codes, _fitting_array(list(table), array.dtype)
+
+
+def _encode_block(
+    argument: str, ids: np.ndarray, table: dict[Hashable, int], codes: np.ndarray, start: int
+) -> None:
+    """Write the codes of some ids, adding those that are new to the table."""
+    if ids.dtype.kind in "iu":
+        unique, first, inverse = np.unique(ids, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        found = np.empty(len(unique), np.int32)
+        found[order] = [table.setdefault(name, len(table)) for name in unique[order].tolist()]
+        codes[:] = found[inverse]
+        return
+    for position, name in enumerate(ids.tolist()):
         if is_missing_id(name):
             raise ValueError(
-                f"{argument}: the id at line {position} is missing ({name!r}). "
+                f"{argument}: the id at line {start + position} is missing ({name!r}). "
                 "Drop these lines (in pandas: df.dropna(subset=[...])) or give them an id."
             )
         try:
             codes[position] = table.setdefault(name, len(table))
         except TypeError:
             raise TypeError(
-                f"{argument}: the id {name!r} at line {position} cannot be hashed. "
+                f"{argument}: the id {name!r} at line {start + position} cannot be hashed. "
                 "Use numbers, strings or tuples."
             ) from None
-    return codes, _fitting_array(list(table), array.dtype)
 
 
 def positions(
@@ -141,16 +159,18 @@ def positions(
         ids = [ids]
     line = argument.removesuffix("s") if line is None else line
     table = {name: position for position, name in enumerate(names.tolist())}
-    found = []
-    for name in object_array(ids).tolist():
-        if not isinstance(name, Hashable) or name not in table:
-            shown = ", ".join(repr(n) for n in names[:3].tolist())
-            raise ValueError(
-                f"{argument}: no {line} has the id {name!r}. The ids of this data are "
-                f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
-            )
-        found.append(table[name])
-    return np.asarray(found, np.int32)
+    array = object_array(ids)
+    found = np.empty(len(array), np.int32)
+    for some in blocks(len(array), _IDS_AT_ONCE):
+        for position, name in enumerate(array[some].tolist(), some.start):
+            if not isinstance(name, Hashable) or name not in table:
+                shown = ", ".join(repr(n) for n in names[:3].tolist())
+                raise ValueError(
+                    f"{argument}: no {line} has the id {name!r}. The ids of this data are "
+                    f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
+                )
+            found[position] = table[name]
+    return found
 
 
 def object_array(names: Any) -> np.ndarray:

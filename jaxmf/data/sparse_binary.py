@@ -20,6 +20,7 @@ from jaxmf.data.container import (
     peel,
 )
 from jaxmf.data.frames import as_pandas
+from jaxmf.data.lean import sort_cells
 from jaxmf.types import Array, Names
 
 _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
@@ -83,11 +84,11 @@ class SparseBinary:
         rows, columns, ids = checked_cells(
             rows, columns, shape, names=(row_names, column_names), remedy=_REMEDY
         )
-        order = np.lexsort((columns, rows))
+        sort_cells(rows, columns, shape[1])
         assign(
             self,
-            rows=jnp.asarray(rows[order]),
-            columns=jnp.asarray(columns[order]),
+            rows=jax.device_put(rows),
+            columns=jax.device_put(columns),
             shape=shape,
             row_names=ids[0],
             column_names=ids[1],
@@ -219,8 +220,10 @@ class SparseBinary:
                 f"matrix: a {type(matrix).__name__} is no scipy.sparse matrix. "
                 "For an array of zeros and ones use SparseBinary.from_array."
             )
-        cells = matrix.tocoo()
+        cells = matrix.tocoo(copy=False)
         ones = checks.check_binary("matrix", checks.as_numeric("matrix", cells.data))
+        if ones.all():
+            return cls(cells.row, cells.col, cells.shape, row_names, column_names)
         return cls(cells.row[ones], cells.col[ones], cells.shape, row_names, column_names)
 
     @classmethod

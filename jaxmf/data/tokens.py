@@ -9,12 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks
-from jaxmf.data.container import assign, bare, digest, is_sparse, lookup, peel
+from jaxmf.data.container import assign, bare, digest, lookup, peel
+from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
 from jaxmf.types import Array, Names
-
-_BLOCK = 1024  # rows of a matrix of counts whose tokens stand together
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -88,10 +87,10 @@ class Tokens:
             checks.check_finite(f"values {label!r}", column)
         assign(
             self,
-            columns={label: jnp.asarray(column) for label, column in indices.items()},
+            columns={label: jax.device_put(column) for label, column in indices.items()},
             sizes=checked_sizes,
             values={
-                label: jnp.asarray(checks.as_float(f"values {label!r}", column))
+                label: jax.device_put(checks.as_float(f"values {label!r}", column))
                 for label, column in numbers.items()
             },
             names={
@@ -175,30 +174,7 @@ class Tokens:
         table = peel("counts", counts)
         vocabulary = table.column_names if vocabulary is None else vocabulary
         row_names = table.row_names if row_names is None else row_names
-        if is_sparse(table.values):
-            cells = table.values.tocoo()
-            rows, columns, numbers = cells.row, cells.col, checks.as_numeric("counts", cells.data)
-            shape = cells.shape
-            numbers = _checked_counts(numbers, rows, columns)
-        else:
-            array = checks.as_numeric("counts", table.values)
-            checks.check_matrix_shape("counts", array.shape)
-            shape = array.shape
-            array = checks.check_counts("counts", array)
-            rows, columns = np.nonzero(array)
-            numbers = array[rows, columns]
-        # a sweep, which takes tokens as they stand, then finds in the cache what it knows of a
-        # word, and of the documents of a block
-        order = np.lexsort((rows, columns, rows // _BLOCK))
-        rows, columns, numbers = rows[order], columns[order], numbers[order]
-        total = int(numbers.sum(dtype=object))
-        if total > checks.INT32_MAX:
-            raise ValueError(
-                f"counts: {total} tokens are more than int32 can index ({checks.INT32_MAX}). "
-                "Split the rows, or use a model of counts."
-            )
-        if total == 0:
-            raise ValueError("counts: all counts are 0, there is no token. At least one is needed.")
+        rows, columns, shape = open_up(table.values)
         ids = {
             label: as_names(argument, given, size=size)
             for label, argument, given, size in (
@@ -207,8 +183,8 @@ class Tokens:
             )
         }
         return cls(
-            {row: np.repeat(rows, numbers), column: np.repeat(columns, numbers)},
-            {row: int(shape[0]), column: int(shape[1])},
+            {row: rows, column: columns},
+            {row: shape[0], column: shape[1]},
             {},
             {label: array for label, array in ids.items() if array is not None},
         )
@@ -275,7 +251,7 @@ class Tokens:
         if not there.any():
             raise ValueError(f"{argument}: no token has levels of the data alone, none is left")
         first, *others = (indices[label][there] for label in indices)
-        kept = np.flatnonzero(there)[np.lexsort((first, *others, first // _BLOCK))]
+        kept = np.flatnonzero(there)[np.lexsort((first, *others, first // BLOCK))]
         columns = {label: jnp.asarray(index[kept]) for label, index in indices.items()}
         values = {
             label: jnp.asarray(np.asarray(column)[kept]) for label, column in self.values.items()
@@ -342,17 +318,3 @@ def _check_labels(**given: Any) -> None:
     for label in values:
         if label in columns:
             raise ValueError(f"values: {label!r} is a column of indices too. Rename one of them.")
-
-
-def _checked_counts(numbers: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """Counts of a sparse matrix, an offence shown at its cell."""
-    bad = ~np.isfinite(numbers) | (numbers < 0) | (numbers != np.floor(numbers))
-    bad |= numbers > checks.INT32_MAX
-    if bad.any():
-        first = int(np.argmax(bad))
-        try:
-            checks.check_counts("counts", numbers[first : first + 1])
-        except ValueError as error:
-            where = f"row {rows[first]}, column {columns[first]}"
-            raise ValueError(str(error).replace("position 0", where)) from None
-    return numbers.astype(np.int64)

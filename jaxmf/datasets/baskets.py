@@ -19,11 +19,13 @@ def _build_groceries(paths: Mapping[str, Path]) -> Prepared:
     items = parsers.lines_of(parsers.open_bytes(paths["items.tsv"]))
     position = {line[0]: k for k, line in enumerate(parsers.fields(items, "\t", 3))}
     baskets = []
-    for number, line in enumerate(parsers.lines_of(parsers.open_bytes(paths["baskets.csv"])), 1):
+    for line_index, line in enumerate(
+        parsers.lines_of(parsers.open_bytes(paths["baskets.csv"])), 1
+    ):
         basket = [item.strip().strip('"') for item in line.split(",")]
         unknown = [item for item in basket if item not in position]
         if unknown:
-            raise ValueError(f"baskets.csv: line {number}: {unknown[0]!r} is not in items.tsv")
+            raise ValueError(f"baskets.csv: line {line_index}: {unknown[0]!r} is not in items.tsv")
         baskets.append(sorted(position[item] for item in basket))
     return Prepared(parsers.row_lists(baskets, len(items)), {"items.txt": items})
 

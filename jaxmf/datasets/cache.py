@@ -1,6 +1,6 @@
 """The folder of data sets: what is there is read, what is not is fetched and prepared once.
 
-Each set has a folder of its own name under ``JAXMF_DATA`` with one ``.npz`` and perhaps texts, one
+Each set has a folder of its name under ``JAXMF_DATA`` with one ``.npz`` and perhaps texts, one
 item a line. When they are not there they are built from the official files, which are taken from
 the same folder (put there by hand) or downloaded to it.
 """
@@ -90,18 +90,18 @@ def read(recipe: Recipe) -> Prepared:
         FileNotFoundError: no folder, or a file that is not there and cannot be fetched.
         ValueError: an official file that is not what it should be.
     """
-    place = folder() / recipe.name
-    files = [place / recipe.npz, *(place / text for text in recipe.texts)]
+    directory = folder() / recipe.name
+    files = [directory / recipe.npz, *(directory / text for text in recipe.texts)]
     if not all(file.exists() for file in files):
         if recipe.build is None:
             raise FileNotFoundError(
                 f"{recipe.name}: {files[0]} is not there, and this set has no official source to "
                 f"fetch it from. Put the prepared file there. {_instructions(recipe)}".rstrip()
             )
-        place.mkdir(exist_ok=True)
-        prepared = recipe.build({s.file: _obtain(place, s) for s in recipe.sources})
-        _check_content(place, recipe, prepared)
-        _write(place, recipe, prepared)
+        directory.mkdir(exist_ok=True)
+        prepared = recipe.build({s.file: _obtain(directory, s) for s in recipe.sources})
+        _check_content(directory, recipe, prepared)
+        _write(directory, recipe, prepared)
     with np.load(files[0], allow_pickle=False) as stored:
         arrays = {name: stored[name] for name in stored.files}
     texts = {
@@ -126,12 +126,12 @@ def texts_array(lines: list[str]) -> np.ndarray:
     return object_array(lines)
 
 
-def _check_content(place: Path, recipe: Recipe, prepared: Prepared) -> None:
-    if recipe.sha256 is None or (found := content_digest(prepared)) == recipe.sha256:
+def _check_content(directory: Path, recipe: Recipe, prepared: Prepared) -> None:
+    if recipe.sha256 is None or (digest := content_digest(prepared)) == recipe.sha256:
         return
-    files = ", ".join(str(place / source.file) for source in recipe.sources)
+    files = ", ".join(str(directory / source.file) for source in recipe.sources)
     raise ValueError(
-        f"{recipe.name}: {files} are not the official files, their content has the sha256 {found} "
+        f"{recipe.name}: {files} are not the official files, their content has the sha256 {digest} "
         f"and should have {recipe.sha256}. Remove them; they are fetched again."
     )
 
@@ -140,9 +140,9 @@ def _instructions(recipe: Recipe) -> str:
     return " ".join(source.instructions for source in recipe.sources)
 
 
-def _obtain(place: Path, source: Source) -> Path:
+def _obtain(directory: Path, source: Source) -> Path:
     """The official file: put there by hand, or downloaded; its hash is right where it is known."""
-    path = place / source.file
+    path = directory / source.file
     if not path.exists():
         if source.url is None:
             raise FileNotFoundError(
@@ -153,15 +153,15 @@ def _obtain(place: Path, source: Source) -> Path:
         except Exception as error:
             raise FileNotFoundError(
                 f"{path} is not there and could not be fetched from {source.url} "
-                f"({type(error).__name__}: {error}). Download it by hand to that place."
+                f"({type(error).__name__}: {error}). Download it by hand to that path."
             ) from error
     if source.md5 is not None:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "md5").hexdigest()
-        if found != source.md5:
+            digest = hashlib.file_digest(file, "md5").hexdigest()
+        if digest != source.md5:
             raise ValueError(
-                f"{path}: is not the official file, its md5 is {found} and should be {source.md5}. "
-                "Remove it; it is fetched again."
+                f"{path}: is not the official file, its md5 is {digest} and should be "
+                f"{source.md5}. Remove it; it is fetched again."
             )
     return path
 
@@ -175,13 +175,13 @@ def download(url: str, path: Path) -> None:
     pooch.retrieve(url, known_hash=None, fname=path.name, path=path.parent)
 
 
-def _write(place: Path, recipe: Recipe, prepared: Prepared) -> None:
+def _write(directory: Path, recipe: Recipe, prepared: Prepared) -> None:
     """The prepared files, each under its name only when it is whole."""
     for name in recipe.texts:
-        partial = place / f".{name}.partial"
+        partial = directory / f".{name}.partial"
         partial.write_text("".join(f"{line}\n" for line in prepared.texts[name]), encoding="utf-8")
-        partial.replace(place / name)
-    partial = place / f".{recipe.npz}.partial"
+        partial.replace(directory / name)
+    partial = directory / f".{recipe.npz}.partial"
     with partial.open("wb") as file:
         np.savez_compressed(file, **prepared.arrays)  # type: ignore[arg-type]
-    partial.replace(place / recipe.npz)
+    partial.replace(directory / recipe.npz)

@@ -40,7 +40,7 @@ def section_5_2(
     y_kd ~ Bernoulli(cause_probability), P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(z_n y_d).
 
     Args:
-        seed: whole number or typed key.
+        seed: int or typed key.
         num_rows: N.
         num_features: K.
         num_columns: D.
@@ -51,7 +51,7 @@ def section_5_2(
         x (N, D), z (N, K) and y (K, D).
 
     Raises:
-        ValueError: sizes below 1, numbers out of range, or a Z of that width never came.
+        ValueError: sizes below 1, settings out of range, or a Z of that width never came.
 
     Example:
         >>> causes = section_5_2(0)

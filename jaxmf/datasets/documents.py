@@ -16,13 +16,13 @@ class Documents(NamedTuple):
     """Counts of words in documents, and what else is known of them.
 
     Attributes:
-        counts: (N, D) scipy.sparse array of whole numbers.
+        counts: (N, D) scipy.sparse array of int.
         vocabulary: (D,) the words.
         titles: (N,) texts, or None.
         train: (N,) bool, the documents of the usual training split, or None.
         authors: (N, A) scipy.sparse array of ones, or None.
         author_names: (A,) texts, or None.
-        years: (N,) whole numbers, or None.
+        years: (N,) int, or None.
         sections: (N,) texts, or None.
     """
 

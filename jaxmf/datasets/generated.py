@@ -48,7 +48,7 @@ def section_4_2(seed: Seed, *, num_rows: int = 100, noise_scale: float = 0.5) ->
     z_ik ~ Bernoulli(1/2), x_i ~ N(z_i y, noise_scale² I), y four 6 x 6 binary images.
 
     Args:
-        seed: whole number or typed key.
+        seed: int or typed key.
         num_rows: N.
         noise_scale: standard deviation of the noise, σ_X in the paper.
 

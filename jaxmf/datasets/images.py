@@ -15,7 +15,7 @@ class Images(NamedTuple):
 
     Attributes:
         train: (N, D) the images.
-        train_labels: (N,) whole numbers.
+        train_labels: (N,) int.
         test: (M, D) further images, M = 0 where the set has no split.
         test_labels: (M,).
         image_shape: (height, width), D = height x width.

@@ -6,7 +6,7 @@ is bought, and a corruption level for how much of it is left out when it is.
 Source: Agrawal & Srikant (1994), Fast algorithms for mining association rules, section 3.3; where
 it leaves something open, the program that they published (version of June 1995):
 
-- sizes are 1 more than a Poisson number, so that their mean is the one asked for;
+- sizes are 1 more than a Poisson variable, so that their mean is the one asked for;
 - items are not equally often put into itemsets but with exponential weights: 130 of the 1,000 items
   of T10I4D100K, an output of the program, never occur, where equal chances leave about 10;
 - corruption levels have a standard deviation of 0.1 (a variance of 0.1 in the text), and all
@@ -49,16 +49,16 @@ class Levels(NamedTuple):
     corruption: float
 
 
-def chances(generator: np.random.Generator, number: int, *, equal: bool = False) -> np.ndarray:
-    """Probabilities (number,) float: exponential weights divided by their sum, or equal ones."""
-    weights = np.ones(number) if equal else generator.exponential(size=number)
+def chances(generator: np.random.Generator, count: int, *, equal: bool = False) -> np.ndarray:
+    """Probabilities (count,) float: exponential weights divided by their sum, or equal ones."""
+    weights = np.ones(count) if equal else generator.exponential(size=count)
     return weights / weights.sum()
 
 
 def patterns(
     generator: np.random.Generator,
-    of_members: np.ndarray,
-    number: int,
+    member_weights: np.ndarray,
+    count: int,
     *,
     mean_size: float,
     levels: Levels,
@@ -67,26 +67,28 @@ def patterns(
 
     Args:
         generator: of the random choices.
-        of_members: (M,) float, the probability of every member.
-        number: L.
+        member_weights: (M,) float, the probability of every member.
+        count: L.
         mean_size: of a pattern, at least 1.
         levels: correlation and corruption.
     """
-    sizes = np.minimum(1 + generator.poisson(mean_size - 1, number), of_members.size)
-    shares = levels.correlation * generator.exponential(size=number)
+    sizes = np.minimum(1 + generator.poisson(mean_size - 1, count), member_weights.size)
+    shares = levels.correlation * generator.exponential(size=count)
     members: list[np.ndarray] = []
     for size, share in zip(sizes.tolist(), shares.tolist(), strict=True):
         # the keys of a dictionary: in order, each once
-        own: dict[int, None] = {}
+        chosen: dict[int, None] = {}
         if members:
             taken = min(int(share * size + 0.5), members[-1].size, size)
-            own = dict.fromkeys(generator.permutation(members[-1])[:taken].tolist())
-        while len(own) < size:
-            own |= dict.fromkeys(generator.choice(of_members.size, size, p=of_members).tolist())
-        members.append(np.array(list(own)[:size]))
-    corruption = levels.corruption + _CORRUPTION_SD * generator.normal(size=number)
-    corruption = np.clip(corruption, 0, _MOST_CORRUPT) if levels.corruption else np.zeros(number)
-    return Patterns(members, chances(generator, number), corruption)
+            chosen = dict.fromkeys(generator.permutation(members[-1])[:taken].tolist())
+        while len(chosen) < size:
+            chosen |= dict.fromkeys(
+                generator.choice(member_weights.size, size, p=member_weights).tolist()
+            )
+        members.append(np.array(list(chosen)[:size]))
+    corruption = levels.corruption + _CORRUPTION_SD * generator.normal(size=count)
+    corruption = np.clip(corruption, 0, _MOST_CORRUPT) if levels.corruption else np.zeros(count)
+    return Patterns(members, chances(generator, count), corruption)
 
 
 class Hand:
@@ -94,8 +96,8 @@ class Hand:
 
     Args:
         table: of the patterns.
-        generator: of the random choices. They are drawn in turn, in plain Python: what is bought
-            depends on what was before.
+        generator: of the random choices. They are drawn sequentially, in plain Python: what is
+            bought depends on what was before.
     """
 
     def __init__(self, table: Patterns, generator: np.random.Generator) -> None:
@@ -124,10 +126,10 @@ class Hand:
     def some_of(self, pattern: int) -> list[int]:
         """The members that are left of a pattern: one more leaves as long as a coin says so."""
         members, level = self._members[pattern], self._corruption[pattern]
-        number = len(members)
-        while number and self.coin(level):
-            number -= 1
-        return self.chosen(members, number)
+        count = len(members)
+        while count and self.coin(level):
+            count -= 1
+        return self.chosen(members, count)
 
     def all_of(self, pattern: int) -> list[int]:
         """All members, in their order."""
@@ -137,9 +139,9 @@ class Hand:
         """Whether a pattern is bought in part, by a coin with its level."""
         return self.coin(self._corruption[pattern])
 
-    def chosen(self, members: Sequence[int], number: int) -> list[int]:
+    def chosen(self, members: Sequence[int], count: int) -> list[int]:
         """So many of them at random, in their order."""
-        if number == len(members):
+        if count == len(members):
             return list(members)
-        places = sorted(self._random.sample(range(len(members)), number))
-        return [members[place] for place in places]
+        indices = sorted(self._random.sample(range(len(members)), count))
+        return [members[index] for index in indices]

@@ -57,11 +57,11 @@ def zip_digits(lines: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 def transactions(
     lines: Iterable[str], *, first: int, num_items: int | None = None
 ) -> list[list[int]]:
-    """Baskets of the FIMI format, whole numbers separated by blanks; ``first`` becomes 0."""
+    """Baskets of the FIMI format, integers separated by blanks; ``first`` becomes 0."""
     baskets = [sorted({int(item) - first for item in line.split()}) for line in lines]
-    for number, basket in enumerate(baskets, 1):
+    for line_index, basket in enumerate(baskets, 1):
         if basket and (basket[0] < 0 or (num_items is not None and basket[-1] >= num_items)):
-            raise ValueError(f"line {number}: an item lies outside {first}..{num_items}")
+            raise ValueError(f"line {line_index}: an item lies outside {first}..{num_items}")
     return baskets
 
 
@@ -114,7 +114,9 @@ def _compressed(
 def fields(lines: Iterable[str], separator: str, num_fields: int) -> list[list[str]]:
     """Lines split at a separator, with as many fields each."""
     table = [line.split(separator) for line in lines]
-    for number, line in enumerate(table, 1):
+    for line_index, line in enumerate(table, 1):
         if len(line) != num_fields:
-            raise ValueError(f"line {number} has {len(line)} fields, {num_fields} are due: {line}")
+            raise ValueError(
+                f"line {line_index} has {len(line)} fields, {num_fields} are due: {line}"
+            )
     return table

@@ -15,8 +15,8 @@ what the text leaves open:
 - transactions in which nothing is left do not occur.
 
 T10I4D100K is an output of that program, and has these rules: a test holds sizes of baskets within
-0.02 of its own in total variation, which they are not where a first itemset is always taken and
-sizes are Poisson numbers themselves.
+0.02 of the original in total variation, which they are not where a first itemset is always taken
+and sizes are Poisson variables themselves.
 """
 
 from __future__ import annotations
@@ -82,18 +82,18 @@ def quest_baskets(
 ) -> QuestBaskets:
     """Transactions of the Quest generator; by default like T10I4D100K.
 
-    The size of a transaction is 1 more than a Poisson number. Itemsets are drawn by their weights
+    The size of a transaction is 1 more than a Poisson variable. Itemsets are drawn by their weights
     and put in, each without some of its items, until it is full: one more is left out as long as a
     coin with the itemset's corruption level says so. An itemset that does not fit is put in anyway
     in half of the cases and kept for the next transaction in the others, which ends this one.
 
-    The size of an itemset is 1 more than a Poisson number. An exponentially distributed share of it
-    comes from the itemset before, the other items are drawn from all. Weights are exponential with
-    mean 1, divided by their sum; corruption levels normal with standard deviation 0.1, cut to 0 and
-    0.99.
+    The size of an itemset is 1 more than a Poisson variable. An exponentially distributed share of
+    it comes from the itemset before, the other items are drawn from all. Weights are exponential
+    with mean 1, divided by their sum; corruption levels normal with standard deviation 0.1, cut to
+    0 and 0.99.
 
     Args:
-        seed: whole number or typed key.
+        seed: int or typed key.
         num_transactions: T.
         num_items: D.
         mean_size: of a transaction, before what does not fit; at least 1.
@@ -108,7 +108,7 @@ def quest_baskets(
         The transactions, and the table of itemsets.
 
     Raises:
-        TypeError, ValueError: sizes below 1, numbers out of range.
+        TypeError, ValueError: sizes below 1, settings out of range.
 
     Example:
         >>> made = quest_baskets(0, num_transactions=200, num_items=50, num_itemsets=20)
@@ -151,7 +151,7 @@ def quest_customers(
 
     (The thesis has 10,000 customers. It does not say how large its itemsets are; those that it
     prints have four to eight items.) The number of transactions of a customer, and how many items
-    each of them should have, are 1 more than Poisson numbers. A customer is given sequences by
+    each of them should have, are 1 more than Poisson variables. A customer is given sequences by
     their weights until he has as many items as that makes. A sequence is bought whole or, by a coin
     with its corruption level, in part: then it loses itemsets, and these lose items, as in
     `quest_baskets`. Its itemsets go into different transactions, drawn at random, in order; one
@@ -162,7 +162,7 @@ def quest_customers(
     six items each.
 
     Args:
-        seed: whole number or typed key.
+        seed: int or typed key.
         num_customers: N.
         mean_transactions: of a customer; at least 1.
         num_items: D.
@@ -179,7 +179,7 @@ def quest_customers(
         The transactions with their customers, and both tables.
 
     Raises:
-        TypeError, ValueError: sizes below 1, numbers out of range.
+        TypeError, ValueError: sizes below 1, settings out of range.
 
     Example:
         >>> made = quest_customers(0, num_customers=20, mean_transactions=5)
@@ -207,16 +207,16 @@ def quest_customers(
     )
     hands = Hand(sequences, generator), Hand(itemsets, generator)
     baskets: list[dict[int, None]] = []
-    numbers: list[int] = []
-    while len(numbers) < num_customers:
-        number = 1 + int(generator.poisson(mean_transactions - 1))
+    basket_counts: list[int] = []
+    while len(basket_counts) < num_customers:
+        num_baskets = 1 + int(generator.poisson(mean_transactions - 1))
         size = 1 + int(generator.poisson(mean_size - 1))
         only = hands[0].draw() if keep_sequence else None
-        bought = [basket for basket in _customer(hands, number, size, only) if basket]
+        bought = [basket for basket in _customer(hands, num_baskets, size, only) if basket]
         if bought:
             baskets += bought
-            numbers.append(len(bought))
-    customer = np.repeat(np.arange(num_customers), numbers)
+            basket_counts.append(len(bought))
+    customer = np.repeat(np.arange(num_customers), basket_counts)
     return QuestCustomers(_matrix(baskets, num_items), customer, itemsets, sequences)
 
 
@@ -239,29 +239,31 @@ def _basket(hand: Hand, size: int, num_offers: int) -> dict[int, None]:
 
 
 def _customer(
-    hands: tuple[Hand, Hand], number: int, size: int, only: int | None
+    hands: tuple[Hand, Hand], num_baskets: int, size: int, only: int | None
 ) -> list[dict[int, None]]:
     """The transactions of one customer; `only` is the one sequence that he buys."""
     sequences, itemsets = hands
-    baskets: list[dict[int, None]] = [{} for _ in range(number)]
+    baskets: list[dict[int, None]] = [{} for _ in range(num_baskets)]
     # small sequences may fill no transaction, however often they are bought
-    for _ in range(number * size):
-        room = number * size - sum(map(len, baskets))
+    for _ in range(num_baskets * size):
+        room = num_baskets * size - sum(map(len, baskets))
         if room <= 0:
             break
         sequence = sequences.draw() if only is None else only
         in_part = sequences.is_corrupt(sequence)
         chosen = sequences.some_of(sequence) if in_part else sequences.all_of(sequence)
-        fits = len(chosen) <= number and sum(len(itemsets.all_of(one)) for one in chosen) <= room
+        fits = (
+            len(chosen) <= num_baskets and sum(len(itemsets.all_of(one)) for one in chosen) <= room
+        )
         if not fits and sequences.coin():
             if only is None:
                 sequences.put_back(sequence)
             break
-        places = sequences.chosen(range(number), min(len(chosen), number))
-        for place, itemset in zip(places, chosen, strict=False):
+        positions = sequences.chosen(range(num_baskets), min(len(chosen), num_baskets))
+        for position, itemset in zip(positions, chosen, strict=False):
             left = itemsets.some_of(itemset) if in_part else itemsets.all_of(itemset)
-            if len(baskets[place]) + len(left) <= size or itemsets.coin():
-                baskets[place] |= dict.fromkeys(left)
+            if len(baskets[position]) + len(left) <= size or itemsets.coin():
+                baskets[position] |= dict.fromkeys(left)
     return baskets
 
 

@@ -43,13 +43,13 @@ class Ratings(NamedTuple):
 
     Attributes:
         data: the ratings, T observed cells in the original order.
-        time: (T,) seconds since 1970 (100K), or the place among the user's ratings from 1 on, 0
+        time: (T,) seconds since 1970 (100K), or the position among the user's ratings from 1 on, 0
             for items with fewer than five ratings (1M).
         test: for each published split (T,) bool, the ratings held out.
         titles: (D,) texts.
         genres: (D, G) bool.
         genre_names: (G,) texts.
-        user_age: (N,) whole numbers: years (100K), or the lower end of a range (1M).
+        user_age: (N,) int: years (100K), or the lower end of a range (1M).
         user_is_male: (N,) bool.
         user_occupation: (N,) texts (100K) or codes (1M).
         user_zip: (N,) texts.
@@ -67,18 +67,18 @@ class Ratings(NamedTuple):
     user_zip: np.ndarray
 
     def user_features(self) -> Features:
-        """Age, sex and occupation of users: one number and two sets of indicators."""
+        """Age, sex and occupation of users: one numeric column and two sets of indicators."""
         sex = np.where(self.user_is_male, "M", "F").astype(object)
         table = {"age": self.user_age, "sex": sex, "occupation": self.user_occupation}
         return Features.from_columns(table, ids=self.data.row_names, categorical=["occupation"])
 
     def item_features(self) -> Features:
-        """Year and genres of movies: one number, indicators of which several may be set.
+        """Year and genres of movies: one numeric column, indicators of which several may be set.
 
-        A movie whose title ends in no year is given the average.
+        A movie whose title ends in no year gets the average.
         """
-        found = [re.search(r"\((\d{4})\)\s*$", title) for title in self.titles.tolist()]
-        year = np.array([float(match[1]) if match else np.nan for match in found])
+        matches = [re.search(r"\((\d{4})\)\s*$", title) for title in self.titles.tolist()]
+        year = np.array([float(match[1]) if match else np.nan for match in matches])
         years = Features.from_columns({"year": year}, ids=self.data.column_names, missing="zero")
         genres = Features(self.genres, self.data.column_names, columns=list(self.genre_names))
         return Features.from_blocks({"year": years, "genre": genres})
@@ -201,7 +201,9 @@ def _build_1m(paths: Mapping[str, Path]) -> Prepared:
         "rating": table[:, 2].astype(np.uint8),
         "movie_ids_rated": np.unique(table[:, 1]).astype(np.uint16),
         "movies_id": np.asarray([movie[0] for movie in movies], int).astype(np.uint16),
-        "movies_genre": np.asarray([[g in own for g in _GENRES_1M] for own in genres], np.uint8),
+        "movies_genre": np.asarray(
+            [[g in row_genres for g in _GENRES_1M] for row_genres in genres], np.uint8
+        ),
         "user_male": np.asarray([user[1] == "M" for user in users], np.uint8),
         "user_age_code": np.asarray([user[2] for user in users], int).astype(np.uint8),
         "user_occupation": np.asarray([user[3] for user in users], int).astype(np.uint8),
@@ -216,7 +218,7 @@ def _build_1m(paths: Mapping[str, Path]) -> Prepared:
 
 
 def _time_ranks(table: np.ndarray, *, least: int = 5) -> np.ndarray:
-    """(T,) uint16, a rating's place in its user's time order from 1 on; 0 for rare movies."""
+    """(T,) uint16, a rating's position in its user's time order from 1 on; 0 for rare movies."""
     _, movie, counts = np.unique(table[:, 1], return_inverse=True, return_counts=True)
     common = np.flatnonzero(counts[movie] >= least)
     order = common[np.lexsort((common, table[common, 3], table[common, 0]))]

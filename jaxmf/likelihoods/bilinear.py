@@ -9,7 +9,7 @@ features is ever made. X must be complete: missing cells imputed.
 Free slots of U and V are columns of zeros: they have eigenvalue 0, keep the prior, and drop out of
 the likelihood by themselves.
 
-`weight_mean` is w0: a number, (K, L), or anything that broadcasts to (K, L).
+`weight_mean` is w0: (), (K, L), or anything that broadcasts to (K, L).
 
 Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.1, whose (theta V'V (x) U'U + phi I) is
 solved here in its eigenbasis; theta = 1 / s_X^2, phi = 1 / s_W^2.
@@ -24,8 +24,8 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 
 
-class WeightLaw(NamedTuple):
-    """The law of W given U, V and X, up to the noise variance.
+class WeightConditional(NamedTuple):
+    """The distribution of W given U, V and X, up to the noise variance.
 
     Attributes:
       mean: (K, L) float, of W.
@@ -82,7 +82,7 @@ def _whole_mean(weight_mean: Array | float, like: Array) -> Array:
     return jnp.broadcast_to(jnp.asarray(weight_mean, like.dtype), like.shape)
 
 
-def weight_law(
+def weight_conditional(
     u: Array,
     v: Array,
     x: Array,
@@ -90,8 +90,8 @@ def weight_law(
     noise_scale: Array,
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
-) -> WeightLaw:
-    """The law of W given U, V and complete X.
+) -> WeightConditional:
+    """The distribution of W given U, V and complete X.
 
     vec W ~ N(w0 + (V'V (x) U'U + r I)^-1 vec U'(X - U w0 V')V, s_X^2 (V'V (x) U'U + r I)^-1).
 
@@ -114,7 +114,7 @@ def weight_law(
     ratio = jnp.asarray((noise_scale / weight_scale) ** 2, x.dtype)
     gap = row_vectors.T @ (cross - row_gram @ centre @ column_gram) @ column_vectors
     change = gap / (row_values[:, None] * column_values + ratio)
-    return WeightLaw(
+    return WeightConditional(
         mean=centre + row_vectors @ change @ column_vectors.T,
         row_vectors=row_vectors,
         row_values=row_values,
@@ -124,13 +124,18 @@ def weight_law(
     )
 
 
-def sample_weights(key: Key, law: WeightLaw, noise_scale: Array) -> Array:
-    """W (K, L) from its law; weights of free slots come from the prior."""
-    num_rows, num_columns = law.mean.shape
-    normals = slots.normals(key, num_rows, num_columns, law.mean.dtype)
-    turned = law.row_vectors.T @ normals @ law.column_vectors
-    deviation = noise_scale / jnp.sqrt(law.row_values[:, None] * law.column_values + law.ratio)
-    return law.mean + law.row_vectors @ (turned * deviation) @ law.column_vectors.T
+def sample_weights(key: Key, conditional: WeightConditional, noise_scale: Array) -> Array:
+    """W (K, L) from its conditional distribution; weights of free slots come from the prior."""
+    num_rows, num_columns = conditional.mean.shape
+    normals = slots.normals(key, num_rows, num_columns, conditional.mean.dtype)
+    turned = conditional.row_vectors.T @ normals @ conditional.column_vectors
+    deviation = noise_scale / jnp.sqrt(
+        conditional.row_values[:, None] * conditional.column_values + conditional.ratio
+    )
+    return (
+        conditional.mean
+        + conditional.row_vectors @ (turned * deviation) @ conditional.column_vectors.T
+    )
 
 
 def draw_weights(
@@ -143,27 +148,27 @@ def draw_weights(
     weight_scale: Array,
     weight_mean: Array | float = 0.0,
 ) -> Array:
-    """W (K, L) given U, V and complete X; `weight_law` says from which law.
+    """W (K, L) given U, V and complete X; `weight_conditional` says from which distribution.
 
     Args:
       key: typed PRNG key.
-      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_law`.
+      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
-    law = weight_law(
+    conditional = weight_conditional(
         u, v, x, noise_scale=noise_scale, weight_scale=weight_scale, weight_mean=weight_mean
     )
-    return sample_weights(key, law, noise_scale)
+    return sample_weights(key, conditional, noise_scale)
 
 
 def cell_moments(
-    law: WeightLaw, u_rows: Array, v_rows: Array, noise_scale: Array
+    conditional: WeightConditional, u_rows: Array, v_rows: Array, noise_scale: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells, W summed out.
 
     A cell with features u, v is N(u E[W] v', s_X^2 (1 + sum_kl (uP)_k^2 (vQ)_l^2 / (t_k s_l + r))).
 
     Args:
-      law: of W.
+      conditional: of W.
       u_rows: (M, K) bool or float, the features of the row of each cell.
       v_rows: (M, L) bool or float, the features of its column.
       noise_scale: () float, s_X.
@@ -171,11 +176,11 @@ def cell_moments(
     Returns:
       mean (M,) and variance (M,), the noise included.
     """
-    u_rows, v_rows = u_rows.astype(law.mean.dtype), v_rows.astype(law.mean.dtype)
-    mean = jnp.sum((u_rows @ law.mean) * v_rows, axis=1)
-    u_squares = (u_rows @ law.row_vectors) ** 2
-    v_squares = (v_rows @ law.column_vectors) ** 2
-    spread = 1 / (law.row_values[:, None] * law.column_values + law.ratio)
+    u_rows, v_rows = u_rows.astype(conditional.mean.dtype), v_rows.astype(conditional.mean.dtype)
+    mean = jnp.sum((u_rows @ conditional.mean) * v_rows, axis=1)
+    u_squares = (u_rows @ conditional.row_vectors) ** 2
+    v_squares = (v_rows @ conditional.column_vectors) ** 2
+    spread = 1 / (conditional.row_values[:, None] * conditional.column_values + conditional.ratio)
     inflation = jnp.sum((u_squares @ spread) * v_squares, axis=1)
     return mean, noise_scale**2 * (1 + inflation)
 
@@ -184,7 +189,7 @@ def spectrum(u: Array, v: Array, x: Array, *, weight_mean: Array | float = 0.0) 
     """The statistics of the collapsed likelihood, which do not depend on the scales.
 
     Args:
-      u, v, x, weight_mean: as in `weight_law`.
+      u, v, x, weight_mean: as in `weight_conditional`.
     """
     row_gram, column_gram, cross = _statistics(u, v, x)
     centre = _whole_mean(weight_mean, cross)
@@ -243,7 +248,7 @@ def log_marginal(
     """log p(X | U, V) with W summed out, () float.
 
     Args:
-      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_law`.
+      u, v, x, noise_scale, weight_scale, weight_mean: as in `weight_conditional`.
     """
     return log_marginal_of_spectrum(
         spectrum(u, v, x, weight_mean=weight_mean),

@@ -1,7 +1,7 @@
 """The bilinear likelihood row by row: X = U W V' + noise, W summed out, V given.
 
 With V'V = Q diag(s) Q' the columns of B = V Q diag(s)^-1/2 are orthonormal, and X B has L columns
-that are independent given U: column l is a linear-Gaussian feature model of its own with weights
+that are independent given U: column l is a separate linear-Gaussian feature model with weights
 (WQ)_kl sqrt(s_l), of variance s_W^2 s_l. What of X lies outside B is noise, whatever U. So rows
 come and go as in `gaussian`, with one (M, mu) for each of the L turned columns: q_l = s_W^2 s_l /
 s_X^2 takes the place of 1/r, and turned columns of strength q_l = 0 (free slots of V, or columns
@@ -43,7 +43,7 @@ class Turned(NamedTuple):
 
 
 class TurnedPosterior(NamedTuple):
-    """The law of the weights of every turned column given U and X, up to the noise variance.
+    """The weights of every turned column given U and X: normal, up to the noise variance.
 
     Attributes:
       spread: (K, K, L) float, M_l = (U'U + I / q_l)^-1.
@@ -101,7 +101,7 @@ def turned_posterior(gram: Array, cross: Array, turned: Turned) -> TurnedPosteri
     return TurnedPosterior(spread, turned.prior_mean + jnp.einsum("kml,ml->kl", spread, error))
 
 
-def reach_of(spread: Array, z: Array) -> Array:
+def times_z(spread: Array, z: Array) -> Array:
     """M_l z (K, L), as a sum of products that can be fused with what stands around it."""
     return jnp.sum(spread * z[:, None], axis=1)
 
@@ -117,11 +117,11 @@ def remove_row(
     """
     spread, mean = posterior
     shared = z - alone
-    reach = reach_of(spread, shared)
-    room = 1 + jnp.sum(alone) * turned.strength - shared @ reach
-    gain = reach / room
+    m_z = times_z(spread, shared)
+    room = 1 + jnp.sum(alone) * turned.strength - shared @ m_z
+    gain = m_z / room
     gap = x - shared @ mean - alone @ turned.prior_mean
-    return TurnedPosterior(spread + reach[:, None] * gain, mean - gain * gap)
+    return TurnedPosterior(spread + m_z[:, None] * gain, mean - gain * gap)
 
 
 def reset_slots(posterior: TurnedPosterior, free: Array, turned: Turned) -> TurnedPosterior:
@@ -144,16 +144,16 @@ def add_row(
     """
     spread, mean = posterior
     shared = z - alone
-    reach_shared = reach_of(spread, shared)
-    inflation_shared = shared @ reach_shared
-    strength, number = turned.strength, jnp.sum(alone)
-    reach = reach_shared + alone[:, None] * strength
-    total = 1 + inflation_shared + number * strength
-    gain = reach / total
-    own = strength * (1 + inflation_shared + (number - 1) * strength) / total
+    m_shared = times_z(spread, shared)
+    inflation_shared = shared @ m_shared
+    strength, num_alone = turned.strength, jnp.sum(alone)
+    m_z = m_shared + alone[:, None] * strength
+    total = 1 + inflation_shared + num_alone * strength
+    gain = m_z / total
+    variance = strength * (1 + inflation_shared + (num_alone - 1) * strength) / total
     diagonal = jnp.diag(alone)[:, :, None] > 0
     return TurnedPosterior(
-        spread=jnp.where(diagonal, own, spread - reach[:, None] * gain),
+        spread=jnp.where(diagonal, variance, spread - m_z[:, None] * gain),
         mean=mean + gain * (x - z @ mean),
     )
 
@@ -179,7 +179,7 @@ def observed_grams(seen: Array, basis: Array) -> Array:
 def density_terms(
     gap: Array, squares: Array, inflation: Array, gram: Array | None, noise_variance: Array
 ) -> tuple[Array, Array]:
-    """Log determinant and squares of the law of a row's observed cells given the other rows.
+    """Log determinant and squares of the density of a row's observed cells given the other rows.
 
     log p(observed cells | features, other rows) is minus half their sum, up to a constant.
 

@@ -24,7 +24,7 @@ _ROWS_A_PIECE = 4096
 
 
 class RowPosterior(NamedTuple):
-    """The law of Y given Z and X, up to the noise variance.
+    """The distribution of Y given Z and X, up to the noise variance.
 
     Attributes:
       spread: (K, K) float, M = (Z'Z + r I)^-1; noise variance * M is a column of Y's covariance.
@@ -125,20 +125,20 @@ def solve_both(factor: Array, right: Array) -> tuple[Array, Array]:
 def add_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
     """(M, mu) after a row x (D,) with features z (K,) float has come."""
     spread, mean = posterior
-    reach = spread @ z
-    gain = reach / (1 + z @ reach)
+    m_z = spread @ z
+    gain = m_z / (1 + z @ m_z)
     return RowPosterior(
-        spread=spread - jnp.outer(reach, gain), mean=mean + jnp.outer(gain, x - z @ mean)
+        spread=spread - jnp.outer(m_z, gain), mean=mean + jnp.outer(gain, x - z @ mean)
     )
 
 
 def remove_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
     """(M, mu) after a row x (D,) with features z (K,) float has gone."""
     spread, mean = posterior
-    reach = spread @ z
-    gain = reach / (1 - z @ reach)
+    m_z = spread @ z
+    gain = m_z / (1 - z @ m_z)
     return RowPosterior(
-        spread=spread + jnp.outer(reach, gain), mean=mean - jnp.outer(gain, x - z @ mean)
+        spread=spread + jnp.outer(m_z, gain), mean=mean - jnp.outer(gain, x - z @ mean)
     )
 
 
@@ -176,7 +176,7 @@ def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = No
     Args:
       z: (N, K) bool.
       x: (N, D) float.
-      gram_and_cross: Z'Z and Z'X where they are at hand.
+      gram_and_cross: Z'Z and Z'X, or None to compute them.
     """
     gram, cross = gram_statistics(z, x) if gram_and_cross is None else gram_and_cross
     eigenvalues, vectors, inverse = _spectrum_of_gram(gram)

@@ -1,4 +1,4 @@
-"""The standard normal law of an interval: its mass, its slopes, and exact draws from it.
+"""The standard normal distribution on an interval: its mass, its slopes, and exact draws from it.
 
 All of it holds wherever the interval lies, in float32 too: intervals left of zero are reflected,
 and beyond a cut tails are taken by Mills' ratio, the tail over the density, whose continued
@@ -70,12 +70,12 @@ def slopes(lower: Array, upper: Array) -> tuple[Array, Array]:
 
 
 def truncated_normals(uniforms: Array, mean: Array, lower: Array, upper: Array) -> Array:
-    """Draws from N(mean, 1) between lower and upper, by inversion: one uniform number a draw.
+    """Draws from N(mean, 1) between lower and upper, by inversion: one uniform a draw.
 
     Near the mean the distribution function is inverted as it stands, in the lower tail, where it
     keeps its digits; beyond the cut the distance from the nearer end is found by Newton's method
-    on the logarithm of the ratio of tails, from the draw that a Rayleigh law would give. Nothing
-    is ever rejected.
+    on the logarithm of the ratio of tails, from the draw that a Rayleigh distribution would give.
+    Nothing is ever rejected.
 
     Args:
         uniforms: in [0, 1).
@@ -88,7 +88,7 @@ def truncated_normals(uniforms: Array, mean: Array, lower: Array, upper: Array) 
     """
     interval = _reflect(lower - mean, upper - mean)
     # The tail beyond the draw, from that of `near` down to that of `far`. At one it would be
-    # infinitely far off, which uniforms of 2^-23 each would reach far too often.
+    # infinitely far away, which uniforms of 2^-23 each would reach far too often.
     low, high = ndtr(-interval.far), ndtr(-interval.near)
     tail = jnp.clip(low + (1 - uniforms) * (high - low), None, 1 - jnp.finfo(low.dtype).epsneg)
     central = jnp.clip(-ndtri(tail), interval.near, interval.far)
@@ -106,9 +106,9 @@ def _distance(uniforms: Array, interval: _Reflected) -> Array:
     ratio = _mills(near)
     # the start is right to 1 / near^2, and every turn squares that
     for _ in range(2 if near.dtype == jnp.float32 else 4):
-        ahead = _mills(near + distance)
-        excess = jnp.log(ahead / ratio) - distance * (near + distance / 2) - log_tail
-        distance = distance + excess * ahead
+        next_ratio = _mills(near + distance)
+        excess = jnp.log(next_ratio / ratio) - distance * (near + distance / 2) - log_tail
+        distance = distance + excess * next_ratio
     return jnp.maximum(distance, 0)
 
 
@@ -149,9 +149,9 @@ def _rest(interval: _Reflected) -> Array:
 def _mills(x: Array) -> Array:
     """The upper tail over the density: 1 / (x + 1 / (x + 2 / (x + ...))), for x beyond the cut."""
     # as many terms as the last digit needs at the cut; erfcx of jax is 0 from 9.2 on in float32
-    number = 9 if x.dtype == jnp.float32 else 30
+    num_terms = 9 if x.dtype == jnp.float32 else 30
     rest = x
-    for k in range(number, 0, -1):
+    for k in range(num_terms, 0, -1):
         rest = x + k / rest
     return 1 / rest
 

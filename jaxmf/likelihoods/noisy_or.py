@@ -130,7 +130,7 @@ def gain_table(size: int, parameters: Parameters, unseen: Array | float = 0.0) -
 
 
 def look_up(table: Array, index: Array) -> Array:
-    """Entries of a table at whole numbers that lie inside it."""
+    """Entries of a table at indices that lie inside it."""
     return table.at[index].get(mode="promise_in_bounds")
 
 
@@ -138,8 +138,8 @@ def tally_of(eta: Array, cells: Cells, size: int) -> Tally:
     """The tally of some cells, eta of their shape, with H = `size` entries."""
     dtype = jnp.result_type(float)
 
-    def count(number: Array) -> tuple[Array, Array]:
-        here = eta == number
+    def count(num_causes: Array) -> tuple[Array, Array]:
+        here = eta == num_causes
         return jnp.sum(here & cells.ones, dtype=jnp.int32), jnp.sum(
             here & cells.zeros, dtype=jnp.int32
         )
@@ -154,7 +154,7 @@ def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
     num_slots = z.shape[1]
     z_float = z.astype(x.dtype)
 
-    def of_columns(start: Array, first: Array, size: int) -> Tally:
+    def tally_columns(start: Array, first: Array, size: int) -> Tally:
         at = _columns(start, size)
         here = start + jnp.arange(size) >= first
         cells = cells_of(at(x), None if observed is None else at(observed))
@@ -166,7 +166,7 @@ def tally(z: Array, y: Array, x: Array, observed: Array | None) -> Tally:
 
     def add(block: Array, total: Tally) -> Tally:
         first = block * size
-        more = of_columns(jnp.minimum(first, num_columns - size), first, size)
+        more = tally_columns(jnp.minimum(first, num_columns - size), first, size)
         return jax.tree.map(jnp.add, total, more)
 
     return jax.lax.fori_loop(0, -(-num_columns // size), add, Tally(nothing, nothing))
@@ -178,24 +178,24 @@ def log_likelihood(counts: Tally, parameters: Parameters) -> Array:
     return counts.ones @ log_one(eta, parameters) + counts.zeros @ log_zero(eta, parameters)
 
 
-def number_table(num_slots: int, num_candidates: int, parameters: Parameters) -> Tally:
+def count_table(num_slots: int, num_candidates: int, parameters: Parameters) -> Tally:
     """Log probabilities of a one and of a zero: (J, H) float each, H = `num_slots` + 1.
 
-    Entry [j, eta] is for eta active causes and j = 0 ... `num_candidates` - 1 causes of the row's
-    own, summed out (equation 11). The same for all rows, so a sweep computes it once.
+    Entry [j, eta] is for eta active causes and j = 0 ... `num_candidates` - 1 new causes
+    of the row, summed out (equation 11). The same for all rows, so a sweep computes it once.
     """
     dtype = parameters.leak.dtype
-    number = jnp.arange(num_candidates, dtype=dtype)[:, None]
+    num_new = jnp.arange(num_candidates, dtype=dtype)[:, None]
     eta = jnp.arange(num_slots + 1, dtype=dtype)
-    return Tally(log_one(eta, parameters, number), log_zero(eta, parameters, number))
+    return Tally(log_one(eta, parameters, num_new), log_zero(eta, parameters, num_new))
 
 
-def log_likelihood_of_numbers(counts: Tally, table: Tally) -> Array:
-    """log p(x) of a row with 0 ... J - 1 causes of its own, summed out: (J,) float.
+def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
+    """log p(x) of a row with 0 ... J - 1 new causes, summed out: (J,) float.
 
     Args:
       counts: of the row, with the causes that it shares.
-      table: of `number_table`.
+      table: of `count_table`.
     """
     return table.ones @ counts.ones + table.zeros @ counts.zeros
 

@@ -1,4 +1,4 @@
-"""Laws of cells that show the interval of a normal variable: binary and ordered probit.
+"""Likelihoods of cells that show the interval of a normal variable: binary and ordered probit.
 
 Both are normal noise of variance one about the mean eta once the latent variable of each cell is
 known, so that what samples factors under normal noise serves them as it is.
@@ -38,8 +38,8 @@ class Probit(Readable):
     state is an array without elements.
 
     Example:
-        >>> law = Probit()
-        >>> law.probabilities(law.start(jnp.zeros(1)), jnp.array([0.0])).tolist()
+        >>> likelihood =  Probit()
+        >>> likelihood.probabilities(likelihood.start(jnp.zeros(1)), jnp.array([0.0])).tolist()
         [[0.5, 0.5]]
     """
 
@@ -119,7 +119,7 @@ class Ordinal(Readable):
     p(level c | eta) = Phi(t_c - eta) - Phi(t_{c-1} - eta), with as many thresholds t as there are
     steps between levels; how far apart levels are is learned. No threshold is fixed: their prior,
     independent N(0, threshold_scale^2) in ascending order, is proper, and they carry the general
-    level, for which factors alone have no place. The state of the noise is the thresholds (L-1,).
+    level, which factors alone cannot express. The state of the noise is the thresholds (L-1,).
 
     Args:
         levels: L ascending numbers.
@@ -129,8 +129,8 @@ class Ordinal(Readable):
         ValueError: fewer than two levels, or not ascending; a scale that is not positive.
 
     Example:
-        >>> law = Ordinal(levels=(1, 2, 3))
-        >>> law.probabilities(jnp.array([-1.0, 1.0]), jnp.array([0.0])).round(3).tolist()
+        >>> likelihood =  Ordinal(levels=(1, 2, 3))
+        >>> likelihood.probabilities(jnp.array([-1.0, 1.0]), jnp.array([0.0])).round(3).tolist()
         [[0.159..., 0.683..., 0.159...]]
     """
 
@@ -140,8 +140,8 @@ class Ordinal(Readable):
     def __post_init__(self) -> None:
         if not isinstance(self.levels, tuple):
             object.__setattr__(self, "levels", tuple(check_numbers("levels", self.levels).tolist()))
-        numbers = all(isinstance(level, (int, float)) for level in self.levels)
-        ascend = numbers and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
+        are_numeric = all(isinstance(level, (int, float)) for level in self.levels)
+        ascend = are_numeric and np.isfinite(self.levels).all() and (np.diff(self.levels) > 0).all()
         if len(self.levels) < 2 or not ascend:
             raise ValueError(
                 f"levels: must be two or more ascending numbers, are {self.levels!r}; for ratings "
@@ -162,7 +162,7 @@ class Ordinal(Readable):
         _check_levels(values, self.levels, name, "Give all levels that occur, or round them.")
 
     def codes(self, values: Array) -> Array:
-        """Places of values among the levels, int32 of their shape."""
+        """Indices of values among the levels, int32 of their shape."""
         levels = np.asarray(self.levels, float)
         middles = jnp.asarray((levels[1:] + levels[:-1]) / 2, values.dtype)
         return (values[..., None] > middles).sum(axis=-1, dtype=jnp.int32)
@@ -181,9 +181,11 @@ class Ordinal(Readable):
 
     def log_prior(self, noise: Array) -> Array:
         """Log density of the thresholds, () float."""
-        number = len(self.levels) - 1
+        num_thresholds = len(self.levels) - 1
         ordered = jnp.all(jnp.diff(noise) > 0)
-        density = norm.logpdf(noise, 0, self.threshold_scale).sum() + math.lgamma(number + 1)
+        density = norm.logpdf(noise, 0, self.threshold_scale).sum() + math.lgamma(
+            num_thresholds + 1
+        )
         return jnp.where(ordered, density, -jnp.inf)
 
     def augment(
@@ -218,8 +220,8 @@ class Ordinal(Readable):
     def sample(self, key: Key, noise: Array, eta: Array) -> Array:
         """Cells given their means, of their shape."""
         latent = eta + as_normals(uniforms(key, eta.shape))
-        places = (latent[..., None] > noise).sum(axis=-1)
-        return jnp.asarray(self.levels, eta.dtype)[places]
+        indices = (latent[..., None] > noise).sum(axis=-1)
+        return jnp.asarray(self.levels, eta.dtype)[indices]
 
     def probabilities(self, noise: Array, eta: Array, variance: Array | float = 0.0) -> Array:
         """(..., L) probabilities of the levels where eta is normal about its mean."""
@@ -244,8 +246,8 @@ def _check_levels(values: Any, levels: tuple[float, ...], name: str, remedy: str
     known = np.asarray(levels).astype(array.dtype if array.dtype.kind == "f" else float)
     strange = ~np.isin(array, known)
     if strange.any():
-        place = int(np.argmax(strange))
+        first = int(np.argmax(strange))
         raise ValueError(
-            f"values: {array.ravel()[place].item()!r} at position {place} is no level of {name} "
+            f"values: {array.ravel()[first].item()!r} at position {first} is no level of {name} "
             f"({int(strange.sum())} such values). {remedy}"
         )

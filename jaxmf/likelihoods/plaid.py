@@ -5,7 +5,7 @@ noise N(0, s_X^2). The design has the K columns u_k (x) v_k, whose Gram matrix i
 entry by entry: with r = s_X^2 / s_W^2 the weights have precision (H + r I) / s_X^2. X must be
 complete: missing cells imputed. Layers without a one on either side keep the prior and drop out.
 
-`weight_mean` is w0: a number or (K,).
+`weight_mean` is w0: () or (K,).
 
 Source: the bilinear model of Meeds, Ghahramani, Neal & Roweis (2006) with W diagonal, which is the
 plaid model of Lazzeroni & Owen (2002).

@@ -1,14 +1,14 @@
 """A Gibbs step of thresholds and latent cells: the ordered probit model.
 
 A cell shows level c where its latent z ~ N(eta, 1) lies between thresholds t_{c-1} and t_c, with
-t_{-1} = -inf and t_{L-1} = inf. Drawn in turn with z, thresholds hardly move: each is shut in
+t_{-1} = -inf and t_{L-1} = inf. Drawn alternately with z, thresholds hardly move: each is shut in
 between the largest z below it and the smallest above. So they are drawn with all z summed out,
 
     p(t | cells, eta) ~ p(t) prod_i [Phi(t_c - eta_i) - Phi(t_{c-1} - eta_i)],
 
 and z afterwards. This density is log-concave in t (Pratt 1981), its Hessian tridiagonal: a draw
-from the normal law that one Newton step finds, corrected by Metropolis-Hastings with the step back,
-is accepted nearly always where cells are many, and is then a new independent draw.
+from the normal distribution that one Newton step finds, corrected by Metropolis-Hastings with the
+step back, is accepted nearly always where cells are many, and is then a new independent draw.
 
 Source: Albert & Chib (1993), Bayesian analysis of binary and polychotomous response data; Cowles
 (1996), Accelerating Monte Carlo Markov chain convergence for cumulative-link generalized linear
@@ -43,7 +43,7 @@ class Cells(NamedTuple):
 
 
 class _Normal(NamedTuple):
-    """A normal law by its centre (M,) and the Cholesky factor (M, M) of its precision."""
+    """A normal distribution by its centre (M,) and the Cholesky factor (M, M) of its precision."""
 
     centre: Array
     root: Array
@@ -85,15 +85,17 @@ def draw_thresholds(
     normals = as_normals(random[1:]).astype(thresholds.dtype)
 
     def look(point: Array, _: None) -> tuple[Array, tuple[Array, _Normal, Array]]:
-        law = _newton(point, cells, scale)
-        drawn = law.centre + solve_triangular(law.root, normals, trans=1, lower=True)
+        normal = _newton(point, cells, scale)
+        drawn = normal.centre + solve_triangular(normal.root, normals, trans=1, lower=True)
         is_ordered = jnp.all(jnp.diff(drawn) > 0)
-        ahead = jnp.where(is_ordered, drawn, point)
-        return ahead, (ahead, law, is_ordered)
+        endpoint = jnp.where(is_ordered, drawn, point)
+        return endpoint, (endpoint, normal, is_ordered)
 
     # there and back, compiled once
-    _, (points, laws, ordered) = jax.lax.scan(look, thresholds, None, length=2)
-    there, back = (jax.tree.map(lambda leaf, place=place: leaf[place], laws) for place in (0, 1))
+    _, (points, distributions, ordered) = jax.lax.scan(look, thresholds, None, length=2)
+    there, back = (
+        jax.tree.map(lambda leaf, index=index: leaf[index], distributions) for index in (0, 1)
+    )
     proposed, is_ordered = points[0], ordered[0]
     gain = _gain(thresholds, proposed, cells)
     gain = gain + jnp.sum(thresholds**2 - proposed**2) / (2 * scale**2)
@@ -108,8 +110,8 @@ def draw_latent(key: Key, thresholds: Array, eta: Array, codes: Array) -> Array:
 
 
 def _newton(thresholds: Array, cells: Cells, scale: Array | float) -> _Normal:
-    """The normal law that one step of Newton's method fits to the density of thresholds."""
-    number = thresholds.shape[0]
+    """The normal distribution that one Newton step fits to the density of thresholds."""
+    num_thresholds = thresholds.shape[0]
 
     def add(sums: Array, piece: Cells) -> tuple[Array, None]:
         lower, upper = (edge - piece.eta for edge in bounds(thresholds, piece.codes))
@@ -117,19 +119,19 @@ def _newton(thresholds: Array, cells: Cells, scale: Array | float) -> _Normal:
         bend_low, bend_high = low * (low - _finite(lower)), high * (high + _finite(upper))
         # computed once: XLA would do it again for every level
         terms = jax.lax.optimization_barrier((low, high, bend_low, bend_high, low * high))
-        is_level = piece.there & (piece.codes == jnp.arange(number + 1)[:, None])
+        is_level = piece.there & (piece.codes == jnp.arange(num_thresholds + 1)[:, None])
         members = is_level.astype(low.dtype)
         # products with one vector at a time, as XLA does those with so narrow a matrix badly
         return sums + jnp.stack([members @ term for term in terms]), None
 
-    empty = jnp.zeros((5, number + 1), cells.eta.dtype)
+    empty = jnp.zeros((5, num_thresholds + 1), cells.eta.dtype)
     sums, _ = jax.lax.scan(add, empty, cells)
     low, high, curved_low, curved_high, crossed = sums
     gradient = high[:-1] - low[1:] - thresholds / scale**2
     # both are positive, and rounding must not make them less
     curvature = jnp.maximum(curved_high[:-1], 0) + jnp.maximum(curved_low[1:], 0)
     precision = jnp.diag(curvature + 1 / scale**2)
-    if number > 1:
+    if num_thresholds > 1:
         precision = precision - jnp.diag(crossed[1:-1], 1) - jnp.diag(crossed[1:-1], -1)
     root = jnp.linalg.cholesky(precision)
     return _Normal(thresholds + cho_solve((root, True), gradient), root)
@@ -139,9 +141,11 @@ def _finite(x: Array) -> Array:
     return jnp.where(jnp.isinf(x), 0, x)
 
 
-def _log_density(law: _Normal, x: Array) -> Array:
+def _log_density(normal: _Normal, x: Array) -> Array:
     """Up to a constant."""
-    return jnp.log(jnp.diag(law.root)).sum() - 0.5 * jnp.sum((law.root.T @ (x - law.centre)) ** 2)
+    return jnp.log(jnp.diag(normal.root)).sum() - 0.5 * jnp.sum(
+        (normal.root.T @ (x - normal.centre)) ** 2
+    )
 
 
 def _gain(old: Array, new: Array, cells: Cells) -> Array:

@@ -1,8 +1,9 @@
 """Sentences that say when a run should not be trusted as it stands, and what to do.
 
-Each check reads what a finished run holds anyway and costs next to nothing. `jaxmf.sample` and the
-other verbs warn with the first sentence; `Posterior.alarms` has all, and the summary, the report
-and the command line show them.
+Each check reads what a finished run holds anyway and costs next to nothing; the dearest compiles
+one small program, for the predictions of 256 cells. `jaxmf.sample` and the other verbs warn with
+the first sentence; `Posterior.alarms` has all, and the summary, the report and the command line
+show them.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _CONVERGED = 1e-4
+_PREDICTION_ERRORS = 3.0
 
 
 class RunWarning(UserWarning):
@@ -256,4 +258,32 @@ def _evidence(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-_CHECKS = (_nothing_in_use, _of_model, _noise, _rhat, _drift, _free_energy, _evidence, _support)
+def _prediction(posterior: Posterior) -> Iterator[Alarm]:
+    """Observed cells predicted from all others worse than simple means predict them."""
+    comparison = posterior.leave_one_out()
+    if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
+        return
+    model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
+    if comparison.unit == "log score":
+        what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
+    else:
+        what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
+    yield Alarm(
+        "prediction",
+        f"Predictions are worse than simple means: {comparison.model.size} observed cells, each "
+        f"predicted from all others, have {what}. {_advice(posterior)}; if that does not help, the "
+        "model does not suit these data",
+    )
+
+
+_CHECKS = (
+    _nothing_in_use,
+    _of_model,
+    _noise,
+    _rhat,
+    _drift,
+    _free_energy,
+    _evidence,
+    _prediction,
+    _support,
+)

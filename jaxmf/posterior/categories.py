@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -61,8 +62,22 @@ def probabilities(
     """
     if new_data is not None and not isinstance(model, TakesNewRowsOfCategories):
         raise lacks(model, TakesNewRowsOfCategories, "new_rows")
+    total = np.zeros((cells[0].size, len(model.values)))
+    for where, of_draws in probabilities_of_draws(model, data, draws, cells, new_data, seed):
+        total += np.tensordot(weights[where], of_draws, axes=1)
+    return total
+
+
+def probabilities_of_draws(
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    cells: tuple[np.ndarray, np.ndarray],
+    new_data: Any = None,
+    seed: int = 0,
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """The probability of every value of M cells for every draw, block by block: (B, M, V) float."""
     rows, columns = (jnp.asarray(index) for index in cells)
-    total = np.zeros((rows.size, len(model.values)))
 
     def evaluate(block: Any, indices: np.ndarray) -> Any:
         if new_data is None:
@@ -71,9 +86,7 @@ def probabilities(
         return _of_new_rows(model, keys, block, data, new_data, rows, columns)
 
     own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    for where, laws in prediction.over_draws(evaluate, draws, own + 64 * rows.size):
-        total += np.tensordot(weights[where], laws, axes=1)
-    return total
+    yield from prediction.over_draws(evaluate, draws, own + 64 * rows.size)
 
 
 def mixture(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,10 @@ from jaxmf import diagnostics, registry
 from jaxmf.arguments import check_count, check_flag, check_number, check_seed
 from jaxmf.diagnostics import HeldOutScore, Summary
 from jaxmf.model import CompletesDocuments, KnowsTime, TransformsDocuments, TransformsRows
-from jaxmf.posterior import alarms, tables, transposed
+from jaxmf.posterior import alarms, leave_one_out, tables, transposed
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.alarms import Alarm
+from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
 
@@ -169,12 +171,31 @@ class Posterior:
 
         Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
         above the sd of the data, a free energy that still changes, an evidence without a credible
-        error, intervals that leave the scale of the data.
+        error, observed cells that simple means of the other cells predict better (see
+        `leave_one_out`), intervals that leave the scale of the data.
 
         Returns:
             An `Alarm` (kind, sentence) for each; empty if nothing was seen.
         """
         return alarms.alarms(self)
+
+    def leave_one_out(self) -> Comparison | None:
+        """Up to 256 observed cells, each predicted from all others, beside simple means.
+
+        The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
+        nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
+        are those of rows and columns, of 0 and 1 the frequencies of columns. Kept once computed.
+
+        Returns:
+            Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
+            models without cells or with groups of them, for fewer than 100 draws or 40 cells, and
+            where the weights of more than half of the cells are unreliable.
+        """
+        return self._leave_one_out
+
+    @cached_property
+    def _leave_one_out(self) -> Comparison | None:
+        return leave_one_out.compare(self)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.

@@ -67,8 +67,8 @@ def left_ordered_form(z: Array) -> Array:
 
     # Radix sort: stable passes from the lowest bit, which is the last row, to the highest.
     def one_pass(step: Array, order: Array) -> Array:
-        off = ~z[num_rows - 1 - step].astype(bool)
-        return order[jnp.argsort(off[order], stable=True)]
+        zeros = ~z[num_rows - 1 - step].astype(bool)
+        return order[jnp.argsort(zeros[order], stable=True)]
 
     order = jax.lax.fori_loop(0, num_rows, one_pass, jnp.arange(num_slots))
     return z[:, order]
@@ -91,10 +91,10 @@ class RowByRowPrior(Protocol):
         """(K,) bool: which slots are features that a row may have."""
 
     def log_odds(self, counts_without_row: Array, num_rows: Array | int) -> Array:
-        """(K,) float: log odds that row number `num_rows` has each, given the rows before it."""
+        """(K,) float: log odds that row `num_rows` (from 0) has each, given the rows before it."""
 
     def new_rate(self, num_rows: Array | int) -> Array:
-        """() float: Poisson rate of the features that row number `num_rows` has first."""
+        """() float: Poisson rate of the features that row `num_rows` (from 0) has first."""
 
 
 def sample_by_rows(
@@ -186,7 +186,7 @@ class IndianBuffet(Readable):
     def probability_parameters(self, counts: Array, num_rows: Array | int) -> tuple[Array, Array]:
         """(K,) floats a, b: given its column, the probability of a feature is Beta(a, b).
 
-        a = m_k and b = N - m_k + beta; free slots, which have no such law, are given a = 1.
+        a = m_k and b = N - m_k + beta; free slots, which have no column, get a = 1.
         """
         counts = counts.astype(jnp.result_type(float))
         return jnp.where(counts > 0, counts, 1), num_rows - counts + self.concentration

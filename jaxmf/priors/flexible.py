@@ -2,8 +2,9 @@
 
     FP(g | N, lambda) ~ exp(sum_i lambda_i m_i + sum_a w_a phi_a(m)),    sum_i i m_i = N,
 
-m_i groups have i items (eq 7.2). Unlike the weights of a process these need not come from a law of
-infinitely many items, of which N were taken at random: groups may have a size of their own. The
+m_i groups have i items (eq 7.2). Unlike the weights of a process these need not come from a
+distribution of
+infinitely many items, of which N were taken at random: groups may have a typical size. The
 weight of a group of b items for one more is exp(lambda_{b+1} - lambda_b), and exp(lambda_1) that of
 a new one (eq 7.5, without what all choices share), so a sweep keeps one table of weights by size.
 
@@ -26,17 +27,17 @@ from jax.tree_util import Partial
 
 from jaxmf import tables
 from jaxmf.arguments import check_count, check_function, check_number, check_numbers
-from jaxmf.priors import flexible_law
-from jaxmf.priors.flexible_seating import FlexibleSeating, joined
+from jaxmf.priors import flexible_distribution
+from jaxmf.priors.flexible_cache import FlexibleCache, joined
 from jaxmf.priors.flexible_weights import (
     WIDEST,
-    checked_number,
+    checked_num_unobserved,
     checked_steps,
     gamma_steps,
     steps_of,
 )
 from jaxmf.priors.hyper import is_placeholder
-from jaxmf.priors.partition_prior import Numbers, PartitionPrior, at
+from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
 
@@ -50,7 +51,7 @@ from jaxmf.readable import show
 class FlexiblePrior(PartitionPrior):
     """A log-linear prior of partitions, of one batch of items or of each.
 
-    Its law for fewer items is another one than that of more of which some are taken away at random:
+    Its distribution for fewer items differs from that of more items with some removed at random:
     say how many there are in all. With `num_unobserved` there are further items, of which nothing
     is known, in the sweep; their groups are drawn like those of the others.
 
@@ -64,10 +65,10 @@ class FlexiblePrior(PartitionPrior):
         num_unobserved: M, the number of items beside those of the data; of every batch alike, or a
             number for each.
         log_steps: in place of `log_weights`, (L,) lambda_i - lambda_{i-1} with lambda_0 = 0: of
-            many items the differences of large numbers would lose their digits.
+            many items the differences of large values would lose their digits.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: weights that are not finite, or lengths that do not agree.
 
     Example:
         >>> prior = FlexiblePrior.dirichlet_process(2.0, num_items=3)
@@ -106,7 +107,7 @@ class FlexiblePrior(PartitionPrior):
         object.__setattr__(self, "log_steps", steps)
         object.__setattr__(self, "features", features)
         object.__setattr__(self, "feature_weights", _as_floats(feature_weights))
-        object.__setattr__(self, "num_unobserved", checked_number(num_unobserved))
+        object.__setattr__(self, "num_unobserved", checked_num_unobserved(num_unobserved))
         self._check_features()
 
     def _check_features(self) -> None:
@@ -167,9 +168,9 @@ class FlexiblePrior(PartitionPrior):
         if not is_placeholder(concentration) and not is_placeholder(discount):
             least = check_number("discount", _plain(discount), least=0, below=1)
             check_number("concentration", _plain(concentration), above=-least)
-        numbers = jnp.asarray([concentration, discount], jnp.result_type(float))
-        steps = jnp.log(jnp.arange(num_items) - numbers[1]).at[0].set(0)
-        return cls(log_steps=steps, features=Partial(opened_tables, numbers), **more)
+        hyperparameters = jnp.asarray([concentration, discount], jnp.result_type(float))
+        steps = jnp.log(jnp.arange(num_items) - hyperparameters[1]).at[0].set(0)
+        return cls(log_steps=steps, features=Partial(opened_tables, hyperparameters), **more)
 
     @classmethod
     def parametric(cls, a: Any, b: Any, c: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
@@ -217,9 +218,11 @@ class FlexiblePrior(PartitionPrior):
         self.check_items(num_items)
         with jax.enable_x64(True):
             if self.features is not None:
-                return float(logsumexp(self._of_signatures(num_items)))
+                return float(logsumexp(self._log_weights_of_signatures(num_items)))
             weights = jnp.asarray(self.log_weights[:num_items])
-            return float(flexible_law.jitted_normalisers(weights)[-1] + gammaln(num_items + 1.0))
+            return float(
+                flexible_distribution.jitted_normalisers(weights)[-1] + gammaln(num_items + 1.0)
+            )
 
     def expected_counts(self, num_items: int) -> np.ndarray:
         """E[m_i], exactly: how many groups of 1 to N items there are on average, (N,) float.
@@ -230,10 +233,12 @@ class FlexiblePrior(PartitionPrior):
         self.check_items(num_items)
         with jax.enable_x64(True):
             if self.features is not None:
-                share = jax.nn.softmax(self._of_signatures(num_items))
-                return np.asarray(share @ flexible_law.signatures(num_items).counts)
+                share = jax.nn.softmax(self._log_weights_of_signatures(num_items))
+                return np.asarray(share @ flexible_distribution.signatures(num_items).counts)
             return np.asarray(
-                flexible_law.jitted_expected_counts(jnp.asarray(self.log_weights[:num_items]))
+                flexible_distribution.jitted_expected_counts(
+                    jnp.asarray(self.log_weights[:num_items])
+                )
             )
 
     def log_probability(self, groups: Any, *, normalised: bool = True) -> float:
@@ -257,7 +262,7 @@ class FlexiblePrior(PartitionPrior):
         return total - self.log_normaliser(labels.size) if normalised else total
 
     def sample(self, key: Array, *, num_items: int, num_samples: int = 1) -> np.ndarray:
-        """Independent draws of partitions of N items, from the exact law.
+        """Independent draws of partitions of N items, from the exact distribution.
 
         Args:
             key: typed PRNG key.
@@ -273,32 +278,32 @@ class FlexiblePrior(PartitionPrior):
         self.check_items(num_items)
         keys = jax.random.split(key, num_samples)
         if self.features is not None:
-            logs = self._of_signatures(num_items)
-            return np.asarray(flexible_law.drawn_by_signature(keys, logs, num_items))
+            logs = self._log_weights_of_signatures(num_items)
+            return np.asarray(flexible_distribution.drawn_by_signature(keys, logs, num_items))
         weights = jnp.asarray(self.log_weights[:num_items])
-        return np.asarray(flexible_law.drawn(keys, weights))
+        return np.asarray(flexible_distribution.drawn(keys, weights))
 
     def check_items(self, num_items: int) -> None:
         """Refuses more items than the weights cover.
 
         Raises:
-            ValueError: in words.
+            ValueError: there are more items than weights.
         """
         if not 1 <= num_items <= self.num_items:
             raise ValueError(
                 f"num_items: log_weights covers groups of 1 to {self.num_items} items, and "
-                f"{num_items} are asked for; give a weight for every size up to their number"
+                f"{num_items} are asked for; give a weight for every size up to that"
             )
 
-    def _of_signatures(self, num_items: int) -> Array:
+    def _log_weights_of_signatures(self, num_items: int) -> Array:
         """log of the weight of all partitions with every signature: (S,) float."""
-        found = flexible_law.signatures(num_items)
+        signatures = flexible_distribution.signatures(num_items)
         wide = jnp.pad(
-            jnp.asarray(found.counts, jnp.result_type(float)),
+            jnp.asarray(signatures.counts, jnp.result_type(float)),
             ((0, 0), (0, self.num_items - num_items)),
         )
         logs = jax.vmap(lambda counts: self._log_of_counts(counts, self.log_weights))(wide)
-        return logs + found.log_numbers
+        return logs + signatures.log_num_partitions
 
     def _log_of_counts(self, counts: Array, log_weights: Any) -> Array:
         """The exponent of eq 7.2: () float, of counts m (L,) float."""
@@ -315,60 +320,60 @@ class FlexiblePrior(PartitionPrior):
         return self.features is None
 
     @property
-    def in_turn(self) -> bool:  # type: ignore[override]
-        """Items that come one after the other do not follow the law of all."""
+    def sequential(self) -> bool:  # type: ignore[override]
+        """Items drawn sequentially do not follow the joint distribution of all."""
         return False
 
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
         del with_sizes
         dtype = jnp.result_type(float)
         steps = jnp.asarray(self.log_steps, dtype)
         # that of a size beyond all others is as that before it
         steps = jnp.append(steps, steps[-1])
         weights = jnp.exp(jnp.maximum(steps - jnp.max(steps), -WIDEST))
-        numbers = dict(numbers)
-        unobserved = numbers.pop("unobserved", None)
+        hyperparameters = dict(hyperparameters)
+        unobserved = hyperparameters.pop("unobserved", None)
         counts = counts.astype(dtype)
         unobserved = None if unobserved is None else unobserved.astype(dtype)
         totals = counts if unobserved is None else counts + unobserved
         joining = jnp.where(totals > 0, weights[totals.astype(jnp.int32)], 0)
-        return FlexibleSeating(counts, joining, weights, numbers, unobserved)
+        return FlexibleCache(counts, joining, weights, hyperparameters, unobserved)
 
-    def end(self, seating: Any) -> tuple[Array, Numbers]:
-        numbers = dict(seating.numbers)
-        if seating.unobserved is not None:
-            numbers["unobserved"] = seating.unobserved.astype(jnp.int32)
-        return seating.counts.astype(jnp.int32), numbers
+    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+        hyperparameters = dict(cache.hyperparameters)
+        if cache.unobserved is not None:
+            hyperparameters["unobserved"] = cache.unobserved.astype(jnp.int32)
+        return cache.counts.astype(jnp.int32), hyperparameters
 
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
-        return self.move(seating, batch, group, -1)
+    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+        return self.move(cache, batch, group, -1)
 
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
-        return self.move(seating, batch, group, 1)
+        return self.move(cache, batch, group, 1)
 
-    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
-        counts = tables.add_entry(seating.counts, batch, group, amount)
-        return joined(seating._replace(counts=counts), batch, group)
+    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+        counts = tables.add_entry(cache.counts, batch, group, amount)
+        return joined(cache._replace(counts=counts), batch, group)
 
-    def move_unobserved(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move_unobserved(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
         """An item that no data belong to joins a group (amount 1) or leaves it (-1)."""
-        unobserved = tables.add_entry(seating.unobserved, batch, group, amount)
-        return joined(seating._replace(unobserved=unobserved), batch, group)
+        unobserved = tables.add_entry(cache.unobserved, batch, group, amount)
+        return joined(cache._replace(unobserved=unobserved), batch, group)
 
-    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
-        joining = tables.row(seating.joining, batch)
+    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+        joining = tables.row(cache.joining, batch)
         size = joining.shape[0]
         new = tables.lowest(joining == 0)
         if self.features is not None:
-            return self._all_weights(seating, batch, new), new < size
-        return joining + jnp.where(at(new, size), seating.weights[0], 0), new < size
+            return self._all_weights(cache, batch, new), new < size
+        return joining + jnp.where(at(new, size), cache.weights[0], 0), new < size
 
-    def _all_weights(self, seating: Any, batch: Array, new: Array) -> Array:
+    def _all_weights(self, cache: Any, batch: Array, new: Array) -> Array:
         """Weights (K,) with features, each asked for the counts that a choice leads to."""
-        totals = tables.row(seating.counts, batch)
-        if seating.unobserved is not None:
-            totals = totals + tables.row(seating.unobserved, batch)
+        totals = tables.row(cache.counts, batch)
+        if cache.unobserved is not None:
+            totals = totals + tables.row(cache.unobserved, batch)
         sizes = jnp.arange(1, self.num_items + 1)
         before = (totals[:, None] == sizes).astype(totals.dtype)
         after = (totals[:, None] + 1 == sizes).astype(totals.dtype)
@@ -377,16 +382,16 @@ class FlexiblePrior(PartitionPrior):
             changed
         )
         open_ = (totals > 0) | at(new, totals.shape[0])
-        logs = jnp.where(open_, logs + jnp.log(seating.weights[totals.astype(jnp.int32)]), -jnp.inf)
+        logs = jnp.where(open_, logs + jnp.log(cache.weights[totals.astype(jnp.int32)]), -jnp.inf)
         # of the smallest weight something stays, as without features
         return jnp.where(open_, jnp.exp(jnp.maximum(logs - jnp.max(logs), -WIDEST)), 0)
 
-    def of_new_tables(self) -> PartitionPrior:
-        """The dishes of tables that come and go are those of their representatives."""
+    def prior_of_new_tables(self) -> PartitionPrior:
+        """The groups of tables that come and go are those of their representatives."""
         return Representatives()
 
     def draw_groups(self, key: Array, batches: Array, shape: tuple[int, int]) -> Array:
-        """Groups (T,) from the exact law; see `flexible_law.draw_groups`.
+        """Groups (T,) from the exact distribution; see `flexible_distribution.draw_groups`.
 
         Raises:
             TypeError: the prior has features.
@@ -397,21 +402,21 @@ class FlexiblePrior(PartitionPrior):
                 "prior.sample draws partitions of up to 40 items"
             )
         weights = jnp.cumsum(jnp.asarray(self.log_steps, jnp.result_type(float)))
-        return flexible_law.draw_groups(key, weights, batches, shape)
+        return flexible_distribution.draw_groups(key, weights, batches, shape)
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         """Without the normaliser, which does not depend on the partition: () float."""
         dtype = jnp.result_type(float)
-        unobserved = numbers.get("unobserved", jnp.zeros_like(counts))
+        unobserved = hyperparameters.get("unobserved", jnp.zeros_like(counts))
         totals = counts + unobserved
         weights = jnp.cumsum(jnp.asarray(self.log_steps, dtype))
-        of_groups = jnp.where(totals > 0, weights[jnp.maximum(totals, 1) - 1], 0)
-        result = jnp.sum(of_groups)
+        group_terms = jnp.where(totals > 0, weights[jnp.maximum(totals, 1) - 1], 0)
+        result = jnp.sum(group_terms)
         if self.features is not None:
             sizes = jnp.arange(1, self.num_items + 1)
-            of_batches = jnp.sum(totals[:, :, None] == sizes, axis=1).astype(dtype)
-            of_each = jax.vmap(lambda m: jnp.sum(self.feature_weights * self.features(m)))
-            result += jnp.sum(of_each(of_batches))
+            batch_counts = jnp.sum(totals[:, :, None] == sizes, axis=1).astype(dtype)
+            feature_terms = jax.vmap(lambda m: jnp.sum(self.feature_weights * self.features(m)))
+            result += jnp.sum(feature_terms(batch_counts))
         # which of the unobserved items stand where is not kept
         whole = jnp.sum(unobserved, axis=1)
         return result + jnp.sum(gammaln(whole + 1.0)) - jnp.sum(gammaln(unobserved + 1.0))
@@ -421,32 +426,32 @@ def check_flexible(name: str, value: Any) -> None:
     """Refuses what is no flexible prior.
 
     Raises:
-        TypeError: in words.
+        TypeError: `value` is another prior, or no prior at all.
     """
     if isinstance(value, PartitionPrior) and not isinstance(value, FlexiblePrior):
         raise TypeError(
             f"{name} must be a FlexiblePrior, got {type(value).__name__}; "
-            "FlexiblePrior.dirichlet_process and .pitman_yor have the laws of those"
+            "FlexiblePrior.dirichlet_process and .pitman_yor have the distributions of those"
         )
     if not isinstance(value, FlexiblePrior) and not is_placeholder(value):
         raise TypeError(f"{name} must be a FlexiblePrior, got {value!r}")
 
 
-def opened_tables(numbers: Array, counts: Array) -> Array:
+def opened_tables(hyperparameters: Array, counts: Array) -> Array:
     """The feature of a Pitman-Yor process: sum_{0 < k < K} log(alpha + k d), (1,) float.
 
     Args:
-        numbers: (2,) float, alpha and d.
+        hyperparameters: (2,) float, alpha and d.
         counts: (L,) float, m.
     """
-    number = jnp.arange(1, counts.shape[0])
-    before = number < jnp.sum(counts)
-    terms = jnp.log(jnp.where(before, numbers[0] + number * numbers[1], 1.0))
+    num_groups = jnp.arange(1, counts.shape[0])
+    before = num_groups < jnp.sum(counts)
+    terms = jnp.log(jnp.where(before, hyperparameters[0] + num_groups * hyperparameters[1], 1.0))
     return jnp.sum(terms, keepdims=True)
 
 
 def _plain(value: Any) -> Any:
-    """The number in an array of one; anything else as it is."""
+    """The value of an array of one element; anything else as it is."""
     is_one = hasattr(value, "item") and np.ndim(value) == 0
     return value.item() if is_one else value
 

@@ -1,7 +1,7 @@
-"""The weights of a flexible prior: a form that they may have, and checks of those that are given.
+"""The weights of a flexible prior: their form, and checks of those that a user passes.
 
 They are kept as steps, lambda_i - lambda_{i-1} with lambda_0 = 0: of many items the differences of
-large numbers would lose their digits.
+large values would lose their digits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jaxmf.arguments import check_numbers
 from jaxmf.priors.hyper import is_placeholder
 
 WIDEST = 60.0
-"""How many nats the weights of groups of two sizes may lie apart; more is no float in a sweep."""
+"""By how many nats weights of two sizes may differ; more does not fit a float in a sweep."""
 
 
 def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
@@ -34,7 +34,7 @@ def gamma_steps(a: Any, b: Any, c: Any, *, num_items: int) -> Array:
 
 
 def steps_of(log_weights: Any) -> Any:
-    """Differences, in double precision where the numbers are known."""
+    """Differences, in double precision where the values are known."""
     if is_placeholder(log_weights):
         return jnp.diff(log_weights, prepend=0.0)
     array = _checked_table("log_weights", log_weights)
@@ -79,14 +79,14 @@ def checked_steps(log_steps: Any) -> Any:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def checked_number(number: Any) -> Any:
+def checked_num_unobserved(num_unobserved: Any) -> Any:
     """An int, a tuple of ints, or None."""
-    if number is None or isinstance(number, int | np.integer):
-        if isinstance(number, bool) or (number is not None and number < 0):
-            raise ValueError(f"num_unobserved must be a number of items, got {number!r}")
-        return None if number is None else int(number)
-    is_list = hasattr(number, "shape") or isinstance(number, list | tuple)
-    array = np.asarray(number) if is_list else np.zeros(())
+    if num_unobserved is None or isinstance(num_unobserved, int | np.integer):
+        if isinstance(num_unobserved, bool) or (num_unobserved is not None and num_unobserved < 0):
+            raise ValueError(f"num_unobserved must be a number of items, got {num_unobserved!r}")
+        return None if num_unobserved is None else int(num_unobserved)
+    is_list = hasattr(num_unobserved, "shape") or isinstance(num_unobserved, list | tuple)
+    array = np.asarray(num_unobserved) if is_list else np.zeros(())
     if (
         array.ndim != 1
         or not array.size
@@ -94,6 +94,7 @@ def checked_number(number: Any) -> Any:
         or np.any(array < 0)
     ):
         raise ValueError(
-            f"num_unobserved must be a number of items, or one for every batch; got {number!r}"
+            f"num_unobserved must be a number of items, or one for every batch; "
+            f"got {num_unobserved!r}"
         )
     return tuple(int(one) for one in array)

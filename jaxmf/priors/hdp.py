@@ -22,9 +22,9 @@ from jax.scipy.special import gammaln
 from jaxmf import tables
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import (
-    Numbers,
+    CountCache,
+    Hyperparameters,
     PartitionPrior,
-    Seating,
     at,
     default_gamma,
     is_kind,
@@ -50,7 +50,7 @@ class HDP(PartitionPrior):
         base_concentration: gamma of the shared weights; likewise.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a concentration that is neither a positive number nor a distribution.
 
     Example:
         >>> HDP(concentration=1.0, base_concentration=1.0).labels_shared
@@ -66,36 +66,38 @@ class HDP(PartitionPrior):
     def __post_init__(self) -> None:
         default_gamma(self, self.hyperparameters)
 
-    def start(self, num_slots: int) -> Numbers:
+    def start(self, num_slots: int) -> Hyperparameters:
         return super().start(num_slots) | _no_groups(num_slots)
 
-    def simulate_numbers(self, key: Array, num_slots: int) -> Numbers:
-        return super().simulate_numbers(key, num_slots) | _no_groups(num_slots)
+    def simulate_hyperparameters(self, key: Array, num_slots: int) -> Hyperparameters:
+        return super().simulate_hyperparameters(key, num_slots) | _no_groups(num_slots)
 
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
-        seating = super().begin(counts, numbers, with_sizes=with_sizes)
-        assert seating.totals is not None
-        shares = _shares(seating.totals, numbers["weights"], numbers["rest"])
-        pseudo, free = numbers["concentration"] * shares[0], shares[1]
-        return seating._replace(pseudo=pseudo, whole=numbers["concentration"], free=free)
+    def begin(
+        self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool
+    ) -> CountCache:
+        cache = super().begin(counts, hyperparameters, with_sizes=with_sizes)
+        assert cache.totals is not None
+        shares = _shares(cache.totals, hyperparameters["weights"], hyperparameters["rest"])
+        pseudo, free = hyperparameters["concentration"] * shares[0], shares[1]
+        return cache._replace(pseudo=pseudo, whole=hyperparameters["concentration"], free=free)
 
-    def unseat(self, seating: Seating, batch: Array, group: Array) -> Seating:
-        seating = moved(seating, batch, group, -1)
-        assert seating.totals is not None
-        is_empty = tables.row(seating.totals, group) == 0
+    def unassign(self, cache: CountCache, batch: Array, group: Array) -> CountCache:
+        cache = moved(cache, batch, group, -1)
+        assert cache.totals is not None
+        is_empty = tables.row(cache.totals, group) == 0
 
-        def give_back(weights: Array, rest: Array) -> tuple[Array, Array]:
+        def return_weight(weights: Array, rest: Array) -> tuple[Array, Array]:
             # a group that no item has is one of the others: its weight goes back to them
             weight = tables.row(weights, group)
             return tables.put(weights, group, jnp.zeros_like(weight)), rest + weight
 
-        return _settled(seating, is_empty, give_back)
+        return _update_weights(cache, is_empty, return_weight)
 
-    def seat(self, seating: Seating, batch: Array, group: Array, uniform: Array) -> Seating:
-        seating = moved(seating, batch, group, 1)
-        assert seating.totals is not None
-        is_new = tables.row(seating.totals, group) == 1
-        base = seating.numbers["base_concentration"]
+    def assign(self, cache: CountCache, batch: Array, group: Array, uniform: Array) -> CountCache:
+        cache = moved(cache, batch, group, 1)
+        assert cache.totals is not None
+        is_new = tables.row(cache.totals, group) == 1
+        base = cache.hyperparameters["base_concentration"]
 
         def take(weights: Array, rest: Array) -> tuple[Array, Array]:
             # its share of the rest is Beta(1, gamma)
@@ -106,37 +108,42 @@ class HDP(PartitionPrior):
             left = jnp.maximum(jnp.exp(log_kept) * rest, tiny)
             return tables.put(weights, group, taken), left
 
-        return _settled(seating, is_new, take)
+        return _update_weights(cache, is_new, take)
 
-    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        pseudo, room = self.pseudo(seating)
-        return tables.row(seating.counts, batch) + pseudo, room
+    def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
+        pseudo, room = self.pseudo(cache)
+        return tables.row(cache.counts, batch) + pseudo, room
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         in_use = jnp.sum(counts, axis=0) > 0
-        weights = jnp.where(in_use, numbers["weights"], 1)
-        base, concentration = numbers["base_concentration"], numbers["concentration"]
+        weights = jnp.where(in_use, hyperparameters["weights"], 1)
+        base, concentration = (
+            hyperparameters["base_concentration"],
+            hyperparameters["concentration"],
+        )
         # the density of the weights of K groups, whatever their order, and of the rest
-        of_weights = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
-        of_weights += (base - 1) * jnp.log(numbers["rest"])
+        log_weights_prior = jnp.sum(in_use) * jnp.log(base) - jnp.sum(jnp.log(weights))
+        log_weights_prior += (base - 1) * jnp.log(hyperparameters["rest"])
         pseudo = concentration * weights
         # Gamma(n + p) / Gamma(p) by its first factor, as p may be too small for a float
         rising = jnp.log(concentration) + jnp.log(weights)
         rising += gammaln(counts + pseudo) - gammaln(1 + pseudo)
-        of_items = jnp.sum(jnp.where(counts > 0, rising, 0))
+        log_items = jnp.sum(jnp.where(counts > 0, rising, 0))
         sizes = jnp.sum(counts, axis=1)
-        of_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
-        return of_weights + of_items
+        log_items += jnp.sum(gammaln(concentration) - gammaln(concentration + sizes))
+        return log_weights_prior + log_items
 
-    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
         """Those of Dirichlet(n_g1 + alpha tau_1, ..., n_gK + alpha tau_K, alpha tau_rest)."""
         if not is_kind(self, HDP):
-            return super().weight_shapes(counts, numbers)
-        concentration = numbers["concentration"]
+            return super().weight_shapes(counts, hyperparameters)
+        concentration = hyperparameters["concentration"]
         tiny = jnp.finfo(concentration.dtype).tiny
-        in_use = numbers["weights"] > 0
-        pseudo = jnp.maximum(concentration * numbers["weights"], tiny)
-        rest = jnp.maximum(concentration * numbers["rest"], tiny)
+        in_use = hyperparameters["weights"] > 0
+        pseudo = jnp.maximum(concentration * hyperparameters["weights"], tiny)
+        rest = jnp.maximum(concentration * hyperparameters["rest"], tiny)
         return jnp.where(in_use, counts + pseudo, 0), rest
 
 
@@ -146,21 +153,21 @@ def _shares(totals: Array, weights: Array, rest: Array) -> tuple[Array, Array]:
     return weights + jnp.where(at(free, totals.shape[0]), rest, 0), free
 
 
-def _settled(
-    seating: Seating,
+def _update_weights(
+    cache: CountCache,
     has_changed: Array,
     change_fn: Callable[[Array, Array], tuple[Array, Array]],
-) -> Seating:
+) -> CountCache:
     """The weights after a group has come or gone.
 
     That is seldom, so it is a loop that turns once or not at all: the arrays are not touched where
     nothing has changed.
     """
-    numbers, totals = seating.numbers, seating.totals
+    hyperparameters, totals = cache.hyperparameters, cache.totals
     assert totals is not None
-    assert seating.pseudo is not None
-    assert seating.free is not None
-    concentration = numbers["concentration"]
+    assert cache.pseudo is not None
+    assert cache.free is not None
+    concentration = hyperparameters["concentration"]
 
     def change(carry: Any) -> Any:
         _, weights, rest, _, _ = carry
@@ -168,13 +175,19 @@ def _settled(
         shares, free = _shares(totals, weights, rest)
         return jnp.zeros((), bool), weights, rest, concentration * shares, free
 
-    start = (has_changed, numbers["weights"], numbers["rest"], seating.pseudo, seating.free)
+    start = (
+        has_changed,
+        hyperparameters["weights"],
+        hyperparameters["rest"],
+        cache.pseudo,
+        cache.free,
+    )
     done = jax.lax.while_loop(lambda carry: carry[0], change, start)
     _, weights, rest, pseudo, free = done
-    numbers = numbers | {"weights": weights, "rest": rest}
-    return seating._replace(numbers=numbers, pseudo=pseudo, free=free)
+    hyperparameters = hyperparameters | {"weights": weights, "rest": rest}
+    return cache._replace(hyperparameters=hyperparameters, pseudo=pseudo, free=free)
 
 
-def _no_groups(num_slots: int) -> Numbers:
+def _no_groups(num_slots: int) -> Hyperparameters:
     dtype = jnp.result_type(float)
     return {"weights": jnp.zeros((num_slots,), dtype), "rest": jnp.ones((), dtype)}

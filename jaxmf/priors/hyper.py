@@ -111,7 +111,7 @@ def validate(name: str, prior: Hyperparameter) -> None:
     if any(is_placeholder(leaf) for leaf in leaves):
         return  # the model is being rebuilt inside a transformation
     if is_fixed(prior):
-        _validate_number(name, prior)
+        _validate_positive(name, prior)
     else:
         _validate_distribution(name, prior)
 
@@ -141,10 +141,10 @@ def validate_probability(
                 f"{type(prior).__name__} allows others; try Beta or Uniform(0, 1)"
             )
         return
-    number = _one_number(name, prior, "a probability")
+    value = _as_real(name, prior, "a probability")
     words = f"{'[' if zero else '('}0, 1{']' if one else ')'}"
-    if not (0 < number < 1 or (zero and number == 0) or (one and number == 1)):
-        raise ValueError(f"{name} must be a probability in {words}, got {number}")
+    if not (0 < value < 1 or (zero and value == 0) or (one and value == 1)):
+        raise ValueError(f"{name} must be a probability in {words}, got {value}")
 
 
 def validate_concentrations(
@@ -214,20 +214,20 @@ def effect_prior(unit: float) -> Any:
 
 
 def is_placeholder(leaf: Any) -> bool:
-    """Whether jax put something else in a number's place: a tracer, its shape, its sharding."""
+    """Whether jax put something else in place of a number: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
         return True
-    of_jax = type(leaf).__module__.partition(".")[0] in ("jax", "jaxlib")
-    return of_jax and not isinstance(leaf, jax.Array)
+    is_from_jax = type(leaf).__module__.partition(".")[0] in ("jax", "jaxlib")
+    return is_from_jax and not isinstance(leaf, jax.Array)
 
 
-def _validate_number(name: str, value: Any) -> None:
-    number = _one_number(name, value, "a positive number")
-    if math.isnan(number) or math.isinf(number) or number <= 0:
-        raise ValueError(f"{name} must be positive and finite, got {number}")
+def _validate_positive(name: str, value: Any) -> None:
+    value = _as_real(name, value, "a positive number")
+    if math.isnan(value) or math.isinf(value) or value <= 0:
+        raise ValueError(f"{name} must be positive and finite, got {value}")
 
 
-def _one_number(name: str, value: Any, what: str) -> float:
+def _as_real(name: str, value: Any, what: str) -> float:
     """The number behind a value; `what` it must be, for the message."""
     is_array = isinstance(value, np.ndarray | np.generic | jax.Array)
     if isinstance(value, bool) or not (is_array or isinstance(value, numbers.Real)):

@@ -1,6 +1,7 @@
 """Flexible priors from beliefs about how many groups there are of every size.
 
-Of all laws with E[m_i] = c_i that of largest entropy is a flexible prior, and its weights maximise
+Of all distributions with E[m_i] = c_i that of largest entropy is a flexible prior, and its weights
+maximise
 
     sum_i lambda_i c_i - log Z(lambda) - (alpha / 2) sum_i lambda_i^2,
 
@@ -20,7 +21,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf.arguments import check_number, check_numbers
-from jaxmf.priors import flexible_law
+from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible import FlexiblePrior
 
 _TOLERANCE = 1e-6
@@ -44,39 +45,41 @@ def check_expected_counts(expected_counts: Any, shrinkage: float) -> np.ndarray:
     """The expected counts (N,) as float64.
 
     Raises:
-        ValueError: no such numbers, or such as no law of partitions of N items has.
+        ValueError: not one count for every size, negative, or counts that no distribution of
+            partitions of N items has.
     """
-    wanted = check_numbers("expected_counts", expected_counts)
+    targets = check_numbers("expected_counts", expected_counts)
     check_number("shrinkage", shrinkage, least=0)
-    if wanted.ndim != 1 or not wanted.size:
+    if targets.ndim != 1 or not targets.size:
         raise ValueError(
-            f"expected_counts must be (N,), E[m_i] of groups of 1 to N; got shape {wanted.shape}"
+            f"expected_counts must be (N,), E[m_i] of groups of 1 to N; got shape {targets.shape}"
         )
-    if not np.all(np.isfinite(wanted) & (wanted >= 0)):
-        first = int(np.argmin(np.isfinite(wanted) & (wanted >= 0)))
+    if not np.all(np.isfinite(targets) & (targets >= 0)):
+        first = int(np.argmin(np.isfinite(targets) & (targets >= 0)))
         raise ValueError(
-            f"expected_counts must be finite and not negative, got {wanted[first]} for groups of "
+            f"expected_counts must be finite and not negative, got {targets[first]} for groups of "
             f"{first + 1}"
         )
-    total = float(wanted @ np.arange(1, wanted.size + 1))
-    if abs(total - wanted.size) > _TOLERANCE * wanted.size:
+    total = float(targets @ np.arange(1, targets.size + 1))
+    if abs(total - targets.size) > _TOLERANCE * targets.size:
         raise ValueError(
-            f"expected_counts: sum of i E[m_i] is {total:g}, but all {wanted.size} items are in "
-            "some group, so it must be their number; scale them by "
-            f"{wanted.size / total if total else float('nan'):.6g}"
+            f"expected_counts: sum of i E[m_i] is {total:g}, but all {targets.size} items are in "
+            "some group, so it must be that number; scale them by "
+            f"{targets.size / total if total else float('nan'):.6g}"
         )
     if not np.isfinite(shrinkage) or shrinkage < 0:
         raise ValueError(f"shrinkage must be at least 0, got {shrinkage}")
-    if shrinkage == 0 and np.any(wanted == 0):
+    if shrinkage == 0 and np.any(targets == 0):
         raise ValueError(
-            f"expected_counts: groups of {int(np.argmin(wanted)) + 1} never occur, which no finite "
-            "weight gives; allow small violations by shrinkage, such as 1e-3"
+            f"expected_counts: groups of {int(np.argmin(targets)) + 1} never occur, "
+            "which no finite weight "
+            "gives; allow small violations by shrinkage, such as 1e-3"
         )
-    return wanted
+    return targets
 
 
 def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
-    """The flexible prior with given expected counts of groups, by exact gradients.
+    """The flexible prior with these expected counts of groups, by exact gradients.
 
     Args:
         expected_counts: (N,) E[m_i] of groups of 1 to N items; sum i E[m_i] = N.
@@ -86,7 +89,7 @@ def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
         Matched.
 
     Raises:
-        ValueError: counts that no law has, or weights too far apart for a sweep.
+        ValueError: counts that no distribution has, or weights too far apart for a sweep.
 
     Example:
         >>> wanted = FlexiblePrior([0.0, 0.5, -0.5]).expected_counts(3)
@@ -95,28 +98,28 @@ def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
     """
     from scipy import optimize
 
-    wanted = check_expected_counts(expected_counts, shrinkage)
+    targets = check_expected_counts(expected_counts, shrinkage)
 
     def objective(weights: np.ndarray) -> tuple[float, np.ndarray]:
         with jax.enable_x64(True):
-            log_normaliser, found = _law(jnp.asarray(weights))
-        value = float(log_normaliser) - weights @ wanted + shrinkage / 2 * weights @ weights
-        return float(value), np.asarray(found) - wanted + shrinkage * weights
+            log_normaliser, expected = _log_normaliser_and_counts(jnp.asarray(weights))
+        value = float(log_normaliser) - weights @ targets + shrinkage / 2 * weights @ weights
+        return float(value), np.asarray(expected) - targets + shrinkage * weights
 
-    # from where the expected counts are those of a law without the constraint on their sum
-    sizes = np.arange(1, wanted.size + 1)
+    # from where the expected counts are those of a distribution without the constraint on their sum
+    sizes = np.arange(1, targets.size + 1)
     with jax.enable_x64(True):
-        factorials = -np.asarray(flexible_law.log_potentials(jnp.zeros(wanted.size)))
-    start = np.log(np.maximum(wanted, 1e-9)) + factorials
+        factorials = -np.asarray(flexible_distribution.log_potentials(jnp.zeros(targets.size)))
+    start = np.log(np.maximum(targets, 1e-9)) + factorials
     start -= sizes * (sizes @ start) / (sizes @ sizes)  # c i changes nothing: take the smallest
     settings = {"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-8, "maxcor": 50}
     result = optimize.minimize(objective, start, jac=True, method="L-BFGS-B", options=settings)
     prior = FlexiblePrior(result.x)
-    found = prior.expected_counts(wanted.size)
-    return Matched(prior, found, float(np.max(np.abs(found - wanted))))
+    expected = prior.expected_counts(targets.size)
+    return Matched(prior, expected, float(np.max(np.abs(expected - targets))))
 
 
 @jax.jit
-def _law(log_weights: Array) -> tuple[Array, Array]:
-    known = flexible_law.log_normalisers(log_weights)
-    return known[-1], flexible_law.expected_counts(log_weights, known)
+def _log_normaliser_and_counts(log_weights: Array) -> tuple[Array, Array]:
+    known = flexible_distribution.log_normalisers(log_weights)
+    return known[-1], flexible_distribution.expected_counts(log_weights, known)

@@ -20,11 +20,11 @@ from jaxmf.priors import hyper
 from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 
-Numbers = dict[str, Array]
+Hyperparameters = dict[str, Array]
 """The hyperparameters of a prior in a state, by name; those of the HDP include its weights."""
 
 
-class Seating(NamedTuple):
+class CountCache(NamedTuple):
     """Counts as a sweep works on them.
 
     Attributes:
@@ -32,7 +32,7 @@ class Seating(NamedTuple):
         sizes: (G,) float, items of a batch; None where nothing asks for it.
         totals: (K,) int32, items of a group, of a prior whose groups are shared by batches and
             come and go; otherwise None.
-        numbers: the hyperparameters.
+        hyperparameters: the hyperparameters.
         pseudo: (K,) float, what is added to the counts of a batch; of priors whose groups are
             shared by batches, otherwise None.
         whole: () float, the sum of it and of what other groups have; likewise.
@@ -43,7 +43,7 @@ class Seating(NamedTuple):
     counts: Array
     sizes: Array | None
     totals: Array | None
-    numbers: Numbers
+    hyperparameters: Hyperparameters
     pseudo: Array | None = None
     whole: Array | None = None
     free: Array | None = None
@@ -58,7 +58,8 @@ class PartitionPrior(Readable, ABC):
         pads: whether a sweep may have more groups than there are, which have no weight, and more
             batches.
         fuses: whether what it does may stand in one kernel with a loop, see `jaxmf.fusion`.
-        in_turn: whether items that come one after the other, each by `weights`, follow its law.
+        sequential: whether items drawn one after the other, each by `weights`, follow its
+            distribution.
         hyperparameters: names of the fields that may have priors.
     """
 
@@ -66,19 +67,19 @@ class PartitionPrior(Readable, ABC):
     labels_shared = False
     pads = False
     fuses = True
-    in_turn = True
+    sequential = True
     hyperparameters: tuple[str, ...] = ("concentration",)
 
     def num_groups(self, capacity: int) -> int:
         """K, for a wished number of slots."""
         return capacity
 
-    def start(self, num_slots: int) -> Numbers:
+    def start(self, num_slots: int) -> Hyperparameters:
         """Hyperparameters before any item: at the means of their priors."""
         del num_slots
         return {name: hyper.initial_value(getattr(self, name)) for name in self.hyperparameters}
 
-    def simulate_numbers(self, key: Array, num_slots: int) -> Numbers:
+    def simulate_hyperparameters(self, key: Array, num_slots: int) -> Hyperparameters:
         """Hyperparameters from their priors, before any item."""
         del num_slots
         keys = jax.random.split(key, len(self.hyperparameters))
@@ -87,85 +88,89 @@ class PartitionPrior(Readable, ABC):
             for key, name in zip(keys, self.hyperparameters, strict=True)
         }
 
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
+    def begin(
+        self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool
+    ) -> CountCache:
         """Counts (G, K) int32 as a sweep works on them."""
         dtype = jnp.result_type(float)
-        return Seating(
+        return CountCache(
             counts=counts.astype(dtype),
             sizes=jnp.sum(counts, axis=1).astype(dtype) if with_sizes else None,
             totals=jnp.sum(counts, axis=0) if self.grows and self.labels_shared else None,
-            numbers=numbers,
+            hyperparameters=hyperparameters,
         )
 
-    def end(self, seating: Seating) -> tuple[Array, Numbers]:
+    def end(self, cache: CountCache) -> tuple[Array, Hyperparameters]:
         """The counts (G, K) int32 and hyperparameters that a sweep leaves."""
-        return seating.counts.astype(jnp.int32), seating.numbers
+        return cache.counts.astype(jnp.int32), cache.hyperparameters
 
-    def unseat(self, seating: Seating, batch: Array, group: Array) -> Seating:
+    def unassign(self, cache: CountCache, batch: Array, group: Array) -> CountCache:
         """Takes an item out."""
-        return moved(seating, batch, group, -1)
+        return moved(cache, batch, group, -1)
 
-    def seat(self, seating: Seating, batch: Array, group: Array, uniform: Array) -> Seating:
+    def assign(self, cache: CountCache, batch: Array, group: Array, uniform: Array) -> CountCache:
         """Puts an item in; `uniform` () in [0, 1) decides how large a new group is."""
         del uniform
-        return moved(seating, batch, group, 1)
+        return moved(cache, batch, group, 1)
 
-    def move(self, seating: Seating, batch: Array, group: Array, amount: int) -> Seating:
+    def move(self, cache: CountCache, batch: Array, group: Array, amount: int) -> CountCache:
         """An item of a known group joins a batch (amount 1) or leaves it (-1)."""
-        return moved(seating, batch, group, amount)
+        return moved(cache, batch, group, amount)
 
     @abstractmethod
-    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
+    def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
         """Weights (K,) of the next item of a batch, and whether there was room for a new group."""
 
-    def laws(self, seating: Seating, lanes: Lanes) -> tuple[Array, Array]:
+    def next_probabilities(self, cache: CountCache, lanes: Lanes) -> tuple[Array, Array]:
         """Probabilities of the next item of several batches, and whether there was room.
 
         (lanes.size, K) and (). Of priors with shared labels only; needs sizes.
         """
-        pseudo, room = self.pseudo(seating)
-        weights = tables.take(seating.counts, lanes) + pseudo
-        return weights * (1 / _normalisers(seating, lanes))[:, None], room
+        pseudo, room = self.pseudo(cache)
+        weights = tables.take(cache.counts, lanes) + pseudo
+        return weights * (1 / _normalisers(cache, lanes))[:, None], room
 
-    def predictive(self, seating: Seating, lanes: Lanes, group: Array) -> Array:
+    def predictive(self, cache: CountCache, lanes: Lanes, group: Array) -> Array:
         """Probability that the next item of several batches is in a group in use: (lanes.size,).
 
         Of priors with shared labels only; needs sizes.
         """
-        pseudo, _ = self.pseudo(seating)
-        counts = tables.take_from_column(seating.counts, lanes, group)
-        return (counts + tables.row(pseudo, group)) / _normalisers(seating, lanes)
+        pseudo, _ = self.pseudo(cache)
+        counts = tables.take_from_column(cache.counts, lanes, group)
+        return (counts + tables.row(pseudo, group)) / _normalisers(cache, lanes)
 
-    def pseudo(self, seating: Seating) -> tuple[Array, Array]:
+    def pseudo(self, cache: CountCache) -> tuple[Array, Array]:
         """What is added to counts, (K,), and whether there was room for a new group.
 
         Raises:
             TypeError: the groups of a batch mean nothing in another.
         """
-        if seating.pseudo is None:
+        if cache.pseudo is None:
             raise TypeError(
                 f"the groups of a {type(self).__name__} are those of one batch; only groups that "
                 "batches share, as those of Dirichlet and HDP, have one weight for all"
             )
-        room = jnp.ones((), bool) if seating.free is None else seating.free < seating.pseudo.size
-        return seating.pseudo, room
+        room = jnp.ones((), bool) if cache.free is None else cache.free < cache.pseudo.size
+        return cache.pseudo, room
 
-    def of_new_tables(self) -> PartitionPrior:
-        """The law of the dish of a table when tables come and go, in a sweep over tokens."""
+    def prior_of_new_tables(self) -> PartitionPrior:
+        """The prior of the group of a table when tables come and go, in a sweep over tokens."""
         return self
 
     @abstractmethod
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         """Log probability of all items in some order: () float."""
 
-    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
         """Parameters of the Dirichlet distributions of the groups' probabilities given the items.
 
         Of priors that are Dirichlet conditionally, for `sweep="parallel"`.
 
         Args:
             counts: (G, K) int32.
-            numbers: the hyperparameters.
+            hyperparameters: the hyperparameters.
 
         Returns:
             Parameters (G, K), 0 where a group is not in use, and that of all other groups together,
@@ -176,20 +181,24 @@ class PartitionPrior(Readable, ABC):
         """
         raise missing_hook(self, "weight_shapes", 'sweep="parallel"', "sweep='sequential'")
 
-    def update_numbers(self, key: Array, numbers: Numbers, counts: Array) -> Numbers:
+    def update_hyperparameters(
+        self, key: Array, hyperparameters: Hyperparameters, counts: Array
+    ) -> Hyperparameters:
         """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
 
         Without it those that are single positive numbers are slice sampled by `log_prob`.
 
         Args:
             key: typed PRNG key.
-            numbers: before.
+            hyperparameters: before.
             counts: (G, K) int32.
 
         Returns:
             The hyperparameters after.
         """
-        raise missing_hook(self, "update_numbers", "learning hyperparameters", "numbers for them")
+        raise missing_hook(
+            self, "update_hyperparameters", "learning hyperparameters", "numbers for them"
+        )
 
 
 def missing_hook(prior: object, hook: str, need: str, instead: str) -> TypeError:
@@ -226,7 +235,7 @@ _PROBABILITIES = ("weights", "log_prob", "log_marginal", "predictive")
 
 
 def default_gamma(prior: Any, names: tuple[str, ...]) -> None:
-    """Gamma(1, 1) in place of fields that are None; refuses what is no positive number."""
+    """Gamma(1, 1) in place of fields that are None; refuses what is not a positive number."""
     for name in names:
         if getattr(prior, name) is None:
             import numpyro.distributions as dist
@@ -235,22 +244,22 @@ def default_gamma(prior: Any, names: tuple[str, ...]) -> None:
         hyper.validate(name, getattr(prior, name))
 
 
-def moved(seating: Seating, batch: Array, group: Array, amount: int) -> Seating:
+def moved(cache: CountCache, batch: Array, group: Array, amount: int) -> CountCache:
     """An item joins a group of a batch (amount 1) or leaves it (-1)."""
-    sizes, totals = seating.sizes, seating.totals
-    return seating._replace(
-        counts=tables.add_entry(seating.counts, batch, group, amount),
+    sizes, totals = cache.sizes, cache.totals
+    return cache._replace(
+        counts=tables.add_entry(cache.counts, batch, group, amount),
         sizes=None if sizes is None else tables.add(sizes, batch, amount),
         totals=None if totals is None else tables.add(totals, group, amount),
     )
 
 
-def _normalisers(seating: Seating, lanes: Lanes) -> Array:
-    assert seating.sizes is not None
-    assert seating.whole is not None
-    return tables.take(seating.sizes, lanes) + seating.whole
+def _normalisers(cache: CountCache, lanes: Lanes) -> Array:
+    assert cache.sizes is not None
+    assert cache.whole is not None
+    return tables.take(cache.sizes, lanes) + cache.whole
 
 
-def at(place: Array, size: int) -> Array:
-    """(size,) bool, true at one place."""
-    return jnp.arange(size, dtype=jnp.int32) == place
+def at(index: Array, size: int) -> Array:
+    """(size,) bool, true at one index."""
+    return jnp.arange(size, dtype=jnp.int32) == index

@@ -25,9 +25,9 @@ from jaxmf.arguments import check_count
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import (
-    Numbers,
+    CountCache,
+    Hyperparameters,
     PartitionPrior,
-    Seating,
     at,
     default_gamma,
     is_kind,
@@ -47,11 +47,11 @@ class Dirichlet(PartitionPrior):
     Args:
         num_components: K.
         concentration: a, that of each group (a / K of some packages is theirs, the sum is K times
-            this); a number or K numbers, which are given, or a numpyro distribution of one number
-            for all or a batch of K, `Gamma(1, 1).expand([K])`, whose numbers are learned.
+            this); a number or K numbers, which stay fixed, or a numpyro distribution of one number
+            for all or a batch of K, `Gamma(1, 1).expand([K])`, whose values are learned.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting is neither in its range nor a distribution over it.
 
     Example:
         >>> Dirichlet(3, concentration=0.1).num_groups(16)
@@ -74,28 +74,32 @@ class Dirichlet(PartitionPrior):
         del capacity
         return self.num_components
 
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Seating:
-        pseudo = self._all(numbers)
+    def begin(
+        self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool
+    ) -> CountCache:
+        pseudo = self._all(hyperparameters)
         wider = jnp.pad(pseudo, (0, counts.shape[1] - self.num_components))
-        seating = super().begin(counts, numbers, with_sizes=with_sizes)
-        return seating._replace(pseudo=wider, whole=jnp.sum(pseudo))
+        cache = super().begin(counts, hyperparameters, with_sizes=with_sizes)
+        return cache._replace(pseudo=wider, whole=jnp.sum(pseudo))
 
-    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        pseudo, room = self.pseudo(seating)
-        return tables.row(seating.counts, batch) + pseudo, room
+    def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
+        pseudo, room = self.pseudo(cache)
+        return tables.row(cache.counts, batch) + pseudo, room
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
-        concentration = self._all(numbers)
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
+        concentration = self._all(hyperparameters)
         return jnp.sum(log_dirichlet_multinomial(counts, concentration))
 
-    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
         """Those of Dirichlet(n_g1 + a_1, ..., n_gK + a_K); there are no other groups."""
         if not is_kind(self, Dirichlet):
-            return super().weight_shapes(counts, numbers)
-        return counts + numbers["concentration"], None
+            return super().weight_shapes(counts, hyperparameters)
+        return counts + hyperparameters["concentration"], None
 
-    def _all(self, numbers: Numbers) -> Array:
-        return jnp.broadcast_to(numbers["concentration"], (self.num_components,))
+    def _all(self, hyperparameters: Hyperparameters) -> Array:
+        return jnp.broadcast_to(hyperparameters["concentration"], (self.num_components,))
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["concentration"], meta_fields=[])
@@ -110,7 +114,7 @@ class DirichletProcess(PartitionPrior):
         concentration: alpha, a number or a numpyro distribution; by default Gamma(1, 1).
 
     Raises:
-        TypeError, ValueError: a setting that is no such thing.
+        TypeError, ValueError: it is neither a positive number nor a distribution of one.
 
     Example:
         >>> DirichletProcess(1.0).grows
@@ -122,21 +126,23 @@ class DirichletProcess(PartitionPrior):
     def __post_init__(self) -> None:
         default_gamma(self, self.hyperparameters)
 
-    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        counts = tables.row(seating.counts, batch)
+    def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
+        counts = tables.row(cache.counts, batch)
         size = counts.shape[0]
         new = tables.lowest(counts == 0)
-        weights = counts + jnp.where(at(new, size), seating.numbers["concentration"], 0)
+        weights = counts + jnp.where(at(new, size), cache.hyperparameters["concentration"], 0)
         return weights, new < size
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
-        return log_exchangeable(counts, numbers["concentration"], 0.0)
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
+        return log_exchangeable(counts, hyperparameters["concentration"], 0.0)
 
-    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
         """Those of Dirichlet(n_g1, ..., n_gK, alpha)."""
         if not is_kind(self, DirichletProcess):
-            return super().weight_shapes(counts, numbers)
-        concentration = numbers["concentration"]
+            return super().weight_shapes(counts, hyperparameters)
+        concentration = hyperparameters["concentration"]
         return _exchangeable_shapes(counts, concentration, jnp.zeros_like(concentration))
 
 
@@ -152,7 +158,7 @@ class PitmanYor(PartitionPrior):
         discount: d in [0, 1), a number or a numpyro distribution.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting is neither in its range nor a distribution over it.
 
     Example:
         >>> PitmanYor(1.0, 0.5).discount
@@ -168,23 +174,29 @@ class PitmanYor(PartitionPrior):
         default_gamma(self, ("concentration",))
         hyper.validate_probability("discount", self.discount, zero=True)
 
-    def weights(self, seating: Seating, batch: Array) -> tuple[Array, Array]:
-        counts = tables.row(seating.counts, batch)
-        size, discount = counts.shape[0], seating.numbers["discount"]
+    def weights(self, cache: CountCache, batch: Array) -> tuple[Array, Array]:
+        counts = tables.row(cache.counts, batch)
+        size, discount = counts.shape[0], cache.hyperparameters["discount"]
         occupied = counts > 0
         new = tables.lowest(~occupied)
-        of_new = seating.numbers["concentration"] + discount * jnp.sum(occupied)
-        weights = jnp.where(occupied, counts - discount, jnp.where(at(new, size), of_new, 0))
+        new_weight = cache.hyperparameters["concentration"] + discount * jnp.sum(occupied)
+        weights = jnp.where(occupied, counts - discount, jnp.where(at(new, size), new_weight, 0))
         return weights, new < size
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
-        return log_exchangeable(counts, numbers["concentration"], numbers["discount"])
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
+        return log_exchangeable(
+            counts, hyperparameters["concentration"], hyperparameters["discount"]
+        )
 
-    def weight_shapes(self, counts: Array, numbers: Numbers) -> tuple[Array, Array | None]:
+    def weight_shapes(
+        self, counts: Array, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array | None]:
         """Those of Dirichlet(n_g1 - d, ..., n_gK - d, alpha + d K_g)."""
         if not is_kind(self, PitmanYor):
-            return super().weight_shapes(counts, numbers)
-        return _exchangeable_shapes(counts, numbers["concentration"], numbers["discount"])
+            return super().weight_shapes(counts, hyperparameters)
+        return _exchangeable_shapes(
+            counts, hyperparameters["concentration"], hyperparameters["discount"]
+        )
 
 
 def _exchangeable_shapes(
@@ -225,9 +237,13 @@ def log_exchangeable(counts: Array, concentration: Array, discount: Array | floa
         () float.
     """
     dtype = jnp.result_type(float)
-    of_sizes = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1).astype(dtype))
-    of_counts = gammaln(jnp.maximum(counts, 1).astype(dtype))
-    return log_of_settings(counts, concentration, discount) + jnp.sum(of_counts) - jnp.sum(of_sizes)
+    size_terms = gammaln(jnp.maximum(jnp.sum(counts, axis=1), 1).astype(dtype))
+    count_terms = gammaln(jnp.maximum(counts, 1).astype(dtype))
+    return (
+        log_of_settings(counts, concentration, discount)
+        + jnp.sum(count_terms)
+        - jnp.sum(size_terms)
+    )
 
 
 def log_of_settings(counts: Array, concentration: Array, discount: Array | float) -> Array:
@@ -257,5 +273,5 @@ def log_falling(concentration: Array, sizes: Array) -> Array:
 
     Gamma(n) keeps the terms small; as c does not change it, a density of c may well have it.
     """
-    of_each = gammaln(concentration) - log_rising(jnp.maximum(sizes, 1), concentration)
-    return jnp.sum(jnp.where(sizes > 0, of_each, 0))
+    batch_terms = gammaln(concentration) - log_rising(jnp.maximum(sizes, 1), concentration)
+    return jnp.sum(jnp.where(sizes > 0, batch_terms, 0))

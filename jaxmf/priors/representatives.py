@@ -1,4 +1,4 @@
-"""The dishes of tables that come and go, where each is that of a representative.
+"""The groups of tables that come and go, where each is that of a representative.
 
 Source: Porteous (2010), section 7.4.
 """
@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxmf import tables
-from jaxmf.priors.partition_prior import Numbers, PartitionPrior
+from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior
 
 
-class RepresentativeSeating(NamedTuple):
-    """Of every dish how many representatives are at tables, and how many have none.
+class RepresentativeCache(NamedTuple):
+    """Of every group how many representatives are at tables, and how many have none.
 
     Attributes:
         counts: (1, K) float.
@@ -27,41 +27,43 @@ class RepresentativeSeating(NamedTuple):
 
 
 class Representatives(PartitionPrior):
-    """Tables are opened by representatives who have a dish already, and closed without losing it.
+    """Tables are opened by representatives who have a group already, and closed without losing it.
 
     Of N representatives those of empty tables are the unobserved items; a table is as likely to be
-    opened by each, so the weight of a dish is the number of them who have it, and the law of all
-    dishes stays as it is (Figure 7.4).
+    opened by each, so the weight of a group is the number of them who have it, and the distribution
+    of all groups stays as it is (Figure 7.4).
     """
 
     hyperparameters = ()
 
-    def begin(self, counts: Array, numbers: Numbers, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
         del with_sizes
         dtype = jnp.result_type(float)
-        return RepresentativeSeating(counts.astype(dtype), numbers["unobserved"].astype(dtype))
-
-    def end(self, seating: Any) -> tuple[Array, Numbers]:
-        unobserved = seating.unobserved.astype(jnp.int32)
-        return seating.counts.astype(jnp.int32), {"unobserved": unobserved}
-
-    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
-        return tables.row(seating.unobserved, batch), jnp.ones((), bool)
-
-    def move(self, seating: Any, batch: Array, group: Array, amount: Any) -> Any:
-        return RepresentativeSeating(
-            tables.add_entry(seating.counts, batch, group, amount),
-            tables.add_entry(seating.unobserved, batch, group, -amount),
+        return RepresentativeCache(
+            counts.astype(dtype), hyperparameters["unobserved"].astype(dtype)
         )
 
-    def unseat(self, seating: Any, batch: Array, group: Array) -> Any:
-        return self.move(seating, batch, group, -1)
+    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+        unobserved = cache.unobserved.astype(jnp.int32)
+        return cache.counts.astype(jnp.int32), {"unobserved": unobserved}
 
-    def seat(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+        return tables.row(cache.unobserved, batch), jnp.ones((), bool)
+
+    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+        return RepresentativeCache(
+            tables.add_entry(cache.counts, batch, group, amount),
+            tables.add_entry(cache.unobserved, batch, group, -amount),
+        )
+
+    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+        return self.move(cache, batch, group, -1)
+
+    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
-        return self.move(seating, batch, group, 1)
+        return self.move(cache, batch, group, 1)
 
-    def log_prob(self, counts: Array, numbers: Numbers) -> Array:
+    def log_prob(self, counts: Array, hyperparameters: Hyperparameters) -> Array:
         """Every choice of the representatives at tables is as likely as any other."""
-        del numbers
+        del hyperparameters
         return jnp.zeros((), jnp.result_type(float)) * jnp.sum(counts)

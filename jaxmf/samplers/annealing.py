@@ -37,7 +37,7 @@ def is_annealed(progress: Array) -> Array:
 def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
     """The scale of the weights after its update: `held`, its value before, while annealing lasts.
 
-    A scale that followed the features found so far would shrink with them and let their number
+    A scale that followed the current features would shrink with them and let their number
     run away; it waits for the end of the annealing.
 
     Args:

@@ -1,4 +1,4 @@
-"""A cloud of weighted particles: weights, who goes on, and what is known of the evidence.
+"""A cloud of weighted particles: weights, which survive, and the estimate of the evidence.
 
 Of a particle nothing is asked but that it is a pytree. The evidence estimate is unbiased (its log
 is not) with every scheme and trigger here. Open `Cloud` and `weigh` first.
@@ -70,7 +70,7 @@ def weigh(
     resample_fn: ResampleFn,
     trigger_fn: TriggerFn,
 ) -> tuple[Cloud, PyTree]:
-    """Weight the children, add to the evidence, and choose who goes on.
+    """Weight the children, add to the evidence, and choose which survive.
 
     Args:
         cloud: before the row.
@@ -187,11 +187,11 @@ def log_evidence_variance(cloud: Cloud) -> Array:
         return jnp.asarray(jnp.inf, cloud.log_weights.dtype)
     weights = jax.nn.softmax(cloud.log_weights)
     families = jnp.zeros_like(weights).at[cloud.eve].add(weights)
-    apart = 1.0 - jnp.sum(families**2)
+    different_probability = 1.0 - jnp.sum(families**2)
     num_levels = (cloud.num_resampled + 1).astype(weights.dtype)
     factor = jnp.exp(-num_levels * jnp.log1p(-1.0 / num_particles))
     one_family = jnp.sum(families > 0) == 1
-    return jnp.where(one_family, jnp.inf, jnp.maximum(1.0 - factor * apart, 0.0))
+    return jnp.where(one_family, jnp.inf, jnp.maximum(1.0 - factor * different_probability, 0.0))
 
 
 def combine_log_evidence(log_evidences: np.ndarray) -> tuple[float, float]:

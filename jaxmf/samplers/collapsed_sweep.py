@@ -77,7 +77,7 @@ def collapsed_sweep(
       observed: (N, D) bool, or None when nothing is missing.
       prior: of Z.
       scales: noise and feature scale.
-      num_fixed: the first so many slots hold features that are given, such as an always-on one:
+      num_fixed: the first so many slots hold fixed features, such as an always-on one:
         they are part of the likelihood and never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
@@ -164,12 +164,12 @@ def _update_row(
     posterior = gaussian.reset_slots(
         gaussian.remove_row(block.posterior, leaving, x_old), counts < 0.5, scales.ratio
     )
-    own = z_old & conditional.free
+    singletons = z_old & conditional.free
     setting = draw_row(
         draws,
-        feature_rows.row_fit(posterior, z_old & ~own & here, x_old, observed),
+        feature_rows.row_fit(posterior, z_old & ~singletons & here, x_old, observed),
         conditional,
-        num_own=jnp.sum(own & here, dtype=x_old.dtype),
+        num_singletons=jnp.sum(singletons & here, dtype=x_old.dtype),
         scales=scales,
     )
     num_new = jnp.where(here, setting.num_new, 0)
@@ -197,14 +197,14 @@ def draw_cells(normals: Array, setting: Setting, mean: Array, scales: Scales) ->
 
 
 def draw_bits(
-    draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_own: Array, scales: Scales
+    draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_singletons: Array, scales: Scales
 ) -> Setting:
     """A row drawn bit by bit in random order, then the number of its new features."""
     fit = feature_rows.scan_bits(
         draws.order,
         draws.bits,
         fit,
-        extra=num_own / scales.ratio,
+        extra=num_singletons / scales.ratio,
         noise_variance=scales.noise_variance,
         prior_log_odds=conditional.log_odds,
         free_to_move=conditional.movable,
@@ -221,16 +221,16 @@ def draw_bits(
     return Setting(
         z=fit.z,
         inflation=fit.inflation,
-        num_new=feature_rows.draw_index(draws.number, log_weights),
+        num_new=feature_rows.draw_index(draws.num_new, log_weights),
         cut_off=cut_off,
     )
 
 
 def draw_whole_row(
-    draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_own: Array, scales: Scales
+    draws: RowDraws, fit: RowFit, conditional: RowPrior, *, num_singletons: Array, scales: Scales
 ) -> Setting:
     """A row drawn from all settings of its bits and number of new features at once."""
-    del num_own  # drawn anew together with the bits
+    del num_singletons  # drawn anew together with the bits
     patterns, log_weights, cut_off = feature_rows.whole_row_log_weights(
         fit,
         rate=conditional.rate,
@@ -245,6 +245,6 @@ def draw_whole_row(
     return Setting(
         z=patterns[pattern],
         inflation=z_float @ fit.spread @ z_float,
-        num_new=feature_rows.draw_index(draws.number, log_weights[pattern]),
+        num_new=feature_rows.draw_index(draws.num_new, log_weights[pattern]),
         cut_off=cut_off,
     )

@@ -54,7 +54,7 @@ def row_prior(
 ) -> RowPrior:
     """The prior of a row, given the counts (K,) float of the other rows.
 
-    The first `num_fixed` slots hold features that are given: neither movable nor free.
+    The first `num_fixed` slots hold fixed features: neither movable nor free.
     """
     exists = prior.exists(counts[num_fixed:])
     log_odds = prior.log_odds(counts[num_fixed:], num_rows).astype(counts.dtype)
@@ -70,13 +70,13 @@ def row_prior(
 class RowDraws(NamedTuple):
     """The random numbers of a row, over slots (K,), over columns (D,) or alone ().
 
-    The uniforms `order`, `bits` and `number` and the normals `cells` stay as they are when there
+    The uniforms `order`, `bits` and `num_new` and the normals `cells` stay as they are when there
     are more slots.
     """
 
     order: Array
     bits: Array
-    number: Array
+    num_new: Array
     cells: Array | None
 
 
@@ -87,13 +87,13 @@ def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDr
       key: for nothing but this.
       num_slots: K.
       num_columns: D, or None.
-      dtype: of the numbers.
+      dtype: of the random numbers.
     """
-    cells, (order, bits, number) = row_uniforms(key, num_columns or 0, num_slots, 3, dtype)
+    cells, (order, bits, num_new) = row_uniforms(key, num_columns or 0, num_slots, 3, dtype)
     return RowDraws(
         order=order,
         bits=bits,
-        number=number[0],
+        num_new=num_new[0],
         cells=None if num_columns is None else as_normals(cells),
     )
 
@@ -101,7 +101,7 @@ def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDr
 def draws_of_rows(
     key: Key, rows: Array, num_slots: int, num_columns: int | None, dtype
 ) -> RowDraws:
-    """`row_draws` of several rows (R,) int on a leading axis; a row's depend on its own number."""
+    """`row_draws` of several rows (R,) int on a leading axis; a row's depend on its index."""
     return jax.vmap(
         lambda row: row_draws(jax.random.fold_in(key, row), num_slots, num_columns, dtype)
     )(rows)
@@ -113,7 +113,7 @@ def row_uniforms(
     """Uniforms over columns (D,) and over slots, (S, K), by one call of the generator.
 
     More slots leave those of the first ones as they are, since the generator counts through the
-    numbers of a slot before it goes on to the next (with JAX's `jax_threefry_partitionable`, its
+    numbers of a slot before it starts the next (with JAX's `jax_threefry_partitionable`, its
     default; without it a number depends on how many are drawn). One call, because each takes a
     quarter of a second to compile.
     """

@@ -2,7 +2,7 @@
 
 A row x with features z has, given everything else, the density N(z mu, v I) on its observed cells,
 v = noise variance * (1 + z M z' + j / r), where mu (K, D) and M (K, K) come from the other rows and
-j is the number of the row's own new features, each with its row of Y summed out. With M = 0 and
+j is the number of the row's new features, each with its row of Y summed out. With M = 0 and
 mu = Y the same formulas hold given Y. So the collapsed sweep, the parallel sweep given Y and the
 particle filter share the functions of this file.
 
@@ -42,7 +42,7 @@ class RowFit(NamedTuple):
       z: (K,) bool.
       slope: (K,) float, mu (x - z mu), over the observed cells.
       curvature: (K, K) float, mu mu', over the observed cells.
-      reach: (K,) float, M z.
+      m_z: (K,) float, M z.
       spread: (K, K) float, M.
       squared_error: () float, |x - z mu|^2 over the observed cells.
       inflation: () float, z M z'.
@@ -52,7 +52,7 @@ class RowFit(NamedTuple):
     z: Array
     slope: Array
     curvature: Array
-    reach: Array
+    m_z: Array
     spread: Array
     squared_error: Array
     inflation: Array
@@ -63,7 +63,7 @@ def row_fit(posterior: RowPosterior, z: Array, x: Array, observed: Array | None)
     """The fit of a row x (D,) with features z (K,) bool; `observed` (D,) bool or None for all."""
     spread, mean = posterior
     z_float = z.astype(x.dtype)
-    reach = spread @ z_float
+    m_z = spread @ z_float
     error = x - z_float @ mean
     if observed is None:
         seen, num_observed = mean, jnp.asarray(x.shape[0], x.dtype)
@@ -75,10 +75,10 @@ def row_fit(posterior: RowPosterior, z: Array, x: Array, observed: Array | None)
         z=z,
         slope=mean @ error,
         curvature=seen @ seen.T,
-        reach=reach,
+        m_z=m_z,
         spread=spread,
         squared_error=error @ error,
-        inflation=z_float @ reach,
+        inflation=z_float @ m_z,
         num_observed=num_observed,
     )
 
@@ -112,7 +112,7 @@ def _scan_bits(
     z: Array,
     slope: Array,
     curvature: Array,
-    reach: Array,
+    m_z: Array,
     spread: Array,
     squared_error: Array,
     inflation: Array,
@@ -123,7 +123,7 @@ def _scan_bits(
     free_to_move: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
     def update(k, here, state):
-        z, slope, reach, squared_error, inflation = state
+        z, slope, m_z, squared_error, inflation = state
         at = jax.lax.dynamic_index_in_dim
         on = at(z, k, keepdims=False)
         sign = jnp.where(on, -1, 1).astype(slope.dtype)
@@ -133,7 +133,7 @@ def _scan_bits(
             squared_error - 2 * sign * at(slope, k, keepdims=False) + at(column, k, keepdims=False)
         )
         inflation_flipped = (
-            inflation + 2 * sign * at(reach, k, keepdims=False) + at(widths, k, keepdims=False)
+            inflation + 2 * sign * at(m_z, k, keepdims=False) + at(widths, k, keepdims=False)
         )
         log_odds = bit_log_odds(
             on,
@@ -148,12 +148,12 @@ def _scan_bits(
         return (
             z ^ (here & flip),
             slope - change * column,
-            reach + change * widths,
+            m_z + change * widths,
             jnp.where(flip, error_flipped, squared_error),
             jnp.where(flip, inflation_flipped, inflation),
         )
 
-    start = (z, slope, reach, squared_error, inflation)
+    start = (z, slope, m_z, squared_error, inflation)
     return slots.visit(update, start, order=order, allowed=free_to_move)
 
 
@@ -184,14 +184,14 @@ def scan_bits(
     Returns:
       The fit of the row with its new bits.
     """
-    z, slope, reach, squared_error, inflation = _scan_bits_fused(
+    z, slope, m_z, squared_error, inflation = _scan_bits_fused(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
         logit(uniforms),
         fit.z,
         fit.slope,
         fit.curvature,
-        fit.reach,
+        fit.m_z,
         fit.spread,
         fit.squared_error,
         fit.inflation,
@@ -201,9 +201,7 @@ def scan_bits(
         prior_log_odds,
         free_to_move,
     )
-    return fit._replace(
-        z=z, slope=slope, reach=reach, squared_error=squared_error, inflation=inflation
-    )
+    return fit._replace(z=z, slope=slope, m_z=m_z, squared_error=squared_error, inflation=inflation)
 
 
 def new_feature_log_weights(
@@ -237,9 +235,9 @@ def new_feature_log_weights(
       is more than rounding beside the whole.
     """
     dtype = squared_error.dtype
-    number = jnp.arange(num_candidates, dtype=dtype)
+    counts = jnp.arange(num_candidates, dtype=dtype)
     log_poisson, log_tail = log_poisson_terms(jnp.asarray(rate, dtype), num_candidates)
-    inflated = 1 + inflation[..., None] + number / ratio
+    inflated = 1 + inflation[..., None] + counts / ratio
     log_weights = (
         jnp.asarray(log_prior, dtype)[..., None]
         + log_poisson
@@ -259,10 +257,10 @@ def log_poisson_terms(rate: Array, num_candidates: int) -> tuple[Array, Array]:
 
     The rest falls at least geometrically, which bounds it where `cut_off` finds that it does.
     """
-    number = jnp.arange(num_candidates, dtype=rate.dtype)
+    counts = jnp.arange(num_candidates, dtype=rate.dtype)
     possible = rate > 0
     log_rate = jnp.log(jnp.where(possible, rate, 1))
-    terms = number * log_rate - gammaln(number + 1)
+    terms = counts * log_rate - gammaln(counts + 1)
     decay = rate / (num_candidates + 1)
     log_tail = (
         num_candidates * log_rate
@@ -270,7 +268,7 @@ def log_poisson_terms(rate: Array, num_candidates: int) -> tuple[Array, Array]:
         - jnp.log1p(-jnp.minimum(decay, 0.99))
     )
     return (
-        jnp.where(possible | (number == 0), terms, -jnp.inf),
+        jnp.where(possible | (counts == 0), terms, -jnp.inf),
         jnp.where(possible, log_tail, -jnp.inf),
     )
 
@@ -366,7 +364,7 @@ def whole_row_log_weights(
         + jnp.sum((change @ fit.curvature) * change, axis=1)
     )
     inflation = (
-        fit.inflation + 2 * change @ fit.reach + jnp.sum((change @ fit.spread) * change, axis=1)
+        fit.inflation + 2 * change @ fit.m_z + jnp.sum((change @ fit.spread) * change, axis=1)
     )
     allowed = jnp.all((patterns == fit.z) | free_to_move, axis=1)
     log_prior = jnp.sum(jnp.where(patterns & free_to_move, prior_log_odds, 0), axis=1)

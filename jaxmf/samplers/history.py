@@ -48,7 +48,7 @@ class History:
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the store, free places included."""
+        """Memory of the store in bytes, free nodes included."""
         arrays: list[np.ndarray] = [self._parent, self._num_children, self._free, self._leaves]
         return sum(array.nbytes for array in [*arrays, *self._values.values()])
 
@@ -180,7 +180,7 @@ class History:
         return leaves
 
     def _reserve(self, num_nodes: int) -> None:
-        """Make sure that so many places are free, by half as much again when there are not."""
+        """Make sure that so many nodes are free, by half as much again when there are not."""
         size = len(self._parent)
         if len(self._free) >= num_nodes:
             return

@@ -1,6 +1,6 @@
 """Gibbs updates of hyperparameters.
 
-A fixed number is left alone by all of them, so that models call them without asking; whether it
+A fixed value is left alone by all of them, so that models call them without asking; whether it
 is fixed is known when the program is traced.
 """
 

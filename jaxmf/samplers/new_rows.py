@@ -1,6 +1,6 @@
 """The features of a row that was not in training, given a draw.
 
-A setting is the row's bits of the draw's features together with the number of features of its own.
+A setting is the row's bits of the draw's features together with its number of new features.
 All settings are enumerated for up to 10 slots; beyond that 40 Gibbs sweeps over the bits are made
 and the probabilities averaged over the second half.
 """
@@ -32,16 +32,16 @@ class NewRow(NamedTuple):
 
 
 def log_prior_of_settings(z: Array, conditional: RowPrior) -> Array:
-    """Log prior (J,) of bits z (K,) bool together with 0 ... J - 1 features of the row's own."""
+    """Log prior (J,) of bits z (K,) bool together with 0 ... J - 1 new features."""
     dtype = conditional.log_odds.dtype
-    number = jnp.arange(MOST_NEW_FEATURES, dtype=dtype)
+    counts = jnp.arange(MOST_NEW_FEATURES, dtype=dtype)
     rate = conditional.rate
-    log_number = jnp.where(
-        (rate > 0) | (number == 0),
-        number * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(number + 1),
+    log_count_prior = jnp.where(
+        (rate > 0) | (counts == 0),
+        counts * jnp.log(jnp.where(rate > 0, rate, 1)) - gammaln(counts + 1),
         -jnp.inf,
     )
-    return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_number
+    return jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0)) + log_count_prior
 
 
 def draw_new_row(
@@ -51,20 +51,20 @@ def draw_new_row(
     *,
     always_on: Array,
 ) -> NewRow:
-    """The features of a further row given a draw; features of its own are summed out of its bits.
+    """The features of a further row given a draw; new features are summed out of its bits.
 
     Args:
       key: typed PRNG key.
       log_weights_fn: z (K,) bool -> (J,) log weights of z together with 0 ... J - 1 features of
-        the row's own, prior included.
+        new features, prior included.
       conditional: prior of the row, as one more customer.
-      always_on: (K,) bool, bits that are given.
+      always_on: (K,) bool, bits that are fixed to one.
     """
-    bits_key, number_key = jax.random.split(key)
+    bits_key, count_key = jax.random.split(key)
     z, probabilities = draw_bits(
         bits_key, lambda z: logsumexp(log_weights_fn(z)), conditional.movable, always_on=always_on
     )
-    uniform = jax.random.uniform(number_key, (), conditional.log_odds.dtype)
+    uniform = jax.random.uniform(count_key, (), conditional.log_odds.dtype)
     return NewRow(z=z, num_new=draw_index(uniform, log_weights_fn(z)), probabilities=probabilities)
 
 
@@ -76,8 +76,8 @@ def draw_bits(
     Args:
       key: typed PRNG key.
       log_density_fn: z (K,) bool -> () float, log density of z up to a constant.
-      movable: (K,) bool, bits that are not given.
-      always_on: (K,) bool, bits that are given to be on; none of them movable.
+      movable: (K,) bool, bits that are not fixed.
+      always_on: (K,) bool, bits that are fixed to one; none of them movable.
     """
     num_slots = movable.shape[0]
     if num_slots > _MOST_ENUMERATED:
@@ -102,9 +102,9 @@ def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
         order = jnp.argsort(jax.random.uniform(jax.random.fold_in(sweep_key, 0), (num_slots,)))
         uniforms = jax.random.uniform(jax.random.fold_in(sweep_key, 1), (num_slots,), dtype)
 
-        def visit(place, carry):
+        def visit(position, carry):
             z, probabilities = carry
-            k = order[place]
+            k = order[position]
             log_odds = log_density_fn(z.at[k].set(True)) - log_density_fn(z.at[k].set(False))
             probability = jnp.where(movable[k], jax.nn.sigmoid(log_odds), z[k].astype(dtype))
             return z.at[k].set(uniforms[k] < probability), probabilities.at[k].set(probability)

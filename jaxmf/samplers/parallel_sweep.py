@@ -1,11 +1,12 @@
 """A sweep of a linear-Gaussian feature model that keeps Y and samples all rows at once.
 
-For accelerators: every step works on all rows, nothing runs through the rows one by one.
+For accelerators: every step works on all rows, nothing runs through the rows sequentially.
 
 Rows are independent given Y only if the probabilities of the features are drawn too, and a sweep
 that could empty a column without being able to make one would leave no Indian buffet process
 invariant. So: draw Y and the probabilities; draw the bits of all rows together, refusing for each
-column a change that would empty it; then draw every row's own features anew. The last is possible
+column a change that would empty it; then draw the singletons of every row, the features that no
+other row has, anew. The last is possible
 for all rows at once: given the shared features the numbers of features that only one row has are
 independent Poisson variables, each times the likelihood of its row, their rows of Y summed out.
 """
@@ -63,7 +64,7 @@ def parallel_sweep(
         scales=scales,
         num_fixed=num_fixed,
     )
-    return _draw_own_features(
+    return _draw_singletons(
         draws, z, x, observed, y, prior=prior, scales=scales, num_fixed=num_fixed
     )
 
@@ -155,7 +156,7 @@ def draw_all_bits(
     return jax.lax.fori_loop(0, num_visits, visit, (z, slope, counts))[0]
 
 
-def _draw_own_features(
+def _draw_singletons(
     draws: RowDraws,
     z: Array,
     x: Array,
@@ -166,7 +167,7 @@ def _draw_own_features(
     scales: Scales,
     num_fixed: int,
 ) -> tuple[Array, Array, Array]:
-    """Every row's own features and missing cells, given Y of the features that others share."""
+    """The singletons and missing cells of every row, given Y of the features that rows share."""
     num_rows, num_slots = z.shape
     # `exists` without any one row: a column with a single one is free without it
     counts = jnp.sum(z, axis=0, dtype=x.dtype)
@@ -175,7 +176,7 @@ def _draw_own_features(
     fitted = shared.astype(x.dtype) @ y
     error = x - fitted if observed is None else jnp.where(observed, x - fitted, 0)
 
-    def draw_number(uniform, squared_error, num_observed):
+    def draw_count(uniform, squared_error, num_observed):
         log_weights, cut_off = feature_rows.new_feature_log_weights(
             squared_error,
             jnp.zeros((), x.dtype),
@@ -192,7 +193,7 @@ def _draw_own_features(
         if observed is None
         else jnp.sum(observed, axis=1, dtype=x.dtype)
     )
-    num_new, cut_off = jax.vmap(draw_number)(draws.number, jnp.sum(error**2, axis=1), num_observed)
+    num_new, cut_off = jax.vmap(draw_count)(draws.num_new, jnp.sum(error**2, axis=1), num_observed)
     last = jnp.cumsum(num_new)
     claim = slots.claim(~conditional.free, last[-1])
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1

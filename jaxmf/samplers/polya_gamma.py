@@ -1,13 +1,13 @@
-"""Exact draws from the Polya-Gamma law PG(1, z), many at once.
+"""Exact draws from the Polya-Gamma distribution PG(1, z), many at once.
 
 PG(1, z) makes logistic likelihoods Gaussian: exp(x eta) / (1 + exp(eta)) is the mean of
 exp((x - 1/2) eta - omega eta^2 / 2) / 2 over omega ~ PG(1, 0), and omega | eta ~ PG(1, eta).
 
 PG(1, z) = J / 4 with J of density proportional to exp(-(z/2)^2 x / 2) f(x), where f is that of
 Jacobi's J*(1): f(x) = sum_n (-1)^n a_n(x), a_n falling. Candidates come from the tilted envelope
-a_0, left of 0.64 an inverse Gaussian (Levy's law tilted), right of it an exponential, and are
-accepted with probability f / a_0 = 1 - 3 q + 5 q^3 - 7 q^6 + ..., q = exp(-4 / x) on the left and
-exp(-pi^2 x) on the right. As q < 0.002 four terms are exact beyond double precision.
+a_0, left of 0.64 an inverse Gaussian (Levy's distribution tilted), right of it an exponential, and
+are accepted with probability f / a_0 = 1 - 3 q + 5 q^3 - 7 q^6 + ..., q = exp(-4 / x) on the left
+and exp(-pi^2 x) on the right. As q < 0.002 four terms are exact beyond double precision.
 
 Source: Devroye (2009), On exact simulation algorithms for some distributions related to Jacobi
 theta functions; Polson, Scott & Windle (2013), Bayesian inference for logistic models using
@@ -24,15 +24,15 @@ from jaxmf.types import Array, Key
 _CUT = 0.64
 _FEWEST_LANES, _MOST_A_LANE = 1024, 64
 _LEVY_TAIL = math.erfc(1 / math.sqrt(2 * _CUT)) / 2  # standard normal mass beyond 1 / sqrt(cut)
-# how often a pair of exponentials gives a draw from Levy's law left of the cut
+# how often a pair of exponentials gives a draw from Levy's distribution left of the cut
 _PAIR_SUCCESS = math.sqrt(2 * math.pi / _CUT) * math.exp(1 / (2 * _CUT)) * _LEVY_TAIL
 
 
 def polya_gamma(key: Key, z: Array) -> Array:
     """Independent draws from PG(1, z).
 
-    Every lane works through a column of draws, one attempt a turn, and goes on to the next where
-    it succeeds; so hardly an attempt is made in vain while others are waited for.
+    Every lane works through a column of draws, one attempt an iteration, and continues with the
+    next where it succeeds; so hardly an attempt is made in vain while others are waited for.
 
     Args:
       key: typed PRNG key.
@@ -48,12 +48,12 @@ def polya_gamma(key: Key, z: Array) -> Array:
     lanes = jnp.arange(num_lanes)
 
     def turn(carry):
-        place, draws, step = carry
-        here = half.at[place, lanes].get(mode="fill", fill_value=0)
+        position, draws, step = carry
+        here = half.at[position, lanes].get(mode="fill", fill_value=0)
         new, accepted = _attempt(jax.random.fold_in(key, step), here)
         # a lane that is done writes nowhere
-        draws = draws.at[jnp.where(accepted, place, depth), lanes].set(new, mode="drop")
-        return place + accepted, draws, step + 1
+        draws = draws.at[jnp.where(accepted, position, depth), lanes].set(new, mode="drop")
+        return position + accepted, draws, step + 1
 
     start = (jnp.zeros(num_lanes, jnp.int32), jnp.zeros_like(half), 0)
     _, draws, _ = jax.lax.while_loop(lambda carry: jnp.any(carry[0] < depth), turn, start)
@@ -77,7 +77,8 @@ def _attempt(key: Key, half: Array) -> tuple[Array, Array]:
     half_square = first * jnp.cos(2 * math.pi * uniform[2]) ** 2
     inverse_gaussian = _inverse_gaussian(uniform[3], half_square, 1 / jnp.where(is_wide, 1, half))
     left = jnp.where(is_wide, levy, inverse_gaussian)
-    # Levy's law is tilted by rejection; the inverse Gaussian is tilted but may be too large
+    # Levy's distribution is tilted by rejection; the inverse Gaussian is tilted but may be too
+    # large
     levy_kept = (first**2 <= 2 * second / _CUT) & (uniform[3] < jnp.exp(-(half**2) * levy / 2))
     kept = jnp.where(is_wide, levy_kept, inverse_gaussian < _CUT)
     x = jnp.where(from_left, left, right)

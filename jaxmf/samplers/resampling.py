@@ -2,9 +2,9 @@
 
 A scheme is a function ``(key, log_weights, num) -> (ancestors, log_weights)``: it takes the
 unnormalised log weights of any number of candidates, chooses ``num`` of them and says with which
-log weights they go on. The new log weights are scaled so that their mean weight is one; the total
-weight is kept exactly, so the evidence never changes by resampling. Every scheme is unbiased: the
-expected new weight of a candidate is ``num`` times its normalised old weight.
+log weights they continue. The new log weights are scaled so that their mean weight is one; the
+total weight is kept exactly, so the evidence never changes by resampling. Every scheme is unbiased:
+the expected new weight of a candidate is ``num`` times its normalised old weight.
 
 Start with `systematic`, the default of the filters; `optimal` is for enumerated children.
 """
@@ -96,7 +96,7 @@ def residual(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
     weights = _relative_weights(log_weights)
     expected = num * (weights / jnp.maximum(jnp.sum(weights), 1e-30))
     copies = jnp.floor(expected)
-    # Rounding must not make more copies than places (weights of exactly 1/num, rounded up).
+    # Rounding must not make more copies than asked for (weights of exactly 1/num, rounded up).
     copies = jnp.minimum(copies, num - jnp.cumsum(copies) + copies)
     copies = jnp.maximum(copies, 0.0).astype(jnp.int32)
     num_left = num - jnp.sum(copies)
@@ -114,10 +114,10 @@ def optimal(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
     """Choose distinct candidates by Fearnhead and Clifford's unbiased threshold.
 
     With c the solution of ``sum_i min(w_i / c, 1) = num``, every candidate with weight above c
-    is kept with the weight it has; of the others as many as there are places left are chosen with
-    probability w_i / c and go on with weight c. Among all unbiased schemes that keep at most
+    is kept with the weight it has; the remaining ones are chosen from the others with
+    probability w_i / c and continue with weight c. Among all unbiased schemes that keep at most
     ``num`` candidates it has the smallest expected squared change of the weights. With no more
-    than ``num`` candidates of positive weight all of them are kept, and the remaining places get
+    than ``num`` candidates of positive weight all of them are kept, and the remaining slots get
     log weight minus infinity.
 
     Args and Returns as for `multinomial`, with weights that differ, and ancestors not in order.
@@ -138,12 +138,12 @@ def optimal(key: Array, log_weights: Array, num: int) -> tuple[Array, Array]:
     ranks = jnp.zeros_like(indices).at[order].set(indices)
     small = (ranks >= num_kept) & (log_weights > -jnp.inf)
     small_weights = jnp.exp(jnp.where(small, log_weights - log_threshold, -jnp.inf))
-    places = jnp.arange(num)
+    slots = jnp.arange(num)
     num_small = jnp.maximum(num - num_kept, 1)
     uniform = jax.random.uniform(key, (), log_weights.dtype)
-    positions = (places - num_kept + uniform) / num_small
+    positions = (slots - num_kept + uniform) / num_small
     chosen = _search(_distribution(small_weights), positions, small)
-    kept = places < num_kept
+    kept = slots < num_kept
     ancestors = jnp.where(kept, order[:num], chosen).astype(jnp.int32)
     log_kept = jnp.where(kept, log_weights[order[:num]], log_threshold)
     log_kept = log_kept - logsumexp(log_weights) + jnp.log(num)
@@ -157,13 +157,13 @@ def _threshold(sorted_log_weights: Array, num: int) -> tuple[Array, Array]:
     """Return how many of the largest are kept, and the log threshold c of the others."""
     num_candidates = sorted_log_weights.shape[0]
     log_tails = lax.cumlogsumexp(sorted_log_weights, reverse=True)
-    log_places = jnp.log(jnp.maximum(num - jnp.arange(num_candidates), 1).astype(log_tails.dtype))
-    # With k kept the threshold is tail_k / (num - k); the first k whose own weight is below it.
-    below = sorted_log_weights + log_places <= log_tails
+    log_num_left = jnp.log(jnp.maximum(num - jnp.arange(num_candidates), 1).astype(log_tails.dtype))
+    # With k kept the threshold is tail_k / (num - k); the first k whose weight is below it.
+    below = sorted_log_weights + log_num_left <= log_tails
     num_positive = jnp.sum(sorted_log_weights > -jnp.inf)
     num_kept = jnp.where(num_positive <= num, num_positive, jnp.minimum(jnp.argmax(below), num - 1))
     index = jnp.minimum(num_kept, num_candidates - 1)
-    return num_kept, log_tails[index] - log_places[index]
+    return num_kept, log_tails[index] - log_num_left[index]
 
 
 def _at_positions(log_weights: Array, positions: Array) -> tuple[Array, Array]:
@@ -189,10 +189,10 @@ def _distribution(weights: Array) -> Array:
 def _search(distribution: Array, positions: Array, positive: Array) -> Array:
     """Return the first candidate whose cumulative weight is above each position in [0, 1)."""
     below_one = 1.0 - jnp.finfo(distribution.dtype).epsneg
-    found = jnp.searchsorted(distribution, jnp.minimum(positions, below_one), side="right")
+    first_above = jnp.searchsorted(distribution, jnp.minimum(positions, below_one), side="right")
     # Rounding may point at a candidate of weight zero: go to the last positive one before it.
     indices = jnp.arange(distribution.shape[0], dtype=jnp.int32)
     last = lax.cummax(jnp.where(positive, indices, -1))
     first = jnp.argmax(positive).astype(jnp.int32)
     last = jnp.where(last < 0, first, last)
-    return last[jnp.minimum(found, distribution.shape[0] - 1)]
+    return last[jnp.minimum(first_above, distribution.shape[0] - 1)]

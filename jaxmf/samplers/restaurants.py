@@ -42,7 +42,7 @@ def _count_plain(
     batches: Array, groups: Array, pseudo: Array, uniforms: Array, seen: Array
 ) -> Array:
     def one_item(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        seen, number = carry
+        seen, counts = carry
         batch, group = batches[index], groups[index]
         # update, then read: a table that is read before it changes is copied for every item
         seen = tables.add_entry(seen, batch, group, 1)
@@ -50,7 +50,7 @@ def _count_plain(
         weight = pseudo[group]
         # the first one does, however small the weight
         opens = (before == 0) | (uniforms[index] * (weight + before) < weight)
-        return seen, tables.add(number, group, opens)
+        return seen, tables.add(counts, group, opens)
 
     start: Any = (seen, jnp.zeros(pseudo.shape, jnp.int32))
     return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]

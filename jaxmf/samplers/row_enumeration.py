@@ -7,7 +7,7 @@ beyond is less than rounding. Random choices do not depend on the capacity.
 
 - `sum_settings`: the log of the whole sum, and one block in proportion to its part of it.
 - `draw_bits`: a setting of that block.
-- `draw_number`: the number of new features of that setting.
+- `draw_num_new`: the number of new features of that setting.
 - `all_settings`: the settings themselves, each with its numbers of new features, for few slots.
 
 The slots that may move must be the first ones after `first`, without gaps.
@@ -35,9 +35,9 @@ _NEVER = -1e30
 
 
 class Block(NamedTuple):
-    """A block of settings: its number () int32, and log weights (L,) of its settings."""
+    """A block of settings: its position () int32, and log weights (L,) of its settings."""
 
-    number: Array
+    position: Array
     log_weights: Array
 
 
@@ -93,24 +93,24 @@ def sum_settings(
 
 
 def all_settings(
-    fit: RowFit, prior: RowPrior, scales: Scales, *, first: int, num_numbers: int
+    fit: RowFit, prior: RowPrior, scales: Scales, *, first: int, num_counts: int
 ) -> tuple[Array, Array]:
     """Every setting of the bits with each number of new features, and the log weight of each.
 
     Args:
         fit, prior, scales, first: as in `sum_settings`.
-        num_numbers: the numbers of new features are 0, 1, ..., and the last one of so many stands
+        num_counts: the numbers of new features are 0, 1, ..., and the last one of so many stands
             for itself and all larger ones together.
 
     Returns:
-        (2^K, K) bool; (2^K, num_numbers) float, minus infinity for settings that cannot be.
+        (2^K, K) bool; (2^K, num_counts) float, minus infinity for settings that cannot be.
     """
     num_slots = fit.z.shape[0] - first
     base = _pair_terms(fit, first, num_slots)
     zero = jnp.zeros((), jnp.int32)
     settings = _settings(fit, prior, base, zero, first, num_slots)
     rest = (settings, fit.num_observed, prior.rate, scales)
-    terms, log_weights = _next_terms(_no_terms(settings), num_numbers - 1, *rest)
+    terms, log_weights = _next_terms(_no_terms(settings), num_counts - 1, *rest)
     larger = _sum_new(*rest, start=terms)
     log_weights = jnp.concatenate([log_weights, larger[None]]).T + _log_nothing(prior)
     patterns = jnp.asarray(_patterns(num_slots) == 1)
@@ -127,13 +127,13 @@ def draw_bits(uniform: Array, block: Block, movable: Array, *, first: int) -> Ar
     """The bits of the movable slots in one setting of a block, (K,) bool, off at other slots."""
     pattern = draw_index(uniform, block.log_weights)
     num_low = block.log_weights.shape[0].bit_length() - 1
-    places = jnp.arange(movable.shape[0]) - first
-    low = (pattern >> jnp.clip(places, 0, 30)) & 1
-    high = (block.number >> jnp.clip(places - num_low, 0, 30)) & 1
-    return (jnp.where(places < num_low, low, high) == 1) & movable
+    bit_positions = jnp.arange(movable.shape[0]) - first
+    low = (pattern >> jnp.clip(bit_positions, 0, 30)) & 1
+    high = (block.position >> jnp.clip(bit_positions - num_low, 0, 30)) & 1
+    return (jnp.where(bit_positions < num_low, low, high) == 1) & movable
 
 
-def draw_number(
+def draw_num_new(
     uniform: Array,
     squared_error: Array,
     inflation: Array,
@@ -165,13 +165,13 @@ def draw_number(
 
     def must_go_on(terms: _Terms) -> Array:
         beyond = _log_beyond(terms, setting, num_observed, rate, scales)
-        return (terms.number == at_least) | (terms.total <= log_level) & (beyond > log_least)
+        return (terms.next_count == at_least) | (terms.total <= log_level) & (beyond > log_least)
 
     def go_on(terms: _Terms) -> _Terms:
         return _add_piece(terms, 1, setting, num_observed, rate, scales)
 
     drawn = lax.while_loop(must_go_on, go_on, start)
-    return drawn.number.astype(jnp.int32) - 1
+    return drawn.next_count.astype(jnp.int32) - 1
 
 
 def _patterns(num_bits: int) -> np.ndarray:
@@ -206,7 +206,7 @@ def _settings(
         return pair_terms + 2 * patterns @ mixed + alone
 
     change_of_error = quadratic(base[:, 0], -fit.slope, fit.curvature)
-    change_of_inflation = quadratic(base[:, 1], fit.reach, fit.spread)
+    change_of_inflation = quadratic(base[:, 1], fit.m_z, fit.spread)
     return _Settings(
         squared_error=jnp.maximum(fit.squared_error + change_of_error, 0),
         inflation=jnp.maximum(fit.inflation + change_of_inflation, 0),
@@ -218,12 +218,12 @@ class _Terms(NamedTuple):
     """The terms of the sum over the number of new features, up to one of them.
 
     Attributes:
-        number: () float, the first number that is not in the sum yet.
-        log_poisson: () float, log of rate^number / number!.
+        next_count: () float, the first number of new features that is not in the sum yet.
+        log_poisson: () float, log of rate^next_count / next_count!.
         total: (...) float, log of the sum so far.
     """
 
-    number: Array
+    next_count: Array
     log_poisson: Array
     total: Array
 
@@ -233,33 +233,33 @@ def _no_terms(settings: _Settings) -> _Terms:
     return _Terms(zero, zero, jnp.full_like(settings.squared_error, -jnp.inf))
 
 
-def _terms_from(settings: _Settings, number: Array | int, rate: Array) -> _Terms:
-    """No terms yet of a sum that starts at a number."""
+def _terms_from(settings: _Settings, first: Array | int, rate: Array) -> _Terms:
+    """No terms yet of a sum that starts at `first` new features."""
     none = _no_terms(settings)
-    start = jnp.asarray(number, none.number.dtype)
+    start = jnp.asarray(first, none.next_count.dtype)
     log_rate = jnp.maximum(jnp.log(rate), _NEVER)
-    return none._replace(number=start, log_poisson=start * log_rate - gammaln(start + 1))
+    return none._replace(next_count=start, log_poisson=start * log_rate - gammaln(start + 1))
 
 
 def _next_terms(
     terms: _Terms, size: int, settings: _Settings, num_observed: Array, rate: Array, scales: Scales
 ) -> tuple[_Terms, Array]:
-    """The next ``size`` terms, (size, ...) float, and where the sum goes on; not added to it."""
-    dtype = terms.number.dtype
+    """The next ``size`` terms, (size, ...) float, and where the sum continues; not added to it."""
+    dtype = terms.next_count.dtype
     # Finite where there are no new features, so that nothing times it is nothing.
     log_rate = jnp.maximum(jnp.log(rate), _NEVER)
-    steps = log_rate - jnp.log(terms.number + jnp.arange(1, size + 1, dtype=dtype))
+    steps = log_rate - jnp.log(terms.next_count + jnp.arange(1, size + 1, dtype=dtype))
     up_to = jnp.asarray(np.tri(size + 1, size, -1), dtype)
     log_poissons = terms.log_poisson + up_to @ steps
-    # The numbers come first, so that the settings are what runs fastest in memory.
-    numbers = terms.number + jnp.arange(size, dtype=dtype)
+    # The counts come first, so that the settings are what runs fastest in memory.
+    counts = terms.next_count + jnp.arange(size, dtype=dtype)
     over = (slice(None), *(None for _ in settings.inflation.shape))
-    inflation = 1 + settings.inflation + (numbers / scales.ratio)[over]
+    inflation = 1 + settings.inflation + (counts / scales.ratio)[over]
     log_densities = log_normal_row(
         settings.squared_error, inflation, num_observed, scales.noise_variance
     )
     new = log_poissons[:size][over] + log_densities + settings.log_prior
-    return terms._replace(number=terms.number + size, log_poisson=log_poissons[size]), new
+    return terms._replace(next_count=terms.next_count + size, log_poisson=log_poissons[size]), new
 
 
 def _add_piece(terms: _Terms, size: int, *rest: Any) -> _Terms:
@@ -278,8 +278,8 @@ def _log_beyond(
     The likelihood of the others is at most its maximum over larger variances, and the Poisson
     terms fall at least geometrically.
     """
-    decay = rate / (terms.number + 1)
-    inflation = 1 + settings.inflation + terms.number / scales.ratio
+    decay = rate / (terms.next_count + 1)
+    inflation = 1 + settings.inflation + terms.next_count / scales.ratio
     best = jnp.maximum(
         inflation,
         settings.squared_error / (jnp.maximum(num_observed, 1) * scales.noise_variance),
@@ -303,13 +303,13 @@ def _sum_new(
     """Log weight of each setting with the number of new features summed out, (L,) float."""
     start = _no_terms(settings) if start is None else start
     log_eps = float(np.log(np.finfo(settings.squared_error.dtype).eps))
-    # Under vmap a loop over blocks goes on for those that have had all of theirs.
+    # Under vmap the loop over blocks also runs for rows that have had all of theirs.
     is_possible = jnp.max(settings.log_prior) > 0.5 * _NEVER
 
     def must_go_on(terms: _Terms) -> Array:
         beyond = logsumexp(_log_beyond(terms, settings, num_observed, rate, scales))
         unfinished = beyond - logsumexp(terms.total) > log_eps
-        return (terms.number == start.number) | (is_possible & unfinished)
+        return (terms.next_count == start.next_count) | (is_possible & unfinished)
 
     def go_on(terms: _Terms) -> _Terms:
         return _add_piece(terms, _PIECE, settings, num_observed, rate, scales)

@@ -34,7 +34,7 @@ def slice_sample(
 ) -> Array:
     """One slice-sampling update of a real number, which leaves exp(log_density_fn) invariant.
 
-    Of several numbers at once where these are independent of each other.
+    Several at once where these are independent of each other.
 
     log y = log f(x) - Exponential(1); an interval of length `width` placed uniformly around x is
     stepped out until both ends lie outside the slice, with `max_steps` shared between the two
@@ -45,7 +45,7 @@ def slice_sample(
     Args:
         key: typed PRNG key.
         log_density_fn: x () -> log density () up to a constant; -inf outside the support. Of
-            several numbers (...) -> (...), the density of each.
+            arrays (...) -> (...), the density of each value.
         x: () or (...) float, the present value.
         width: first length of the interval.
         max_steps: the interval grows to at most `max_steps * width`.
@@ -58,10 +58,10 @@ def slice_sample(
     """
     x = jnp.asarray(x, jnp.result_type(float, x))
     start_key, shrink_key = jax.random.split(key)
-    # one call for three numbers: each call of the generator takes its time to compile
-    height, place, limit = jax.random.uniform(start_key, (3, *x.shape), x.dtype)
+    # one call for three uniforms: each call of the generator takes its time to compile
+    height, offset, limit = jax.random.uniform(start_key, (3, *x.shape), x.dtype)
     drop = -jnp.log1p(-height)
-    left = x - width * place
+    left = x - width * offset
     left_budget = jnp.floor(limit * max_steps).astype(int)
     last_evaluation = max_steps + _MAX_SHRINKS
 
@@ -89,10 +89,10 @@ def slice_sample(
         point = jnp.where(phase == _SHRINK, inner, ends)
         point = jnp.where(phase == _DONE, search.point, point)
         # A density that is NaN at x accepts nothing: keep x, the run loop reports it.
-        given_up = (phase != _DONE) & (search.num_evaluations >= last_evaluation)
+        exhausted = (phase != _DONE) & (search.num_evaluations >= last_evaluation)
         return _Search(
-            phase=jnp.where(given_up, _DONE, phase),
-            point=jnp.where(given_up, x, point),
+            phase=jnp.where(exhausted, _DONE, phase),
+            point=jnp.where(exhausted, x, point),
             level=level,
             left=left,
             right=right,

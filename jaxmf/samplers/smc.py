@@ -40,7 +40,7 @@ class ParticleModel(NamedTuple):
     chosen child, and the axes on which it needs more slots than there are.
     ``keep(particle) -> dict``: what the history keeps of the row just taken in; None where the
     particle carries its whole past.
-    ``rejuvenate(key, particle, data, row) -> (particle, overflow)``: leaves the law of the
+    ``rejuvenate(key, particle, data, row) -> (particle, overflow)``: leaves the distribution of the
     particle given the rows up to and with this one invariant.
     ``temper(key, particle, data, step) -> (particle, log_weight)``: after the last row, an
     importance step towards the target; the particle carries its own temperature.
@@ -172,7 +172,7 @@ def _check_options(model, num_particles, ess_threshold, rejuvenate_every, batch_
 
 # Purposes of a particle's key within one step.
 _PROPOSE, _EXTEND, _REJUVENATE = 0, 1, 2
-# The step's own key; no particle has this index.
+# The key of the whole step; no particle has this index.
 _RESAMPLE = np.uint32(2**32 - 1)
 
 
@@ -249,7 +249,7 @@ def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dic
         return model.extend(key, particle, choice, data, row)
 
     particles, overflow = _map(extend, options, keys, cloud.particles, choices)
-    needed = merge_overflow(_of_any(unweighable), _of_any(overflow))
+    needed = merge_overflow(_in_any_particle(unweighable), _in_any_particle(overflow))
     return cloud._replace(particles=particles, row=row + 1), needed
 
 
@@ -279,7 +279,7 @@ def _weigh(
 
 
 def _rejuvenate(options, model, keys, cloud: Cloud, data, is_due, overflow):
-    """Move every particle by a kernel that leaves its law invariant, when it is due."""
+    """Move every particle by a kernel that leaves its distribution invariant, when it is due."""
     row = cloud.row - 1
 
     def move(particle_key, particle):
@@ -289,7 +289,7 @@ def _rejuvenate(options, model, keys, cloud: Cloud, data, is_due, overflow):
     def move_all(carry):
         particles, _ = carry
         particles, needed = _map(move, options, keys, particles)
-        return particles, _of_any(needed)
+        return particles, _in_any_particle(needed)
 
     shapes = jax.eval_shape(lambda particles: move_all((particles, {}))[1], cloud.particles)
     none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
@@ -337,6 +337,6 @@ def _map(function, options: FilterOptions, *arguments):
     return lax.map(lambda args: function(*args), arguments, batch_size=options.batch_size)
 
 
-def _of_any(overflow: dict[str, Array]) -> dict[str, Array]:
+def _in_any_particle(overflow: dict[str, Array]) -> dict[str, Array]:
     """The overflow of the cloud, from those of its particles: axis name -> (P,) bool."""
     return {axis: jnp.any(flags) for axis, flags in overflow.items()}

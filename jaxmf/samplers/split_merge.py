@@ -7,7 +7,7 @@ out the rows. It is written once, for any model whose likelihood has a `PairLike
 **The move** (Meeds et al. 2007, section 3.3, which sketches it after Jain & Neal 2007):
 
 1. Two ones of Z are picked, independently, each uniformly among all m of them: (i, k) and (j, l).
-   They may be the same one. The ones of given features (the first `num_fixed` slots) do not count.
+   They may be the same one. The ones of fixed features (the first `num_fixed` slots) do not count.
 2. k = l: the column c = k is to be *split* into an ordered pair (a, b). Every row of c gets 10, 01
    or 11 in the new columns; row i keeps a and row j keeps b, so if i = j that row gets 11.
    k != l: the columns a = k, b = l are to be *merged* into c = a OR b.
@@ -32,11 +32,11 @@ probability
     pi(h_1, ..., h_K) = P([Z]) prod_h K_h! / K! = exp(-total) prod_k Lambda(h_k) / K!:
 
 on lists the factors K_h! are gone, also where two columns are equal. On lists the move is: a split
-takes c from its place and puts a and b into two random places of the K + 1, one of (K + 1) K
-choices; a merge takes a and b out and puts c into one of the K places that the shorter list has.
+takes c from its position and puts a and b into two random positions of the K + 1, one of (K + 1) K
+choices; a merge takes a and b out and puts c into one of the K positions that the shorter list has.
 Let m count the ones before a split, m' = m + (rows with 11) those after it. Given the random order
-and the passes before the last, whose law depends on c, i, j and the other columns only and is
-the same in both directions, the two flows are, with L the likelihood,
+and the passes before the last, whose distribution depends on c, i, j and the other columns only and
+is the same in both directions, the two flows are, with L the likelihood,
 
     split:  Prod Lambda(h) L  / K!       * 1/m^2  * q * 1/((K + 1) K),
     merge:  Prod Lambda(h') L' / (K + 1)! * 1/m'^2 * 1 * 1/K,
@@ -46,9 +46,9 @@ one direction belongs to exactly one of the other. The factors of K cancel, and
 
     A = [Lambda(a) Lambda(b) / Lambda(c)] * [L(a, b) / L(c)] * (m / m')^2 / q.             (1)
 
-Places do not matter to the law of the class, so the kernel leaves a in c's slot and takes the
-lowest free slot for b. Integrating over the order of the rows and the earlier passes keeps
-detailed balance.
+Positions do not matter to the distribution of the class, so the kernel leaves a in c's slot and
+takes the lowest free slot for b. Integrating over the order of the rows and the earlier passes
+keeps detailed balance.
 
 *Why with replacement.* Rows can have both features. From a split state, the pair (i, a), (i, b) of
 one row leads to a merge whose reverse picks the one (i, c) twice; were the ones drawn without
@@ -105,7 +105,7 @@ def split_merge(
       likelihood: of the data, missing cells imputed.
       num_proposals: how many.
       num_scans: restricted Gibbs scans after the first pass over the rows.
-      num_fixed: the first so many slots hold features that are given and are never touched.
+      num_fixed: the first so many slots hold fixed features, which are never touched.
 
     Returns:
       z; () bool, whether an accepted split found no free slot; () int32, how many were accepted.
@@ -169,14 +169,14 @@ def pick_ones(key: Key, movable: Array) -> tuple[Array, Array, Array]:
     total = by_row[-1]
     ranks = jax.random.randint(key, (2,), 0, jnp.maximum(total, 1))
 
-    def place(rank):
+    def row_and_column(rank):
         row = jnp.searchsorted(by_row, rank, side="right")
         row = jnp.minimum(row, movable.shape[0] - 1)
         before = by_row[row] - jnp.sum(movable[row], dtype=jnp.int32)
         column = jnp.argmax(jnp.cumsum(movable[row], dtype=jnp.int32) == rank - before + 1)
         return row.astype(jnp.int32), column.astype(jnp.int32)
 
-    rows, columns = jax.vmap(place)(ranks)
+    rows, columns = jax.vmap(row_and_column)(ranks)
     return rows, columns, total
 
 
@@ -209,7 +209,7 @@ def log_split_ratio(
 
     Args:
       pair, passes, fixed: of the proposal.
-      total: () int32, ones of Z as it is, those of given features left out.
+      total: () int32, ones of Z as it is, those of fixed features left out.
       num_empty: () int32, empty features of the finite model as it is; negative for a process.
     """
     dtype = passes.pair.dtype
@@ -229,14 +229,14 @@ def log_split_ratio(
 
 
 def log_pick_probability(total: Array) -> Array:
-    """log of the probability 1 / m^2 of picking two given ones of m."""
+    """log of the probability 1 / m^2 of picking two particular ones of m."""
     return -2 * jnp.log(jnp.maximum(total, 1).astype(jnp.result_type(float)))
 
 
 def log_slot_choices(num_empty: Array, is_finite: Array) -> Array:
     """log E of equation (2), -inf without an empty feature; 0 for a process."""
-    log_number = jnp.log(num_empty.astype(jnp.result_type(float)))
-    return jnp.where(is_finite, log_number, 0)
+    log_num_empty = jnp.log(num_empty.astype(jnp.result_type(float)))
+    return jnp.where(is_finite, log_num_empty, 0)
 
 
 class EmptySlots(NamedTuple):
@@ -261,15 +261,15 @@ class EmptySlots(NamedTuple):
 
 
 def empty_slots(prior: LabelledPrior, z: Array, *, num_fixed: int) -> EmptySlots:
-    """The empty columns of Z (N, K), those of given features left out."""
+    """The empty columns of Z (N, K), those of fixed features left out."""
     empty = ~jnp.any(z, axis=0) & (jnp.arange(z.shape[1]) >= num_fixed)
     # a feature that exists without any row having it: a finite model
     features = prior.exists(jnp.zeros((z.shape[1] - num_fixed,), jnp.result_type(float)))
     features = jnp.concatenate([jnp.zeros((num_fixed,), bool), features])
     is_finite = jnp.any(features)
-    number = jnp.sum(empty & features, dtype=jnp.int32)
+    num_empty = jnp.sum(empty & features, dtype=jnp.int32)
     return EmptySlots(
-        open=empty & (features | ~is_finite), num_features=jnp.where(is_finite, number, -1)
+        open=empty & (features | ~is_finite), num_features=jnp.where(is_finite, num_empty, -1)
     )
 
 

@@ -45,7 +45,7 @@ class Fixed(NamedTuple):
 
     Attributes:
       features: (N, K) float, R.
-      reach: (N, G, K) float, R M.
+      r_m: (N, G, K) float, R M.
       leverage: (N, G) float, the diagonal of P.
       residual: (N, G, C) float, P X.
       squares: (N, G) float, |(P X)_i|^2.
@@ -55,7 +55,7 @@ class Fixed(NamedTuple):
     """
 
     features: Array
-    reach: Array
+    r_m: Array
     leverage: Array
     residual: Array
     squares: Array
@@ -116,19 +116,19 @@ class GaussianColumns:
         identity = jnp.eye(features.shape[1], dtype=features.dtype)
         gram = features.T @ features
 
-        def of_group(gain, x):
+        def project_group(gain, x):
             factor = jnp.linalg.cholesky(identity + gain * gram)
-            reach = gain * cho_solve((factor, True), features.T).T
-            return reach, x - reach @ (features.T @ x)
+            r_m = gain * cho_solve((factor, True), features.T).T
+            return r_m, x - r_m @ (features.T @ x)
 
         x, mean = self.x, None
         if self.mean is not None:
             x, mean = x - jnp.einsum("nk,kgc->ngc", features, self.mean), self.mean[-1]
-        reach, residual = jax.vmap(of_group, in_axes=(0, 1), out_axes=1)(self.gain, x)
+        r_m, residual = jax.vmap(project_group, in_axes=(0, 1), out_axes=1)(self.gain, x)
         return Fixed(
             features=features,
-            reach=reach,
-            leverage=1 - jnp.sum(reach * features[:, None, :], axis=2),
+            r_m=r_m,
+            leverage=1 - jnp.sum(r_m * features[:, None, :], axis=2),
             residual=residual,
             squares=jnp.sum(residual**2, axis=2),
             weight=0.5 * self.gain / self.noise_variance,
@@ -139,7 +139,7 @@ class GaussianColumns:
     def at(self, fixed: Fixed, pair: Array) -> PairStatistics:
         """See `PairLikelihood`; pair is (N, 2) float."""
         through = fixed.features.T @ pair
-        projected = pair[:, None, :] - fixed.reach @ through
+        projected = pair[:, None, :] - fixed.r_m @ through
         cross = jnp.einsum("np,ngc->gpc", pair, fixed.residual)
         return PairStatistics(
             through=through,
@@ -208,16 +208,16 @@ def _changed(
     fixed: Fixed, statistics: PairStatistics, row: Array, setting: Array, changes: Array
 ) -> _Quantities:
     """What the density needs after changes (..., 1, 2) of a row's setting."""
-    reach, leverage, residual, squares = (
-        _row(leaf, row) for leaf in (fixed.reach, fixed.leverage, fixed.residual, fixed.squares)
+    r_m, leverage, residual, squares = (
+        _row(leaf, row) for leaf in (fixed.r_m, fixed.leverage, fixed.residual, fixed.squares)
     )
-    projected = setting - jnp.sum(reach[:, :, None] * statistics.through, axis=1)
+    projected = setting - jnp.sum(r_m[:, :, None] * statistics.through, axis=1)
     explained = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
 
-    def moved(matrix, vector, own):
+    def moved(matrix, vector, diagonal):
         outer = changes[..., :, None] * vector[:, None, :]
         square = changes[..., :, None] * changes[..., None, :]
-        return matrix + outer + jnp.swapaxes(outer, -1, -2) + own[:, None, None] * square
+        return matrix + outer + jnp.swapaxes(outer, -1, -2) + diagonal[:, None, None] * square
 
     along = None
     if fixed.mean is not None and fixed.tilt is not None:

@@ -3,11 +3,11 @@
 The model is X (N, D) = A S' + noise of variance sigma^2, a_ik ~ N(0, u_k), s_jk ~ N(0, v_k), and
 the posterior factors over all entries of A and S. Nakajima, Sugiyama, Babacan and Tomioka (2013),
 "Global analytic solution of fully-observed variational Bayesian matrix factorization", show that
-its best posterior keeps the singular vectors of X and shrinks the singular values one by one, with
-the prior variances given or learned (empirical Bayes). A matrix of ones and zeros is a sparse
+its best posterior keeps the singular vectors of X and shrinks the singular values one at a time,
+with the prior variances fixed or learned (empirical Bayes). A matrix of ones and zeros is a sparse
 matrix plus a constant, so that all this costs O(ones) a product.
 
-This is host code in float64: the decomposition is SciPy's, what follows are a few numbers a factor.
+This is host code in float64: the decomposition is SciPy's, what follows is a few values a factor.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def shrunk_components(
     Args:
         values: (K,) singular values of X.
         shape: (N, D).
-        row_prior_variance: u, a number or (K,), positive.
-        column_prior_variance: v, a number or (K,), positive.
+        row_prior_variance: u, () or (K,), positive.
+        column_prior_variance: v, () or (K,), positive.
         noise_variance: sigma^2, positive.
     """
     num_rows, num_columns = map(float, shape)
@@ -76,20 +76,20 @@ def shrunk_components(
     u = np.broadcast_to(np.asarray(row_prior_variance, float), g.shape)
     v = np.broadcast_to(np.asarray(column_prior_variance, float), g.shape)
     # |mean of A|/|mean of S| = ratio = u (g - shrunk - D sigma^2/g)/sigma^2, written without a
-    # difference of nearly equal numbers
-    apart, square = num_rows - num_columns, 4 * g**2 / (u * v)
-    root = np.sqrt(apart**2 + square)
-    ratio = u / (2 * g) * (apart + root if apart >= 0 else square / (root - apart))
+    # difference of nearly equal values
+    difference, square = num_rows - num_columns, 4 * g**2 / (u * v)
+    root = np.sqrt(difference**2 + square)
+    ratio = u / (2 * g) * (difference + root if difference >= 0 else square / (root - difference))
     shrunk = np.maximum(g - noise / (2 * g) * (num_rows + num_columns + root), 0.0)
     half = (num_rows + num_columns) / 2 + noise / (2 * u * v)
-    off = g**2 <= noise * (half + np.sqrt(half**2 - num_rows * num_columns))
-    # a factor that is off: both means 0, w = variance of A times that of S over sigma^2
+    is_pruned = g**2 <= noise * (half + np.sqrt(half**2 - num_rows * num_columns))
+    # a pruned factor: both means 0, w = variance of A times that of S over sigma^2
     w = 1 / (half + np.sqrt(half**2 - num_rows * num_columns))
     return Components(
-        np.where(off, 0.0, np.sqrt(shrunk * ratio)),
-        np.where(off, 0.0, np.sqrt(shrunk / ratio)),
-        np.where(off, u * (1 - num_columns * w), noise * ratio / g),
-        np.where(off, v * (1 - num_rows * w), noise / (g * ratio)),
+        np.where(is_pruned, 0.0, np.sqrt(shrunk * ratio)),
+        np.where(is_pruned, 0.0, np.sqrt(shrunk / ratio)),
+        np.where(is_pruned, u * (1 - num_columns * w), noise * ratio / g),
+        np.where(is_pruned, v * (1 - num_rows * w), noise / (g * ratio)),
     )
 
 
@@ -126,7 +126,7 @@ def gaussian_misfit(
 def empirical_prior_variance(
     values: np.ndarray, *, shape: tuple[int, int], noise_variance: float
 ) -> np.ndarray:
-    """(K,): the best v for u = 1, zero where the factor is off (Nakajima et al., 2013, Theorem 3).
+    """(K,): the best v for u = 1, zero for pruned factors (Nakajima et al., 2013, Theorem 3).
 
     A factor is on where g exceeds sigma sqrt(M (1 + z) (1 + a/z)), M = max(N, D), a = min(N, D)/M,
     z the root of f(z) + f(z/a) = 0 with f(z) = log(1 + z)/z - 1/2. Then u v = g h/(N D), where
@@ -231,12 +231,12 @@ def analytic_solution(
         >>> solution.row_means.shape
         (5, 1)
     """
-    given = {
+    variances = {
         "row_prior_variance": row_prior_variance,
         "column_prior_variance": column_prior_variance,
         "noise_variance": noise_variance,
     }
-    for name, value in given.items():
+    for name, value in variances.items():
         if value is not None and not 0 < value < np.inf:
             raise ValueError(f"{name}: {value!r}; a variance is positive and finite.")
     if isinstance(matrix, SparsePlusConstant):
@@ -252,7 +252,7 @@ def analytic_solution(
     free_energy, components, u, v = spectrum.solved(noise)
     num_on = len(u)
     num_rows, num_columns = matrix.shape
-    apart = divergence(
+    divergences = divergence(
         components, shape=matrix.shape, row_prior_variance=u, column_prior_variance=v
     )
     return AnalyticSolution(
@@ -263,7 +263,7 @@ def analytic_solution(
         row_prior_variance=u,
         column_prior_variance=v,
         noise_variance=noise,
-        divergence=float(apart.sum()),
+        divergence=float(divergences.sum()),
         free_energy=free_energy,
     )
 
@@ -302,7 +302,7 @@ class _Spectrum(NamedTuple):
         """The minimum of the free energy over sigma^2: a grid, then a search between its points.
 
         It is at least what the best matrix of rank K leaves; there may be several minima, as
-        factors go off one by one.
+        factors are pruned one at a time.
         """
         from scipy.optimize import minimize_scalar
 
@@ -312,10 +312,10 @@ class _Spectrum(NamedTuple):
         grid = np.geomspace(max(least, 1e-10 * most), 4 * most, _GRID)
         best = int(np.argmin([self.solved(noise)[0] for noise in grid]))
         ends = np.log(grid[[max(best - 1, 0), min(best + 1, _GRID - 1)]])
-        found = minimize_scalar(
+        optimum = minimize_scalar(
             lambda log_noise: self.solved(np.exp(log_noise))[0],
             bounds=ends,
             method="bounded",
             options={"xatol": 1e-10},
         )
-        return float(np.exp(found.x))
+        return float(np.exp(optimum.x))

@@ -120,9 +120,9 @@ class _Shared(NamedTuple):
         squares = np.sum((a.T @ a) * (s.T @ s)) - np.sum(self.at_ones**2)
         z = self.at_zeros
         # sum of (m - z)^2 over the zeros, z their mean: the slope's term is 0
-        apart = max(float(squares) - num_zeros * z**2, 0.0)
+        squared_deviations = max(float(squares) - num_zeros * z**2, 0.0)
         value = np.sum(np.logaddexp(0, -self.at_ones)) + num_zeros * np.logaddexp(0, z)
-        return float(value + 0.5 * CURVATURE * (apart + _sum_of_variances(solution)))
+        return float(value + 0.5 * CURVATURE * (squared_deviations + _sum_of_variances(solution)))
 
 
 class _Each(NamedTuple):

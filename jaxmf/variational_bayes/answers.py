@@ -17,35 +17,35 @@ from jaxmf.variational_bayes.sums import gathered_moments, gatherer, shared_mome
 
 Draw = dict[str, Array]
 _NUM_NODES = 32
-# Factors weaker than this share of the strongest, or of the sd of a cell's noise, are switched off.
+# Factors weaker than this share of the strongest, or of the sd of a cell's noise, count as unused.
 _LEAST_SHARE, _LEAST_STRENGTH = 1e-3, 1e-3
 
 
 def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
     """Mean and variance under Q of the scores of cells (M,): (M,) each."""
     view = half(from_draw(draw), "rows")
-    mine = Normal(view.mine.mean[rows], view.mine.variance[rows])
+    factors = Normal(view.factors.mean[rows], view.factors.variance[rows])
     others = gatherer(view.others)(columns[:, None])
-    mean, variance = gathered_moments(mine, others, view.bias)
+    mean, variance = gathered_moments(factors, others, view.bias)
     return mean[:, 0], variance[:, 0]
 
 
-def score_rows(draw: Draw, mine: Normal) -> tuple[Array, Array]:
+def score_rows(draw: Draw, factors: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (M, L) with all columns: (M, D) each."""
     view = half(from_draw(draw), "rows")
-    return shared_moments(mine, view.others, view.bias)
+    return shared_moments(factors, view.others, view.bias)
 
 
 def factors_of_rows(draw: Draw, rows: Array) -> Normal:
     """Factors of some rows with their offsets, as `score_rows` takes them: (M, L) each."""
     view = half(from_draw(draw), "rows")
-    return Normal(view.mine.mean[rows], view.mine.variance[rows])
+    return Normal(view.factors.mean[rows], view.factors.variance[rows])
 
 
 def probability(likelihood: Likelihood, mean: Array, variance: Array) -> Array:
     """Probability of a one, E[sigma(m)] over a Gaussian score by Gauss-Hermite quadrature.
 
-    Gaussian cells have no probability: theirs is the mean of the cell as 0 or 1, cut off there.
+    Gaussian cells have no probability: theirs is the mean of the cell as 0 or 1, clipped to [0, 1].
     """
     if isinstance(likelihood, Gaussian):
         return jnp.clip(_cell_mean(mean), 0, 1)
@@ -100,10 +100,10 @@ def table_of_new_rows(
 
 
 def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
-    """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law.
+    """Scalars of a fit by name: mean and sd, which is NaN for scalars that are point estimates.
 
     The strength of a factor is the root mean square of its part of the scores over all cells.
-    Factors that the fit has switched off, of next to no strength, are left out.
+    Unused factors, of next to no strength, are left out.
     """
     nothing = float("nan")
     rows = {"free_energy": (float(draw["free_energy"]), nothing)}
@@ -115,8 +115,8 @@ def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
         rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
     in_use = _strengths_in_use(draw)
     rows["factors_in_use"] = (float(in_use.size), nothing)
-    for place, value in enumerate(in_use):
-        rows[f"strength[{place}]"] = (float(value), nothing)
+    for index, value in enumerate(in_use):
+        rows[f"strength[{index}]"] = (float(value), nothing)
     return rows
 
 
@@ -129,7 +129,7 @@ def _strengths_in_use(draw: Draw) -> np.ndarray:
 
 
 def alarms(settings: Any, draw: Draw) -> list[str]:
-    """One sentence where all factors are switched off, and what recommendations are then."""
+    """One sentence where all factors are unused, and what recommendations are then."""
     if _strengths_in_use(draw).size:
         return []
     if settings.offsets == "rows_columns":

@@ -7,11 +7,11 @@ rows, they do by a share rho_t, which by the conditions of Robbins and Monro end
 - "block" and "partial_newton": rho_t = (1 + t)^-kappa. Means move by the share of their step, and
   precisions, the natural parameters, to the share; partial Newton divides by the precision that has
   been gathered over the batches and not by that of a batch, so that the steps are unbiased.
-- "gradient": an optax optimiser goes by the derivative of an unbiased estimate of the free energy;
-  its steps are cut by (1 + t / number of batches)^-kappa, as an optimiser has a length of step of
-  its own. Rows go by the derivative of their own part, which is exact, in whole steps.
+- "gradient": an optax optimiser follows the derivative of an unbiased estimate of the free energy;
+  its steps are cut by (1 + t / number of batches)^-kappa, as an optimiser chooses the length
+  of a step itself. Rows follow the derivative of their part, which is exact, in whole steps.
 
-Rows of each batch have an optimiser's state of their own, the columns one for all.
+Rows of each batch have a separate optimiser state, the columns one for all batches.
 
 Source: Hoffman, Blei & Bach (2010), Online learning for latent Dirichlet allocation; the paper on
 sparse binary matrices leaves it to future work.
@@ -52,7 +52,7 @@ class Optimizers(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """How a batch is gone by.
+    """How parameters move by a batch.
 
     Attributes:
       settings: a model's description: likelihood, zeros and offsets.
@@ -70,7 +70,7 @@ class Rule(NamedTuple):
 
 
 class _Here(NamedTuple):
-    """A batch at its turn: its number since the start, a key, and rows of all over its own."""
+    """A batch, the number of steps before it, a key, and the number of all rows over its rows."""
 
     batch: Batches
     step: Array
@@ -85,16 +85,16 @@ def start_optimizers(
     if update == "block":
         return None
 
-    def of_rows(rows: Array) -> Any:
+    def init_rows(rows: Array) -> Any:
         part = _rows_of(parameters, rows)
         if update == "gradient":
             return optimizer.init(unbounded(part))
-        return optimizer.init(half(_with_rows(parameters, part), "rows").mine.mean)
+        return optimizer.init(half(_with_rows(parameters, part), "rows").factors.mean)
 
-    shared = half(parameters, "columns").mine.mean
+    shared = half(parameters, "columns").factors.mean
     if update == "gradient":
         shared = unbounded(_shared_of(parameters))
-    return Optimizers(jax.vmap(of_rows)(batches.rows), optimizer.init(shared))
+    return Optimizers(jax.vmap(init_rows)(batches.rows), optimizer.init(shared))
 
 
 def one_pass(
@@ -121,19 +121,19 @@ def one_pass(
 
     def one_batch(carry: Any, turn: tuple[Batches, Any]) -> tuple[Any, Any]:
         whole, shared, step = carry
-        batch, own = turn
-        # by the place of the batch: samples that stay the same do so from epoch to epoch
+        batch, row_state = turn
+        # keyed by the index of the batch, so that fixed samples are the same in every epoch
         here = _Here(batch, step, jax.random.fold_in(key, step - first), scale)
         part = _with_rows(whole, _rows_of(whole, batch.rows))
-        part, own, shared = move(rule, here, part, own, shared, batches.rows.shape[0])
+        part, row_state, shared = move(rule, here, part, row_state, shared, batches.rows.shape[0])
         whole = _put_back(whole, part, batch.rows)
-        return (whole, shared, step + 1), own
+        return (whole, shared, step + 1), row_state
 
-    own, shared = (None, None) if optimizers is None else optimizers
-    (parameters, shared, _), own = jax.lax.scan(
-        one_batch, (parameters, shared, first), (batches, own)
+    row_state, shared = (None, None) if optimizers is None else optimizers
+    (parameters, shared, _), row_state = jax.lax.scan(
+        one_batch, (parameters, shared, first), (batches, row_state)
     )
-    return parameters, None if optimizers is None else Optimizers(own, shared)
+    return parameters, None if optimizers is None else Optimizers(row_state, shared)
 
 
 def _rows_of(parameters: Parameters, rows: Array) -> tuple[Normal, Normal | None]:
@@ -160,54 +160,54 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 
 
 def _by_sums(
-    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
 ) -> tuple[Parameters, Any, Any]:
     """The rows of a batch, then columns and bias a share of the way."""
-    del number
+    del num_batches
     layout, block = here.batch.layouts, rule.update == "block"
     share = (1 + here.step).astype(parameters.noise.dtype) ** -rule.decay
-    states = [own, shared]
-    for place, side in enumerate(("rows", "columns")):
-        table = (layout.rows, layout.columns)[place]
+    states = [row_state, shared]
+    for index, side in enumerate(("rows", "columns")):
+        table = (layout.rows, layout.columns)[index]
         view = half(parameters, side)
         sums = side_sums(
             view,
             table,
-            draw_zeros(jax.random.fold_in(here.key, place), rule.settings.zeros, table),
+            draw_zeros(jax.random.fold_in(here.key, index), rule.settings.zeros, table),
             likelihood=rule.settings.likelihood,
             noise=parameters.noise,
             block=block,
         )
-        of_all = scaled(sums, here.scale)
+        scaled_sums = scaled(sums, here.scale)
         # a row has all of its cells in the batch, a column has not
-        sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (of_all, share)
+        sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (scaled_sums, share)
         if rule.settings.offsets != "none":
-            wanted = closed.new_bias(
-                view, of_all, parameters.priors.bias, likelihood=rule.settings.likelihood
+            target = closed.new_bias(
+                view, scaled_sums, parameters.priors.bias, likelihood=rule.settings.likelihood
             )
-            view, sums = closed.after_bias(view, sums, _approach(view.bias, wanted, share))
-        mine, states[place] = _moved(rule, view, sums, length, states[place])
-        parameters = with_half(parameters, side, mine, view.bias)
+            view, sums = closed.after_bias(view, sums, _approach(view.bias, target, share))
+        factors, states[index] = _moved(rule, view, sums, length, states[index])
+        parameters = with_half(parameters, side, factors, view.bias)
     return parameters, states[0], states[1]
 
 
 def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: Any) -> tuple[Normal, Any]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
-    found = closed.slopes(view, sums, block=rule.update == "block")
+    slopes = closed.slopes(view, sums, block=rule.update == "block")
     likelihood = rule.settings.likelihood
-    variance = closed.new_variances(view, found, likelihood=likelihood)
+    variance = closed.new_variances(view, slopes, likelihood=likelihood)
     if rule.update == "block":
-        change = closed.newton_step(view, sums, found)
+        change = closed.newton_step(view, sums, slopes)
         change *= closed.step_lengths(view, change, likelihood=likelihood)
-        mean = view.mine.mean - change
-        return _approach(view.mine, Normal(mean, variance), length), state
-    mine = _approach(view.mine, Normal(view.mine.mean, variance), length)
-    precision = 1 / jnp.where(view.free, mine.variance, 1)
+        mean = view.factors.mean - change
+        return _approach(view.factors, Normal(mean, variance), length), state
+    factors = _approach(view.factors, Normal(view.factors.mean, variance), length)
+    precision = 1 / jnp.where(view.free, factors.variance, 1)
     change, state = rule.optimizer.update(
-        found.gradient, state, view.mine.mean, curvature=precision, value=rule.value
+        slopes.gradient, state, view.factors.mean, curvature=precision, value=rule.value
     )
     length *= closed.step_lengths(view, change, likelihood=likelihood)
-    return mine._replace(mean=mine.mean + length * jnp.where(view.free, change, 0)), state
+    return factors._replace(mean=factors.mean + length * jnp.where(view.free, change, 0)), state
 
 
 def scaled(sums: Sums, scale: float) -> Sums:
@@ -215,13 +215,13 @@ def scaled(sums: Sums, scale: float) -> Sums:
     return Sums(*(scale * part for part in sums))
 
 
-def _approach(old: Normal, wanted: Normal, share: Array) -> Normal:
+def _approach(old: Normal, target: Normal, share: Array) -> Normal:
     """Means, and precisions, a share of the way; a variance of zero stays."""
-    held = wanted.variance == 0
+    held = target.variance == 0
     precision = (1 - share) / jnp.where(held, 1, old.variance)
-    precision += share / jnp.where(held, 1, wanted.variance)
+    precision += share / jnp.where(held, 1, target.variance)
     return Normal(
-        mean=old.mean + share * (wanted.mean - old.mean),
+        mean=old.mean + share * (target.mean - old.mean),
         variance=jnp.where(held, 0, 1 / precision),
     )
 
@@ -247,13 +247,13 @@ def batch_free_energy(
 
 
 def _by_gradient(
-    rule: Rule, here: _Here, parameters: Parameters, own: Any, shared: Any, number: int
+    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
 ) -> tuple[Parameters, Any, Any]:
     """A step of the rows of a batch and of all that is shared, along the derivative."""
-    share = (1 + here.step / number).astype(parameters.noise.dtype) ** -rule.decay
+    share = (1 + here.step / num_batches).astype(parameters.noise.dtype) ** -rule.decay
     key = jax.random.fold_in(here.key, 0)
 
-    def place(moved: tuple[Any, Any]) -> Parameters:
+    def put(moved: tuple[Any, Any]) -> Parameters:
         rows, offset = bounded(moved[0])
         columns, column_offset, bias = bounded(moved[1])
         return parameters._replace(
@@ -266,22 +266,22 @@ def _by_gradient(
 
     def objective(moved: tuple[Any, Any]) -> Array:
         return batch_free_energy(
-            place(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
+            put(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
         )
 
     moved = (
         unbounded((parameters.rows, parameters.row_offset)),
         unbounded(_shared_of(parameters)),
     )
-    value, (of_rows, of_shared) = jax.value_and_grad(objective)(moved)
-    # the rows' own part of the free energy is not scaled
-    of_rows = jax.tree.map(lambda slope: slope / here.scale, of_rows)
+    value, (row_slopes, shared_slopes) = jax.value_and_grad(objective)(moved)
+    # the part of the free energy that only the rows have is not scaled
+    row_slopes = jax.tree.map(lambda slope: slope / here.scale, row_slopes)
     optimizer = optax.with_extra_args_support(rule.optimizer)
 
     def step(slope: Any, state: Any, at: Any, length: Array) -> tuple[Any, Any]:
         change, state = optimizer.update(slope, state, at, value=value, grad=slope)
         return optax.apply_updates(at, jax.tree.map(lambda leaf: length * leaf, change)), state
 
-    rows, own = step(of_rows, own, moved[0], jnp.ones_like(share))
-    columns, shared = step(of_shared, shared, moved[1], share)
-    return place((rows, columns)), own, shared
+    rows, row_state = step(row_slopes, row_state, moved[0], jnp.ones_like(share))
+    columns, shared = step(shared_slopes, shared, moved[1], share)
+    return put((rows, columns)), row_state, shared

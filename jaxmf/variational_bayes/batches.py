@@ -38,15 +38,15 @@ def make(
     members = order[np.arange(num_batches * batch_size) % shape[0]].reshape(num_batches, -1)
     layouts = []
     for chosen in members:
-        place = np.full(shape[0], -1)
-        place[chosen] = np.arange(batch_size)
-        kept, gaps = place[rows] >= 0, place[missing[0]] >= 0
+        index = np.full(shape[0], -1)
+        index[chosen] = np.arange(batch_size)
+        kept, gaps = index[rows] >= 0, index[missing[0]] >= 0
         layouts.append(
             lay_out(
-                place[rows[kept]],
+                index[rows[kept]],
                 columns[kept],
                 shape=(batch_size, shape[1]),
-                missing=(place[missing[0][gaps]], missing[1][gaps]) if missing[0].size else None,
+                missing=(index[missing[0][gaps]], missing[1][gaps]) if missing[0].size else None,
                 chunk_pieces=CHUNK_PIECES,
             )
         )
@@ -63,9 +63,9 @@ def _stack(layouts: list[Layout]) -> Layout:
     def pieces(parts: list[Pieces], num_lines: int) -> Pieces:
         longest = max(part.line.shape[0] for part in parts)
         return Pieces(
-            place=level([part.place for part in parts]),
+            indices=level([part.indices for part in parts]),
             line=jnp.stack([_fill(part.line, longest, num_lines) for part in parts]),
-            number=level([part.number for part in parts]),
+            counts=level([part.counts for part in parts]),
         )
 
     def table(parts: list[Any]) -> Any:

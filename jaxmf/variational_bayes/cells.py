@@ -17,7 +17,7 @@ class ScoredCells(ABC):
 
     @property
     def cell_law(self) -> str:
-        """The law of a cell given its score, as predictions know it."""
+        """The distribution of a cell given its score, by the name that predictions know."""
         return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""What models with a variational fit refuse, in words: the checks that they share."""
+"""Checks of settings that the models with a variational fit share."""
 
 from __future__ import annotations
 
@@ -48,25 +48,25 @@ def cell_settings(model: Any) -> dict[str, Any]:
     return {"likelihood": likelihood, "zeros": zeros, "offsets": offsets}
 
 
-def check_stopping(given: dict[str, Any]) -> None:
+def check_stopping(options: dict[str, Any]) -> None:
     """Options of when an ascent looks at its free energy, and when it stops.
 
     Raises:
-      TypeError, ValueError: in words.
+      TypeError, ValueError: an option of a wrong type, or outside its range.
     """
     for name in ("num_epochs", "evaluate_every", "num_evaluation", "patience"):
-        check_count(name, given[name])
-    check_count("hold_priors", given["hold_priors"], 0)
-    if given["start"] not in STARTS:
-        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {given['start']!r}")
-    relaxation = given["relaxation"]
+        check_count(name, options[name])
+    check_count("hold_priors", options["hold_priors"], 0)
+    if options["start"] not in STARTS:
+        raise ValueError(f"start must be one of {', '.join(STARTS)}, got {options['start']!r}")
+    relaxation = options["relaxation"]
     if isinstance(relaxation, bool) or not isinstance(relaxation, (int, float)):
         raise TypeError(f"relaxation must be a number, got {relaxation!r}")
     if not 0 < relaxation < 2:
         raise ValueError(
             f"relaxation must lie between 0 and 2, where steps still descend, got {relaxation}"
         )
-    tolerance = given["tolerance"]
+    tolerance = options["tolerance"]
     if isinstance(tolerance, bool) or not isinstance(tolerance, (int, float)):
         raise TypeError(f"tolerance must be a number, got {tolerance!r}")
     if not 0 <= tolerance < 1:
@@ -74,7 +74,7 @@ def check_stopping(given: dict[str, Any]) -> None:
 
 
 def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> Any:
-    """An object of the classes, given as that, as a class, or as its name."""
+    """An object of the classes, passed as such, as a class, or as its name."""
     if isinstance(value, str):
         named = {each.__name__.lower(): each for each in classes}
         value = named.get(value.lower(), value)
@@ -93,7 +93,7 @@ def one_of(name: str, value: Any, classes: tuple[type, ...], example: str) -> An
 
 
 def check_per_factor(model: Any, name: str, *, positive: bool) -> None:
-    """None, a number, or one a factor."""
+    """Refuses what is not None, a number, or one number a factor."""
     value = getattr(model, name)
     if value is None or hyper.is_placeholder(value):
         return
@@ -106,17 +106,17 @@ def check_per_factor(model: Any, name: str, *, positive: bool) -> None:
             f"{name} must be a number, or one for each of the {model.num_factors} factors, got "
             f"shape {array.shape}"
         )
-    for place, each in enumerate(array):
-        check_number(f"{name}[{place}]", float(each), positive=positive)
+    for index, each in enumerate(array):
+        check_number(f"{name}[{index}]", float(each), positive=positive)
 
 
 def check_number(name: str, value: Any, *, positive: bool) -> None:
-    """A finite number."""
+    """Refuses what is not a finite number."""
     if hyper.is_placeholder(value):
         return
     kind = getattr(value, "dtype", None)
-    is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-    if not (is_number or (kind is not None and np.dtype(kind).kind in "iuf")):
+    is_real = isinstance(value, numbers.Real) and not isinstance(value, bool)
+    if not (is_real or (kind is not None and np.dtype(kind).kind in "iuf")):
         raise TypeError(f"{name} must be a number, got {value!r}")
     if not math.isfinite(value) or (positive and value <= 0):
         raise ValueError(

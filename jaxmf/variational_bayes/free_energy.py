@@ -30,13 +30,13 @@ from jaxmf.variational_bayes.sums import (
     shared_moments,
     take_lines,
 )
-from jaxmf.variational_bayes.zeros import All, Own, Shared, Zeros, weights_of_others
+from jaxmf.variational_bayes.zeros import All, PerLine, Shared, Zeros, weights_of_others
 
 
 def free_energy(
     parameters: Parameters, data: Layout, *, zeros: Zeros, likelihood: Likelihood
 ) -> Array:
-    """The free energy, with the zeros given: exact with all of them, else without bias.
+    """The free energy for a choice of zeros: exact with all of them, else without bias.
 
     Args:
       parameters: Q and the hyperparameters.
@@ -90,12 +90,12 @@ def expected_cost(
     """Sum over the cells of the bound of E[-log p(x)]: () float; as `free_energy`."""
     view, table = half(parameters, "rows"), data.rows
     noise = parameters.noise
-    c = weights_of_others(zeros, table, view.mine.mean.dtype)
+    c = weights_of_others(zeros, table, view.factors.mean.dtype)
     slope = likelihood.slope(noise)
     if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
         total = _all_gaussian(view, table, noise)
-    elif isinstance(zeros, Own):
-        total = _own(view, zeros, likelihood, noise)
+    elif isinstance(zeros, PerLine):
+        total = _per_line(view, zeros, likelihood, noise)
     else:
         total = _shared(view, zeros, c, likelihood, noise)
 
@@ -103,21 +103,21 @@ def expected_cost(
 
     def gathered(pieces: Pieces, is_one: float) -> Array:
         def one_chunk(chunk: Pieces) -> Array:
-            mine = take_lines(view.mine, chunk.line)
-            mean, variance = gathered_moments(mine, gather(chunk.place), view.bias)
-            there, own_c = piece_mask(chunk, mean.dtype), c[chunk.place]
-            cost = (is_one - own_c) * likelihood.cost(mean, variance, noise)
-            return jnp.sum(there * (cost - (is_one + own_c) * slope * mean))
+            factors = take_lines(view.factors, chunk.line)
+            mean, variance = gathered_moments(factors, gather(chunk.indices), view.bias)
+            there, piece_c = piece_mask(chunk, mean.dtype), c[chunk.indices]
+            cost = (is_one - piece_c) * likelihood.cost(mean, variance, noise)
+            return jnp.sum(there * (cost - (is_one + piece_c) * slope * mean))
 
         return jnp.sum(jax.lax.map(jax.checkpoint(one_chunk), pieces))
 
     if isinstance(zeros, All):
         # beside all cells as zeros a one is linear in its score
         ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
-        total -= 2 * slope * (jnp.sum(view.mine.mean * ones) + view.bias.mean * data.num_ones)
+        total -= 2 * slope * (jnp.sum(view.factors.mean * ones) + view.bias.mean * data.num_ones)
     else:
         total += gathered(table.ones, 1.0)
-    if table.missing is not None and not isinstance(zeros, Own):
+    if table.missing is not None and not isinstance(zeros, PerLine):
         total += gathered(table.missing, 0.0)
     return total
 
@@ -127,42 +127,42 @@ def _shared(
 ) -> Array:
     others, weight = view.others, c
     if isinstance(zeros, Shared):
-        others = Normal(others.mean[zeros.place], others.variance[zeros.place])
+        others = Normal(others.mean[zeros.indices], others.variance[zeros.indices])
         weight = zeros.weight.astype(c.dtype)
     slope = likelihood.slope(noise)
 
-    def one_block(mine: Normal) -> Array:
-        mean, variance = shared_moments(mine, others, view.bias)
+    def one_block(factors: Normal) -> Array:
+        mean, variance = shared_moments(factors, others, view.bias)
         return (likelihood.cost(mean, variance, noise) + slope * mean) @ weight
 
-    return jnp.sum(map_lines(one_block, view.mine, num_cells=weight.shape[0]))
+    return jnp.sum(map_lines(one_block, view.factors, num_cells=weight.shape[0]))
 
 
-def _own(view: Half, zeros: Own, likelihood: Likelihood, noise: Array) -> Array:
+def _per_line(view: Half, zeros: PerLine, likelihood: Likelihood, noise: Array) -> Array:
     gather = gatherer(view.others)
 
-    def one_block(block: tuple[Normal, Own]) -> Array:
-        mine, own = block
-        mean, variance = gathered_moments(mine, gather(own.place), view.bias)
+    def one_block(block: tuple[Normal, PerLine]) -> Array:
+        factors, sample = block
+        mean, variance = gathered_moments(factors, gather(sample.indices), view.bias)
         cost = likelihood.cost(mean, variance, noise) + likelihood.slope(noise) * mean
-        return jnp.sum(own.weight.astype(cost.dtype) * cost, axis=1)
+        return jnp.sum(sample.weight.astype(cost.dtype) * cost, axis=1)
 
-    width = view.mine.mean.shape[1]
-    lines = (view.mine, zeros)
-    return jnp.sum(map_lines(one_block, lines, num_cells=zeros.place.shape[1] * width))
+    width = view.factors.mean.shape[1]
+    lines = (view.factors, zeros)
+    return jnp.sum(map_lines(one_block, lines, num_cells=zeros.indices.shape[1] * width))
 
 
 def _all_gaussian(view: Half, table: Table, noise: Array) -> Array:
     """All cells as if they were -1, in O((N + D) L^2); with m + 1 for m - x nothing cancels."""
-    (mean, variance), (other_mean, other_variance) = view.mine, view.others
+    (mean, variance), (other_mean, other_variance) = view.factors, view.others
     dtype = mean.dtype
-    number = jnp.asarray(num_lines(table), dtype) * jnp.asarray(num_others(table), dtype)
+    num_cells = jnp.asarray(num_lines(table), dtype) * jnp.asarray(num_others(table), dtype)
     bias = view.bias.mean + 1
     squares = (
         jnp.sum((mean.T @ mean) * (other_mean.T @ other_mean))
         + 2 * bias * jnp.sum(mean, axis=0) @ jnp.sum(other_mean, axis=0)
-        + number * (bias**2 + view.bias.variance)
+        + num_cells * (bias**2 + view.bias.variance)
     )
     spread = jnp.sum(mean**2 + variance, axis=0) @ jnp.sum(other_variance, axis=0)
     spread += jnp.sum(variance, axis=0) @ jnp.sum(other_mean**2, axis=0)
-    return 0.5 * ((squares + spread) / noise + number * jnp.log(2 * jnp.pi * noise))
+    return 0.5 * ((squares + spread) / noise + num_cells * jnp.log(2 * jnp.pi * noise))

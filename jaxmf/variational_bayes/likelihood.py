@@ -117,7 +117,7 @@ class Sigmoid(Readable):
 
     @property
     def noise_variance(self) -> float:
-        """There is none; a number that is not learned."""
+        """There is none; a constant that is not learned."""
         return 1.0
 
     def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
@@ -139,7 +139,7 @@ class Sigmoid(Readable):
         """F: the bound of E[log(1 + e^m)] less mean / 2; E[log(2 cosh(m / 2))]."""
         del noise
         if not self.is_quadratic:
-            # the best tilt is a minimum: its own derivative adds nothing
+            # the best tilt is a minimum, so its derivative adds nothing
             tilt = jax.lax.stop_gradient(_tilt(mean, variance))
             score = mean + (0.5 - tilt) * variance
             return 0.5 * (tilt**2 * variance - mean) + jax.nn.softplus(score)

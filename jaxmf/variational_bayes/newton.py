@@ -1,4 +1,4 @@
-"""The partial-Newton step as an optax transformation that is given the curvature."""
+"""The partial-Newton step as an optax transformation that takes the curvature."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PartialNewtonState(NamedTuple):
 
     Attributes:
       step_size: () float, gamma.
-      value: () float, the objective at the last step that was told it.
+      value: () float, the objective at the last step that passed it.
     """
 
     step_size: Array
@@ -36,7 +36,7 @@ def partial_newton(
 ) -> optax.GradientTransformationExtraArgs:
     """Updates -gamma h^(-alpha) g from gradients g and the diagonal h of second derivatives.
 
-    The update function takes `curvature`, a pytree like the gradients, and may be told the
+    The update function takes `curvature`, a pytree like the gradients, and may be passed the
     objective as `value`: gamma then shrinks where it rose and grows where it fell. Chains with any
     other optax transformation; scale-free ones are best put after it.
 
@@ -51,7 +51,7 @@ def partial_newton(
       An optax transformation with extra arguments.
 
     Raises:
-      ValueError: a number out of its range.
+      ValueError: a setting out of its range.
 
     Reference:
       T. Raiko, A. Ilin and J. Karhunen, Principal component analysis for large scale problems with

@@ -41,7 +41,7 @@ class Priors(NamedTuple):
 
 
 class Parameters(NamedTuple):
-    """The approximate posterior Q and the numbers learned beside it.
+    """The approximate posterior Q and the hyperparameters learned beside it.
 
     Attributes:
       rows: factors of the rows, (N, K) each.
@@ -63,17 +63,19 @@ class Parameters(NamedTuple):
 
 
 class Half(NamedTuple):
-    """The model seen from the rows ("mine") or, with both exchanged, from the columns.
+    """The model seen from one side: the factors of its lines, and those of the other side.
 
     Attributes:
-      mine: (N, L) each, with L = K, or K + 2 with offsets.
+    From the rows a line is a row; from the columns rows and columns are exchanged.
+
+      factors: (N, L) each, with L = K, or K + 2 with offsets.
       others: (D, L) each.
       bias: () each.
-      prior: (L,) each, of a line of mine.
+      prior: (L,) each, of a line's factors.
       free: (L,) bool on the host: False for the factor that is one.
     """
 
-    mine: Normal
+    factors: Normal
     others: Normal
     bias: Normal
     prior: Normal
@@ -83,20 +85,20 @@ class Half(NamedTuple):
 def half(parameters: Parameters, side: str) -> Half:
     """The model seen from "rows" or "columns"."""
     p = parameters
-    own_offset, other_offset = p.row_offset, p.column_offset
-    mine, others, prior, spread = p.rows, p.columns, p.priors.rows, p.priors.row_offset
+    offset, other_offset = p.row_offset, p.column_offset
+    factors, others, prior, spread = p.rows, p.columns, p.priors.rows, p.priors.row_offset
     if side == "columns":
-        mine, others = others, mine
-        own_offset, other_offset = other_offset, own_offset
+        factors, others = others, factors
+        offset, other_offset = other_offset, offset
         prior, spread = p.priors.columns, p.priors.column_offset
-    free = np.ones(mine.mean.shape[1], bool)
-    if own_offset is None or other_offset is None:
-        return Half(mine, others, p.bias, prior, free)
-    # the offset of one's own stands first, so that both sides look alike
+    free = np.ones(factors.mean.shape[1], bool)
+    if offset is None or other_offset is None:
+        return Half(factors, others, p.bias, prior, free)
+    # a side's offset comes first, so that both sides look alike
     one = jnp.ones((1,), prior.mean.dtype)
     return Half(
-        mine=_widen(mine, own_offset, own_first=True),
-        others=_widen(others, other_offset, own_first=False),
+        factors=_widen(factors, offset, offset_first=True),
+        others=_widen(others, other_offset, offset_first=False),
         bias=p.bias,
         prior=Normal(
             mean=jnp.concatenate([prior.mean, 0 * one, one]),
@@ -106,12 +108,12 @@ def half(parameters: Parameters, side: str) -> Half:
     )
 
 
-def _widen(factors: Normal, offset: Normal, *, own_first: bool) -> Normal:
+def _widen(factors: Normal, offset: Normal, *, offset_first: bool) -> Normal:
     """The factors with an offset and the constant one as two more."""
 
     def add(values: Array, offset: Array, constant: float) -> Array:
         more = [offset[:, None], jnp.full_like(offset[:, None], constant)]
-        return jnp.concatenate([values, *(more if own_first else more[::-1])], axis=1)
+        return jnp.concatenate([values, *(more if offset_first else more[::-1])], axis=1)
 
     return Normal(
         mean=add(factors.mean, offset.mean, 1.0),
@@ -119,20 +121,20 @@ def _widen(factors: Normal, offset: Normal, *, own_first: bool) -> Normal:
     )
 
 
-def with_half(parameters: Parameters, side: str, mine: Normal, bias: Normal) -> Parameters:
+def with_half(parameters: Parameters, side: str, factors: Normal, bias: Normal) -> Parameters:
     """The parameters with one side's factors and offsets, and the bias, put in.
 
     Args:
       parameters: as they were.
       side: "rows" or "columns".
-      mine: (N, L) each, as in `Half`.
+      factors: (N, L) each, as in `Half`.
       bias: () each.
     """
     num_factors = parameters.rows.mean.shape[1]
-    factors = Normal(mine.mean[:, :num_factors], mine.variance[:, :num_factors])
+    without_offset = Normal(factors.mean[:, :num_factors], factors.variance[:, :num_factors])
     offset = None
     if parameters.row_offset is not None:
-        offset = Normal(mine.mean[:, num_factors], mine.variance[:, num_factors])
+        offset = Normal(factors.mean[:, num_factors], factors.variance[:, num_factors])
     if side == "rows":
-        return parameters._replace(rows=factors, row_offset=offset, bias=bias)
-    return parameters._replace(columns=factors, column_offset=offset, bias=bias)
+        return parameters._replace(rows=without_offset, row_offset=offset, bias=bias)
+    return parameters._replace(columns=without_offset, column_offset=offset, bias=bias)

@@ -6,7 +6,7 @@ its optimum has the covariance (C^-1 + diag(h))^-1. It is kept as
 
     mean = m + C w,    covariance = S = (C^-1 + diag(h))^-1,
 
-2 T numbers a path, and everything is computed by the matrix
+2 T values a path, and everything is computed by the matrix
 
     B = 1 + diag(h)^(1/2) C diag(h)^(1/2),
 
@@ -29,7 +29,7 @@ from jaxmf.variational_bayes.parameters import Normal
 from jaxmf.variational_bayes.sums import map_lines
 
 KERNELS = ("squared_exponential", "matern_5_2", "matern_3_2", "matern_1_2")
-# further apart than so many length scales, values have nothing to do with each other
+# values more than so many length scales apart count as independent
 _FARTHEST = 1e3
 
 
@@ -70,7 +70,7 @@ def drift(weight: Array, correlations: Array, variance: Array) -> Array:
 
     Args:
       weight: (..., T, L).
-      correlations: (S, T) of S times with the T; the result has S in the place of T.
+      correlations: (S, T) of S times with the T; the result has S in place of T.
       variance: (L,).
     """
     return variance * jnp.einsum("st,...tl->...sl", correlations, weight)
@@ -103,12 +103,12 @@ def spread(precision: Array, correlations: Array, variance: Array) -> Spread:
     inverse = jax.scipy.linalg.solve_triangular(lower, one, lower=True)
     share = jnp.sum(inverse**2, axis=-2)  # the diagonal of B^-1
     explained = jnp.sum((inverse @ (jnp.sqrt(h)[..., None] * prior)) ** 2, axis=-2)
-    own = jnp.diagonal(prior, axis1=-2, axis2=-1)
+    prior_diagonal = jnp.diagonal(prior, axis1=-2, axis2=-1)
     # of two forms of the diagonal of S the one in which nothing cancels
-    found = jnp.where(h * own > 1, (1 - share) / h, own - explained)
+    solved_variance = jnp.where(h * prior_diagonal > 1, (1 - share) / h, prior_diagonal - explained)
     log_determinant = 2 * jnp.log(jnp.diagonal(lower, axis1=-2, axis2=-1))
     return Spread(
-        variance=jnp.moveaxis(found, -1, -2),
+        variance=jnp.moveaxis(solved_variance, -1, -2),
         divergence=0.5 * jnp.sum(share - 1 + log_determinant, axis=(-1, -2)),
     )
 
@@ -124,8 +124,8 @@ def _decompose(h: Array, prior: Array) -> tuple[Array, Array]:
       prior: C, (..., T, T).
     """
     size = h.shape[-1]
-    own = jnp.diagonal(prior, axis1=-2, axis2=-1)
-    largest = size * jnp.max(h * own, axis=-1, keepdims=True)
+    prior_diagonal = jnp.diagonal(prior, axis1=-2, axis2=-1)
+    largest = size * jnp.max(h * prior_diagonal, axis=-1, keepdims=True)
     h = h / (1 + 8 * jnp.finfo(h.dtype).eps * largest)
     root = jnp.sqrt(h)
     matrix = root[..., :, None] * prior * root[..., None, :]
@@ -145,13 +145,13 @@ def moments(paths: Paths, *, correlations: Array, prior: Normal) -> tuple[Normal
     """
     moved = drift(paths.weight, correlations, prior.variance)
     num_times, width = paths.weight.shape[1:]
-    found: Spread = map_lines(
+    spreads: Spread = map_lines(
         lambda precision: spread(precision, correlations, prior.variance),
         paths.precision,
         num_cells=4 * width * num_times**2,
     )
-    divergence = 0.5 * jnp.sum(paths.weight * moved) + jnp.sum(found.divergence)
-    return Normal(prior.mean + moved, found.variance), divergence
+    divergence = 0.5 * jnp.sum(paths.weight * moved) + jnp.sum(spreads.divergence)
+    return Normal(prior.mean + moved, spreads.variance), divergence
 
 
 def moments_between(paths: Paths, *, correlations: Array, across: Array, prior: Normal) -> Normal:
@@ -209,15 +209,15 @@ def joint_weights(weight: Array, quadratic: Quadratic, prior: Array) -> Array:
       quadratic: of the likelihood.
       prior: (L, T, T), C.
     """
-    number, num_times, width = weight.shape
+    num_lines, num_times, width = weight.shape
     moved = jnp.einsum("lst,btl->bsl", prior, weight)
     target = jnp.einsum("btlm,btm->btl", quadratic.curvature, moved) - quadratic.slope
     root = jnp.linalg.cholesky(quadratic.curvature)
     right = jax.scipy.linalg.solve_triangular(root, target[..., None], lower=True)
     inner = jnp.einsum("btma,mts,bsmc->btasc", root, prior, root)
     size = num_times * width
-    lower = _one_plus(after(inner, right).reshape(number, size, size))
-    solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(number, size, 1))
+    lower = _one_plus(after(inner, right).reshape(num_lines, size, size))
+    solved = jax.scipy.linalg.cho_solve((lower, True), right.reshape(num_lines, size, 1))
     return jnp.einsum("btlm,btm->btl", root, solved.reshape(weight.shape))
 
 
@@ -236,20 +236,20 @@ def factor_weights(
       relaxation: () float.
     """
 
-    def one_factor(slope: Array, place: Array) -> tuple[Array, Array]:
-        w, covariance = weight[:, :, place], prior[place]
-        h = quadratic.curvature[:, :, place, place]
-        target = h * (w @ covariance) - slope[:, :, place]
+    def one_factor(slope: Array, factor: Array) -> tuple[Array, Array]:
+        w, covariance = weight[:, :, factor], prior[factor]
+        h = quadratic.curvature[:, :, factor, factor]
+        target = h * (w @ covariance) - slope[:, :, factor]
         root = jnp.sqrt(h)
         lower = _one_plus(root[..., :, None] * covariance * root[..., None, :])
         solved = jax.scipy.linalg.cho_solve((lower, True), (target / root)[..., None])[..., 0]
         change = relaxation * (root * solved - w)
         step = change @ covariance
-        slope = slope + quadratic.curvature[:, :, :, place] * step[..., None]
+        slope = slope + quadratic.curvature[:, :, :, factor] * step[..., None]
         return slope, w + change
 
-    _, found = jax.lax.scan(one_factor, quadratic.slope, jnp.arange(weight.shape[2]))
-    return jnp.moveaxis(found, 0, -1)
+    _, weights = jax.lax.scan(one_factor, quadratic.slope, jnp.arange(weight.shape[2]))
+    return jnp.moveaxis(weights, 0, -1)
 
 
 def _one_plus(matrix: Array) -> Array:
@@ -314,19 +314,19 @@ def update(
         )
         if joint:
             best = joint_weights(weight, here, covariance)
-            found = weight + relaxation * (best - weight)
+            updated = weight + relaxation * (best - weight)
         else:
-            found = factor_weights(weight, here, covariance, relaxation=relaxation)
+            updated = factor_weights(weight, here, covariance, relaxation=relaxation)
         h = jnp.diagonal(near.curvature, axis1=-2, axis2=-1)
         width_of = spread(h, correlations, prior.variance)
-        moved = drift(found, correlations, prior.variance)
+        moved = drift(updated, correlations, prior.variance)
         mean = prior.mean + moved
         step = mean - old.mean
-        parts = near.slope * step + 0.5 * found * moved
+        parts = near.slope * step + 0.5 * updated * moved
         parts += 0.5 * step * jnp.einsum("btlm,btm->btl", near.curvature, step)
         parts += 0.5 * h * (width_of.variance - old.variance)
         change = jnp.sum(parts, axis=(1, 2)) + width_of.divergence
-        return Paths(found, h), Normal(mean, width_of.variance), change
+        return Paths(updated, h), Normal(mean, width_of.variance), change
 
     size = (num_times * width) ** 2 if joint else width * num_times**2
     paths, after, change = map_lines(

@@ -25,14 +25,14 @@ class Pieces(NamedTuple):
     """Cells of a matrix by line, cut into pieces: C chunks of B pieces of 32 cells.
 
     Attributes:
-      place: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
+      indices: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
       line: (C, B) int32, the line of a piece; the number of lines for an empty piece.
-      number: (C, B) int32, cells of a piece.
+      counts: (C, B) int32, cells of a piece.
     """
 
-    place: Array
+    indices: Array
     line: Array
-    number: Array
+    counts: Array
 
 
 def max_pieces(num_cells: int, num_lines: int) -> int:
@@ -68,13 +68,13 @@ def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = No
     first = starts[known] + within * PIECE_LENGTH
     count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, PIECE_LENGTH), 0)
     offset = xp.arange(PIECE_LENGTH)
-    place = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
-    cells = xp.where(offset < count[:, None], index[place], 0) if num_cells else 0 * place
+    position = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
+    cells = xp.where(offset < count[:, None], index[position], 0) if num_cells else 0 * position
     shape = (num_chunks, batch)
     return Pieces(
-        place=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
+        indices=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
         line=jnp.asarray(line.reshape(shape), jnp.int32),
-        number=jnp.asarray(count.reshape(shape), jnp.int32),
+        counts=jnp.asarray(count.reshape(shape), jnp.int32),
     )
 
 
@@ -123,11 +123,11 @@ def lay_out(
     """Both sides of a matrix, made on the host.
 
     Args:
-      rows: (T,) whole numbers, the rows of the ones.
-      columns: (T,) whole numbers.
+      rows: (T,) int, the rows of the ones.
+      columns: (T,) int.
       shape: (N, D).
       missing: rows and columns of the U cells that were not observed, none of them a one.
-      chunk_pieces: as in `cut`; where it is given, no missing cells are a table without any.
+      chunk_pieces: as in `cut`; where it is not None, no missing cells are a table without any.
     """
     num_missing = 0 if missing is None else len(missing[0])
     flipped = None if missing is None else missing[::-1]
@@ -181,19 +181,19 @@ def num_others(table: Table) -> int:
     return int(table.order.shape[0])
 
 
-def fetch(table: Array, place: Array) -> Array:
-    """Rows of a table (D, ...) by places (...) that are known to lie in it."""
-    return table.at[place].get(mode="promise_in_bounds", wrap_negative_indices=False)
+def fetch(table: Array, index: Array) -> Array:
+    """Rows of a table (D, ...) by indices (...) that are known to lie in it."""
+    return table.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
-def fetch_cells_last(table: Array, place: Array) -> Array:
+def fetch_cells_last(table: Array, index: Array) -> Array:
     """Rows of a table (D, L) for the cells of pieces (B, p), as (B, L, p).
 
     On CPUs they are written in that order: products of small matrices with the cells in their last
     axis take a half to a third of the time, and left alone the compiler would keep the order of the
     table.
     """
-    found = jnp.swapaxes(fetch(table, place), 1, 2)
+    found = jnp.swapaxes(fetch(table, index), 1, 2)
     if jax.default_backend() != "cpu":
         return found
     return with_layout_constraint(found, AxisOrder(major_to_minor=(0, 1, 2)))
@@ -214,22 +214,22 @@ def sum_over_ones(pieces: Pieces, others: Array, *, num_lines: int) -> Array:
     table = jnp.pad(others, ((0, 1), (0, 0)))
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
-        return add_lines(total, chunk.line, _piece_sums(table, chunk.place, chunk.number)), None
+        return add_lines(total, chunk.line, _piece_sums(table, chunk.indices, chunk.counts)), None
 
     start = jnp.zeros((num_lines, others.shape[1]), others.dtype)
     return jax.lax.scan(one_chunk, start, pieces)[0]
 
 
 @jax.custom_jvp
-def _piece_sums(table: Array, place: Array, number: Array) -> Array:
+def _piece_sums(table: Array, indices: Array, counts: Array) -> Array:
     """Sums over pieces of rows of a table (D + 1, L) whose last one is zero: (B, L) float.
 
     Written as additions of 32 rows, which are fused with their look-up: nothing is stored between.
     """
-    place = jnp.where(jnp.arange(PIECE_LENGTH) < number[:, None], place, table.shape[0] - 1)
-    total = fetch(table, place[:, 0])
+    indices = jnp.where(jnp.arange(PIECE_LENGTH) < counts[:, None], indices, table.shape[0] - 1)
+    total = fetch(table, indices[:, 0])
     for cell in range(1, PIECE_LENGTH):
-        total = total + fetch(table, place[:, cell])
+        total = total + fetch(table, indices[:, cell])
     return total
 
 
@@ -238,10 +238,10 @@ def _piece_sums_jvp(
     primals: tuple[Array, Array, Array], tangents: tuple[Array, Any, Any]
 ) -> tuple[Array, Array]:
     """As one product: its transpose is one scattered addition, that of the above would be 32."""
-    table, place, number = primals
-    there = (jnp.arange(PIECE_LENGTH) < number[:, None]).astype(table.dtype)
-    change = jnp.einsum("bp,bpl->bl", there, fetch(tangents[0], place))
-    return _piece_sums(table, place, number), change
+    table, index, counts = primals
+    there = (jnp.arange(PIECE_LENGTH) < counts[:, None]).astype(table.dtype)
+    change = jnp.einsum("bp,bpl->bl", there, fetch(tangents[0], index))
+    return _piece_sums(table, index, counts), change
 
 
 def add_lines(total: Array, line: Array, part: Array) -> Array:

@@ -65,7 +65,7 @@ def look(
     value_of: Callable[[Any], Value],
     *,
     always: bool,
-    settled: Array | bool = True,
+    may_stop: Array | bool = True,
 ) -> State:
     """Free energy, noise and validation score after an epoch, and whether to stop.
 
@@ -75,9 +75,9 @@ def look(
       data: what the ascent goes through.
       value_of: from the model's parameters to their `Value`.
       always: whether to look after every epoch.
-      settled: False as long as the ascent must not stop, beside the epochs that hold priors.
+      may_stop: False while the ascent must continue, beside the epochs that hold priors.
     """
-    held = (state.epoch < plan.hold_priors) | ~jnp.asarray(settled)
+    held = (state.epoch < plan.hold_priors) | ~jnp.asarray(may_stop)
     epoch = state.epoch + 1
     if always:
         return _evaluate(plan, state, data, value_of, held)._replace(epoch=epoch)
@@ -106,8 +106,8 @@ def _evaluate(
         score = validation_score(plain, data.validation)
         better = score > state.best.score
         stalled = ~better
-        found = Best(parameters, value, score)
-        best = jax.tree.map(partial(jnp.where, better), found, state.best)
+        current = Best(parameters, value, score)
+        best = jax.tree.map(partial(jnp.where, better), current, state.best)
         state = state._replace(best=best, score=score)
     count = jnp.where(stalled & ~held, state.stalled + 1, 0)
     return state._replace(stalled=count, done=count >= plan.patience)
@@ -132,10 +132,10 @@ def with_new_noise(
     return parameters._replace(noise=noise), cost
 
 
-def _number_ahead(scores: Array, own: Array, count: Array | bool = True) -> Array:
-    """How many of the scores (B, D) that `count` are above one's own (B, 1), ties by half."""
-    ahead = (scores > own) + 0.5 * (scores == own)
-    return jnp.sum(jnp.where(count, ahead, 0), axis=1, dtype=scores.dtype)
+def _count_above(scores: Array, target_scores: Array, count: Array | bool = True) -> Array:
+    """How many of the scores (B, D) that `count` are above a target (B, 1), ties by half."""
+    above = (scores > target_scores) + 0.5 * (scores == target_scores)
+    return jnp.sum(jnp.where(count, above, 0), axis=1, dtype=scores.dtype)
 
 
 def validation_score(parameters: Parameters, validation: Validation) -> Array:
@@ -149,15 +149,15 @@ def validation_score(parameters: Parameters, validation: Validation) -> Array:
     columns = view.others.mean
 
     def one_block(block: tuple[Array, Array, Array]) -> Array:
-        mine, target, known = block
-        scores = mine @ columns.T
-        own = jnp.take_along_axis(scores, target[:, None], axis=1)
-        ahead = _number_ahead(scores, own) - 0.5  # itself not counted
+        row_factors, target, known = block
+        scores = row_factors @ columns.T
+        target_scores = jnp.take_along_axis(scores, target[:, None], axis=1)
+        above = _count_above(scores, target_scores) - 0.5  # itself not counted
         known_scores = jnp.take_along_axis(scores, jnp.minimum(known, columns.shape[0] - 1), axis=1)
-        rank = 1 + ahead - _number_ahead(known_scores, own, known < columns.shape[0])
+        rank = 1 + above - _count_above(known_scores, target_scores, known < columns.shape[0])
         return 1 / jnp.log2(1 + rank)
 
-    lines = (view.mine.mean[row], column, known)
+    lines = (view.factors.mean[row], column, known)
     return jnp.mean(map_lines(one_block, lines, num_cells=columns.shape[0]))
 
 

@@ -48,8 +48,8 @@ def choose_zeros(plan: Any, settings: Any, key: Key, *, state: State, layout: La
     )
     if isinstance(settings.likelihood, Gaussian) or isinstance(settings.zeros, Exact):
         return Chosen(draw_key, zeros, All())
-    number = min(plan.num_evaluation, num_others(layout.rows))
-    evaluation = draw_shared(jax.random.fold_in(fixed_key, 2), layout.rows, number)
+    num_samples = min(plan.num_evaluation, num_others(layout.rows))
+    evaluation = draw_shared(jax.random.fold_in(fixed_key, 2), layout.rows, num_samples)
     return Chosen(draw_key, zeros, evaluation)
 
 

@@ -76,16 +76,16 @@ def values(parameters: SeriesParameters, *, kernel: str) -> tuple[Normal, Array]
     )
 
 
-def stacked(parameters: SeriesParameters, of_rows: Normal) -> Parameters:
+def stacked(parameters: SeriesParameters, row_values: Normal) -> Parameters:
     """The parameters of the matrices below each other.
 
     Args:
       parameters: of the series.
-      of_rows: values of the paths, (N, T, L) each.
+      row_values: values of the paths, (N, T, L) each.
     """
     p, num_factors = parameters, parameters.columns.mean.shape[1]
-    lines = of_rows.mean.shape[0] * of_rows.mean.shape[1]
-    mean, variance = (part.reshape(lines, part.shape[2]) for part in of_rows)
+    lines = row_values.mean.shape[0] * row_values.mean.shape[1]
+    mean, variance = (part.reshape(lines, part.shape[2]) for part in row_values)
     offset = None
     if p.column_offset is not None:
         offset = Normal(mean[:, num_factors], variance[:, num_factors])
@@ -120,8 +120,8 @@ def series_free_energy(
     Returns:
       () float.
     """
-    of_rows, divergence = values(parameters, kernel=kernel)
-    plain = stacked(parameters, of_rows)
+    row_values, divergence = values(parameters, kernel=kernel)
+    plain = stacked(parameters, row_values)
     cost = expected_cost(plain, data, zeros=zeros, likelihood=likelihood)
     return cost + divergence + divergence_of_others(plain)
 
@@ -138,11 +138,11 @@ def from_start(
       lengthscale: () float.
     """
     p = parameters
-    of_rows = p.rows.mean
+    row_values = p.rows.mean
     if p.row_offset is not None:
-        of_rows = jnp.concatenate([of_rows, p.row_offset.mean[:, None]], axis=1)
-    num_times, width = gaps.shape[0], of_rows.shape[1]
-    found = SeriesParameters(
+        row_values = jnp.concatenate([row_values, p.row_offset.mean[:, None]], axis=1)
+    num_times, width = gaps.shape[0], row_values.shape[1]
+    start = SeriesParameters(
         paths=Paths(jnp.zeros(()), jnp.zeros(())),
         columns=p.columns,
         column_offset=p.column_offset,
@@ -152,15 +152,15 @@ def from_start(
         lengthscale=lengthscale,
         gaps=gaps,
     )
-    prior = path_prior(found)
+    prior = path_prior(start)
     correlations = gp.correlation(kernel, gaps, lengthscale)
-    target = of_rows.reshape(-1, num_times, width) - prior.mean
+    target = row_values.reshape(-1, num_times, width) - prior.mean
     covariance = prior.variance[:, None, None] * correlations
     # as if each value had been seen with a tenth of the prior's variance as noise
     noise = 0.1 * prior.variance[:, None, None] * jnp.eye(num_times, dtype=gaps.dtype)
     solved = jnp.linalg.solve(covariance + noise, jnp.transpose(target, (2, 1, 0)))
     weight = jnp.transpose(solved, (2, 1, 0))
-    return found._replace(paths=Paths(weight, jnp.full_like(weight, 1.0)))
+    return start._replace(paths=Paths(weight, jnp.full_like(weight, 1.0)))
 
 
 def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
@@ -173,17 +173,17 @@ def quadratic(view: Half, sums: Sums, *, num_times: int) -> Quadratic:
     """
     width = int(np.sum(view.free))
     upper = np.triu_indices(view.free.size)
-    place = np.zeros((view.free.size,) * 2, int)
-    place[upper] = place[upper[::-1]] = np.arange(upper[0].size)
-    number = view.mine.mean.shape[0]
-    slope = (sums.pull + view.mine.mean * sums.spread)[:, :width]
+    pair = np.zeros((view.free.size,) * 2, int)
+    pair[upper] = pair[upper[::-1]] = np.arange(upper[0].size)
+    num_lines = view.factors.mean.shape[0]
+    slope = (sums.residual_cross + view.factors.mean * sums.spread)[:, :width]
     diagonal = sums.spread[:, :width, None] * jnp.eye(width, dtype=slope.dtype)
-    curvature = sums.square[:, place[:width, :width]] + diagonal
+    curvature = sums.square[:, pair[:width, :width]] + diagonal
     # a line of which nothing was observed has none, but for rounding; more curvature than there is
     # makes a step shorter and leaves it one that descends
     least = 10 * jnp.finfo(slope.dtype).eps * jnp.max(sums.weight)
     curvature = curvature + least * jnp.eye(width, dtype=slope.dtype)
-    curvature = jnp.broadcast_to(curvature, (number, width, width))
+    curvature = jnp.broadcast_to(curvature, (num_lines, width, width))
     return Quadratic(
         slope=slope.reshape(-1, num_times, width),
         curvature=curvature.reshape(-1, num_times, width, width),
@@ -202,7 +202,7 @@ class Search(NamedTuple):
 
 def update_rows(
     parameters: SeriesParameters,
-    of_rows: Normal,
+    row_values: Normal,
     near: Quadratic,
     search: Search | None,
     *,
@@ -219,7 +219,7 @@ def update_rows(
 
     Args:
       parameters: as they were.
-      of_rows: values of their paths.
+      row_values: values of their paths.
       near: the bound at these values.
       search: None to leave the length scale as it is.
       kernel: one of `paths.KERNELS`.
@@ -234,7 +234,7 @@ def update_rows(
     def at(lengthscale: Array) -> gp.Updated:
         return gp.update(
             parameters.paths,
-            of_rows,
+            row_values,
             near,
             correlations=gp.correlation(kernel, parameters.gaps, lengthscale),
             prior=path_prior(parameters),

@@ -1,4 +1,4 @@
-"""Cells from given scores."""
+"""Cells drawn from their scores."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ def draw_ones(
             # uniform < sigma(m), by the logistic quantile of the uniform
             uniform = generator.random(mean.shape, np.float32)
             ones = np.log(uniform) - np.log1p(-uniform) < mean
-        found = np.nonzero(ones)
-        rows.append(found[0] + start)
-        columns.append(found[1])
+        ones_at = np.nonzero(ones)
+        rows.append(ones_at[0] + start)
+        columns.append(ones_at[1])
     return np.concatenate(rows), np.concatenate(columns)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class SparsePlusConstant:
-    """A sparse matrix with one number added to every cell; never made dense.
+    """A sparse matrix with one constant added to every cell; never made dense.
 
     Args:
         sparse: (N, D) scipy.sparse, no cell stored twice.

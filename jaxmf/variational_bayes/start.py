@@ -106,8 +106,8 @@ def unit_rows(rows: Array, columns: Array) -> tuple[Array, Array]:
 
 def _counts(table: Table) -> Array:
     """The number of ones of every line: (N,) float."""
-    number = table.ones.number.ravel().astype(jnp.result_type(float))
-    return add_lines(jnp.zeros((num_lines(table),), number.dtype), table.ones.line.ravel(), number)
+    counts = table.ones.counts.ravel().astype(jnp.result_type(float))
+    return add_lines(jnp.zeros((num_lines(table),), counts.dtype), table.ones.line.ravel(), counts)
 
 
 def random_start(
@@ -147,7 +147,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     priors = start_priors(settings, dtype)
 
     def factors(mean: Array, prior_variance: Array, table: Table) -> Normal:
-        """With a variance as if each one of a line told as much as a prior of variance one."""
+        """With a variance as if each one of a line were worth a prior of variance one."""
         if not tilted:
             return Normal(mean, jnp.full_like(mean, _START_VARIANCE))
         counts = _counts(table).reshape(-1, *[1] * (mean.ndim - 1))

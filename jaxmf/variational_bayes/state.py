@@ -1,4 +1,4 @@
-"""What an ascent carries from epoch to epoch, and what it is given of the data."""
+"""What an ascent carries from epoch to epoch, and the data in the form it needs."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Prepared(NamedTuple):
 
 
 class Best(NamedTuple):
-    """What an ascent gives back where it was validated: the parameters of the best score.
+    """What an ascent returns where it was validated: the parameters of the best score.
 
     Attributes:
       parameters: see `jaxmf.variational_bayes.Parameters`.
@@ -105,12 +105,12 @@ def prepare(
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     gaps, validation = data.missing_cells(), None
     if num_validation:
-        validation, place = _take_away(data, num_validation, generator)
-        gaps = np.append(gaps[0], rows[place]), np.append(gaps[1], columns[place])
-        rows, columns = np.delete(rows, place), np.delete(columns, place)
-    found = None
+        validation, index = _take_away(data, num_validation, generator)
+        gaps = np.append(gaps[0], rows[index]), np.append(gaps[1], columns[index])
+        rows, columns = np.delete(rows, index), np.delete(columns, index)
+    batched = None
     if batch_size is not None:
-        found = batches.make(
+        batched = batches.make(
             rows,
             columns,
             shape=data.shape,
@@ -118,31 +118,31 @@ def prepare(
             batch_size=min(batch_size, data.num_rows),
             generator=generator,
         )
-    return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), validation, found)
+    return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), validation, batched)
 
 
 def _take_away(
-    data: SparseBinary, number: int, generator: np.random.Generator
+    data: SparseBinary, num_taken: int, generator: np.random.Generator
 ) -> tuple[Validation, np.ndarray]:
     """Validation rows, and where among the ones those lie that they lost."""
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     counts = np.bincount(rows, minlength=data.num_rows)
     able = np.flatnonzero(counts >= 2)
-    if able.size < number:
+    if able.size < num_taken:
         raise ValueError(
-            f"num_validation={number}: only {able.size} rows have two ones or more, of "
+            f"num_validation={num_taken}: only {able.size} rows have two ones or more, of "
             "which one can be taken away; ask for at most as many"
         )
-    chosen = np.sort(generator.choice(able, number, replace=False))
+    chosen = np.sort(generator.choice(able, num_taken, replace=False))
     starts = np.searchsorted(rows, np.arange(data.num_rows))
-    place = starts[chosen] + generator.integers(0, counts[chosen])
-    known = np.full((number, int(counts[chosen].max()) - 1), data.num_columns)
+    index = starts[chosen] + generator.integers(0, counts[chosen])
+    known = np.full((num_taken, int(counts[chosen].max()) - 1), data.num_columns)
     for line, row in enumerate(chosen):
-        own = np.arange(starts[row], starts[row] + counts[row])
-        others = columns[own[own != place[line]]]
+        cells_of_row = np.arange(starts[row], starts[row] + counts[row])
+        others = columns[cells_of_row[cells_of_row != index[line]]]
         known[line, : others.size] = others
-    parts = (jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[place], known))
-    return Validation(*parts), place
+    parts = (jax.numpy.asarray(part, jax.numpy.int32) for part in (chosen, columns[index], known))
+    return Validation(*parts), index
 
 
 def as_draw(parameters: Parameters) -> dict[str, Array]:

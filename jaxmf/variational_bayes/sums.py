@@ -7,7 +7,7 @@ Cells are gone through in three ways:
 
 - all zeros with Gaussian cells: in closed form, from sums over the others;
 - zeros shared by all lines: blocks of lines by products of matrices;
-- ones, missing cells and zeros of a line's own: gathered, in pieces.
+- ones, missing cells and zeros sampled per line: gathered, in pieces.
 
 A one adds f(x = 1) - c f(x = -1), a missing cell -c f(x = -1), where c is the weight of its column
 among the zeros of all cells; as F does not depend on x both are one sum, with the weights
@@ -37,11 +37,11 @@ from jaxmf.variational_bayes.pieces import (
     num_others,
     sum_over_ones,
 )
-from jaxmf.variational_bayes.zeros import All, Own, Zeros, weights_of_others
+from jaxmf.variational_bayes.zeros import All, PerLine, Zeros, weights_of_others
 
-# blocks of lines: a few arrays of so many numbers stay in the cache, ...
+# blocks of lines, so small that a few arrays of so many elements stay in the cache, ...
 _CACHED_CELLS = 2**18
-# ... but the others are gone through once for so many lines, in no more memory than this takes
+# ... but of at least so many lines, as each block reads all others; with a bound on memory
 _LEAST_LINES = 64
 _MOST_CELLS = 2**20
 
@@ -52,7 +52,7 @@ class Sums(NamedTuple):
     The first axis is 1 instead of N where all lines have the same.
 
     Attributes:
-      pull: (N, L), sum of r s.
+      residual_cross: (N, L), sum of r s.
       residual: (N, 1), sum of r.
       weight: (N, 1), sum of q.
       cross: (N, L), sum of q s.
@@ -60,7 +60,7 @@ class Sums(NamedTuple):
       square: (N, M), sum of q s s', its upper triangle by rows; or its diagonal alone.
     """
 
-    pull: Array
+    residual_cross: Array
     residual: Array
     weight: Array
     cross: Array
@@ -89,16 +89,16 @@ def side_sums(
     gathered: list[tuple[Pieces, float]] = []
     if not isinstance(zeros, All):
         gathered.append((table.ones, 1.0))
-    if table.missing is not None and not isinstance(zeros, Own):
+    if table.missing is not None and not isinstance(zeros, PerLine):
         gathered.append((table.missing, 0.0))
     if isinstance(zeros, All) and isinstance(likelihood, Gaussian):
         total = _all_gaussian(cells, view, num_others(table))
-    elif isinstance(zeros, Own):
-        total = _own_zeros(cells, view, zeros)
+    elif isinstance(zeros, PerLine):
+        total = _per_line_zeros(cells, view, zeros)
     else:
         chosen, weight = others, c
         if not isinstance(zeros, All):
-            chosen = jax.tree.map(lambda leaf: leaf[zeros.place], others)
+            chosen = jax.tree.map(lambda leaf: leaf[zeros.indices], others)
             weight = zeros.weight.astype(c.dtype)
         total = _shared_zeros(cells, view, chosen, weight)
     if gathered:
@@ -117,7 +117,7 @@ class _Cells(NamedTuple):
     block: bool
 
 
-def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
+def _all_gaussian(cells: _Cells, view: Half, num_columns: int) -> Sums:
     """All cells as if they were -1; with m + 1 for m - x, so that nothing cancels."""
     rate = 1 / cells.noise
     mean, variance = view.others
@@ -125,9 +125,9 @@ def _all_gaussian(cells: _Cells, view: Half, number: int) -> Sums:
     bias = view.bias.mean + 1
     square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
     return Sums(
-        pull=rate * (view.mine.mean @ gram + bias * total),
-        residual=rate * (view.mine.mean @ total + number * bias)[:, None],
-        weight=jnp.full((1, 1), number * rate),
+        residual_cross=rate * (view.factors.mean @ gram + bias * total),
+        residual=rate * (view.factors.mean @ total + num_columns * bias)[:, None],
+        weight=jnp.full((1, 1), num_columns * rate),
         cross=rate * total[None],
         spread=rate * jnp.sum(variance, axis=0)[None],
         square=rate * square[None],
@@ -140,9 +140,10 @@ def _add_linear(cells: _Cells, total: Sums, view: Half, table: Table) -> Sums:
     ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
     dtype = ones.dtype
     counts = jnp.zeros((num_lines(table),), dtype)
-    counts = add_lines(counts, table.ones.line.ravel(), table.ones.number.ravel().astype(dtype))
+    counts = add_lines(counts, table.ones.line.ravel(), table.ones.counts.ravel().astype(dtype))
     return total._replace(
-        pull=total.pull - change * ones, residual=total.residual - change * counts[:, None]
+        residual_cross=total.residual_cross - change * ones,
+        residual=total.residual - change * counts[:, None],
     )
 
 
@@ -152,13 +153,13 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
     slope = cells.likelihood.slope(cells.noise)
     plain = _with_one(others.mean)
 
-    def one_block(mine: Normal) -> Array:
-        mean, variance = shared_moments(mine, others, view.bias)
-        found = cells.likelihood.slopes(mean, variance, cells.noise)
-        q, r = weight * found.weight, weight * (found.mean + slope)
+    def one_block(factors: Normal) -> Array:
+        mean, variance = shared_moments(factors, others, view.bias)
+        slopes = cells.likelihood.slopes(mean, variance, cells.noise)
+        q, r = weight * slopes.weight, weight * (slopes.mean + slope)
         return jnp.concatenate([r @ plain, q @ features], axis=1)
 
-    packed = map_lines(one_block, view.mine, num_cells=weight.shape[0])
+    packed = map_lines(one_block, view.factors, num_cells=weight.shape[0])
     return _unpack(packed, others.mean.shape[1])
 
 
@@ -178,11 +179,11 @@ def _with_one(mean: Array) -> Array:
     return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
 
 
-def shared_moments(mine: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+def shared_moments(factors: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
-    mean = mine.mean @ others.mean.T + bias.mean
+    mean = factors.mean @ others.mean.T + bias.mean
     # one product for both parts of the variance
-    left = jnp.concatenate([mine.mean**2 + mine.variance, mine.variance], axis=1)
+    left = jnp.concatenate([factors.mean**2 + factors.variance, factors.variance], axis=1)
     right = jnp.concatenate([others.variance, others.mean**2], axis=1)
     return mean, left @ right.T + bias.variance
 
@@ -202,30 +203,30 @@ class Gathered(NamedTuple):
 
 
 def gatherer(others: Normal) -> Callable[[Array], Gathered]:
-    """A function of the places (B, p) of cells among the others."""
+    """A function of the indices (B, p) of cells among the others."""
     tables = Gathered(others.mean, others.variance, others.mean**2)
-    return lambda place: Gathered(*(fetch_cells_last(table, place) for table in tables))
+    return lambda indices: Gathered(*(fetch_cells_last(table, indices) for table in tables))
 
 
-def gathered_moments(mine: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
-    """Mean and variance of the scores of lines with others of their own: (B, p) each.
+def gathered_moments(factors: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
+    """Mean and variance of the scores of lines, each with separate others: (B, p) each.
 
     Args:
-      mine: (B, L) each.
+      factors: (B, L) each.
       others: (B, L, p) each.
       bias: () each.
     """
-    mean = _over_factors(mine.mean, others.mean) + bias.mean
+    mean = _over_factors(factors.mean, others.mean) + bias.mean
     variance = (
-        _over_factors(mine.mean**2 + mine.variance, others.variance)
-        + _over_factors(mine.variance, others.square)
+        _over_factors(factors.mean**2 + factors.variance, others.variance)
+        + _over_factors(factors.variance, others.square)
         + bias.variance
     )
     return mean, variance
 
 
-def _over_factors(mine: Array, others: Array) -> Array:
-    return jnp.einsum("bl,blp->bp", mine, others)
+def _over_factors(factors: Array, others: Array) -> Array:
+    return jnp.einsum("bl,blp->bp", factors, others)
 
 
 def _over_cells(weight: Array, others: Array) -> Array:
@@ -233,20 +234,20 @@ def _over_cells(weight: Array, others: Array) -> Array:
 
 
 def _gathered_sums(
-    cells: _Cells, mine: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
+    cells: _Cells, factors: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
 ) -> Sums:
     """Sums over cells (B, p) of lines."""
-    mean, variance = gathered_moments(mine, others, bias)
-    found = cells.likelihood.slopes(mean, variance, cells.noise)
-    q = weights[0] * found.weight
-    r = weights[0] * found.mean - cells.likelihood.slope(cells.noise) * weights[1]
+    mean, variance = gathered_moments(factors, others, bias)
+    slopes = cells.likelihood.slopes(mean, variance, cells.noise)
+    q = weights[0] * slopes.weight
+    r = weights[0] * slopes.mean - cells.likelihood.slope(cells.noise) * weights[1]
     if cells.block:
         left = q[:, None, :] * others.mean
         square = _upper(jnp.einsum("bkp,blp->bkl", left, others.mean))
     else:
         square = _over_cells(q, others.square)
     return Sums(
-        pull=_over_cells(r, others.mean),
+        residual_cross=_over_cells(r, others.mean),
         residual=jnp.sum(r, axis=1, keepdims=True),
         weight=jnp.sum(q, axis=1, keepdims=True),
         cross=_over_cells(q, others.mean),
@@ -262,9 +263,9 @@ def _upper(matrix: Array) -> Array:
     return matrix.reshape(-1, width * width)[:, rows * width + columns]
 
 
-def _pack(sums: Sums, number: int) -> Array:
+def _pack(sums: Sums, size: int) -> Array:
     """Sums of so many lines side by side, in their order: (B, 3 L + 2 + M) float."""
-    return jnp.concatenate([jnp.broadcast_to(x, (number, x.shape[1])) for x in sums], axis=1)
+    return jnp.concatenate([jnp.broadcast_to(x, (size, x.shape[1])) for x in sums], axis=1)
 
 
 def _unpack(packed: Array, width: int) -> Sums:
@@ -280,11 +281,11 @@ def _add_gathered(
     gather = gatherer(view.others)
 
     def one_chunk(total: Array, chunk: Pieces) -> tuple[Array, None]:
-        mine = take_lines(view.mine, chunk.line)
+        factors = take_lines(view.factors, chunk.line)
         there = piece_mask(chunk, total.dtype)
-        own_c = fetch(c, chunk.place)
-        weights = there * (is_one - own_c), there * (is_one + own_c)
-        part = _gathered_sums(cells, mine, gather(chunk.place), view.bias, weights)
+        piece_c = fetch(c, chunk.indices)
+        weights = there * (is_one - piece_c), there * (is_one + piece_c)
+        part = _gathered_sums(cells, factors, gather(chunk.indices), view.bias, weights)
         return add_lines(total, chunk.line, _pack(part, chunk.line.shape[0])), None
 
     return jax.lax.scan(one_chunk, total, pieces)[0]
@@ -292,26 +293,26 @@ def _add_gathered(
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
     """(B, 32) float: one where a piece has a cell."""
-    return (jnp.arange(PIECE_LENGTH) < chunk.number[:, None]).astype(dtype)
+    return (jnp.arange(PIECE_LENGTH) < chunk.counts[:, None]).astype(dtype)
 
 
-def take_lines(mine: Normal, line: Array) -> Normal:
+def take_lines(factors: Normal, line: Array) -> Normal:
     """The factors of the lines of pieces; for an empty piece those of some line."""
-    kept = jnp.minimum(line, mine.mean.shape[0] - 1)
-    return Normal(fetch(mine.mean, kept), fetch(mine.variance, kept))
+    kept = jnp.minimum(line, factors.mean.shape[0] - 1)
+    return Normal(fetch(factors.mean, kept), fetch(factors.variance, kept))
 
 
-def _own_zeros(cells: _Cells, view: Half, zeros: Own) -> Sums:
+def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
     gather = gatherer(view.others)
-    width = view.mine.mean.shape[1]
+    width = view.factors.mean.shape[1]
 
-    def one_block(block: tuple[Normal, Own]) -> Sums:
-        mine, own = block
-        weight = own.weight.astype(mine.mean.dtype)
-        return _gathered_sums(cells, mine, gather(own.place), view.bias, (weight, -weight))
+    def one_block(block: tuple[Normal, PerLine]) -> Sums:
+        factors, sample = block
+        weight = sample.weight.astype(factors.mean.dtype)
+        return _gathered_sums(cells, factors, gather(sample.indices), view.bias, (weight, -weight))
 
-    num_cells = zeros.place.shape[1] * width
-    return map_lines(one_block, (view.mine, zeros), num_cells=num_cells)
+    num_cells = zeros.indices.shape[1] * width
+    return map_lines(one_block, (view.factors, zeros), num_cells=num_cells)
 
 
 def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> Any:
@@ -320,23 +321,23 @@ def map_lines(function: Callable[[Any], Any], lines: Any, *, num_cells: int) -> 
     Args:
       function: from a pytree of arrays (B, ...) to another.
       lines: a pytree of arrays (N, ...).
-      num_cells: numbers that one line needs while it is worked on.
+      num_cells: array elements that one line needs while it is computed.
     """
-    number, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
-    wanted = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
-    block = max(1, min(number, wanted))
-    # of nearly that size, and all alike if that can be: then nothing is filled up and cut off again
-    block = next((size for size in range(block, block // 2, -1) if number % size == 0), block)
-    if block == number:
+    num_all, each = jax.tree.leaves(lines)[0].shape[0], max(1, num_cells)
+    lines_fitting = max(_CACHED_CELLS // each, min(_LEAST_LINES, _MOST_CELLS // each))
+    block = max(1, min(num_all, lines_fitting))
+    # of nearly that size, and of equal sizes if possible, so that nothing is padded
+    block = next((size for size in range(block, block // 2, -1) if num_all % size == 0), block)
+    if block == num_all:
         return function(lines)
-    num_blocks = -(-number // block)
+    num_blocks = -(-num_all // block)
 
     def fold(leaf: Array) -> Array:
-        padding = [(0, num_blocks * block - number)] + [(0, 0)] * (leaf.ndim - 1)
+        padding = [(0, num_blocks * block - num_all)] + [(0, 0)] * (leaf.ndim - 1)
         return jnp.pad(leaf, padding).reshape(num_blocks, block, *leaf.shape[1:])
 
     # a derivative goes through the blocks again instead of keeping them
     result = jax.lax.map(jax.checkpoint(function), jax.tree.map(fold, lines))
     return jax.tree.map(
-        lambda leaf: leaf.reshape(num_blocks * block, *leaf.shape[2:])[:number], result
+        lambda leaf: leaf.reshape(num_blocks * block, *leaf.shape[2:])[:num_all], result
     )

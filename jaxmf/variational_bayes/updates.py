@@ -38,8 +38,8 @@ class Slopes(NamedTuple):
 
 def slopes(view: Half, sums: Sums, *, block: bool) -> Slopes:
     """Derivatives of the free energy in the means of one side."""
-    mean, precision = view.mine.mean, 1 / view.prior.variance
-    gradient = (mean - view.prior.mean) * precision + sums.pull + mean * sums.spread
+    mean, precision = view.factors.mean, 1 / view.prior.variance
+    gradient = (mean - view.prior.mean) * precision + sums.residual_cross + mean * sums.spread
     square = sums.square[:, _diagonal(mean.shape[1])] if block else sums.square
     curvature = jnp.broadcast_to(precision + sums.spread + square, mean.shape)
     return Slopes(
@@ -53,14 +53,14 @@ def _diagonal(width: int) -> np.ndarray:
     return np.flatnonzero(rows == columns)
 
 
-def new_variances(view: Half, found: Slopes, *, likelihood: Likelihood) -> Array:
+def new_variances(view: Half, slopes: Slopes, *, likelihood: Likelihood) -> Array:
     """Variances of one side, 1 / h: (N, L) float; zero for the factor that is one.
 
     With the tilted bound h falls with the variance, so that the precision goes half of the way.
     """
-    precision = found.curvature
+    precision = slopes.curvature
     if not likelihood.is_quadratic:
-        precision = 0.5 * (precision + 1 / jnp.where(view.free, view.mine.variance, 1))
+        precision = 0.5 * (precision + 1 / jnp.where(view.free, view.factors.variance, 1))
     return jnp.where(view.free, 1 / precision, 0)
 
 
@@ -75,8 +75,8 @@ def step_lengths(view: Half, step: Array, *, likelihood: Likelihood) -> Array:
     if likelihood.is_quadratic:
         return jnp.ones((1, 1), step.dtype)
     others = view.others.mean**2 + view.others.variance
-    reach = jnp.sqrt(jnp.max(jnp.sum(jnp.where(view.free, others, 0), axis=1)))
-    return _damped(reach * jnp.linalg.norm(step, axis=1, keepdims=True))
+    largest_norm = jnp.sqrt(jnp.max(jnp.sum(jnp.where(view.free, others, 0), axis=1)))
+    return _damped(largest_norm * jnp.linalg.norm(step, axis=1, keepdims=True))
 
 
 def _damped(change: Array) -> Array:
@@ -87,8 +87,8 @@ def _damped(change: Array) -> Array:
 
 def new_bias(view: Half, sums: Sums, prior_variance: Array, *, likelihood: Likelihood) -> Normal:
     """The bias, () each, given the factors."""
-    number = view.mine.mean.shape[0]
-    weight = jnp.sum(jnp.broadcast_to(sums.weight, (number, 1)))
+    num_lines = view.factors.mean.shape[0]
+    weight = jnp.sum(jnp.broadcast_to(sums.weight, (num_lines, 1)))
     curvature = 1 / prior_variance + weight
     step = (view.bias.mean / prior_variance + jnp.sum(sums.residual)) / curvature
     if not likelihood.is_quadratic:
@@ -100,13 +100,14 @@ def after_bias(view: Half, sums: Sums, bias: Normal) -> tuple[Half, Sums]:
     """The same side and its sums, at fixed zeta, once the bias has moved."""
     step = bias.mean - view.bias.mean
     moved = sums._replace(
-        pull=sums.pull + step * sums.cross, residual=sums.residual + step * sums.weight
+        residual_cross=sums.residual_cross + step * sums.cross,
+        residual=sums.residual + step * sums.weight,
     )
     return view._replace(bias=bias), moved
 
 
-def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
-    """H^-1 times the gradient of every line, (N, L) float: what to take off its means.
+def newton_step(view: Half, sums: Sums, slopes: Slopes) -> Array:
+    """H^-1 times the gradient of every line, (N, L) float: what to subtract from its means.
 
     H = diag(1 / v + sum of q s~) + sum of q s s'. Where all lines have the same H, it is
     decomposed once; otherwise a block of lines at a time, so that not all H are there at once.
@@ -116,7 +117,7 @@ def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
     diagonal = jnp.where(view.free, diagonal, 1)
     if diagonal.shape[0] == 1:
         factor = jax.scipy.linalg.cho_factor(_curvature(view, sums.square, diagonal)[0], lower=True)
-        return jax.scipy.linalg.cho_solve(factor, found.gradient.T).T
+        return jax.scipy.linalg.cho_solve(factor, slopes.gradient.T).T
 
     def one_block(block: tuple[Array, Array, Array]) -> Array:
         square, diagonal, gradient = block
@@ -124,25 +125,25 @@ def newton_step(view: Half, sums: Sums, found: Slopes) -> Array:
         factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
         return jax.scipy.linalg.cho_solve((factor, True), gradient[:, :, None])[:, :, 0]
 
-    width = view.mine.mean.shape[1]
-    lines = (sums.square, diagonal, found.gradient)
+    width = view.factors.mean.shape[1]
+    lines = (sums.square, diagonal, slopes.gradient)
     return map_lines(one_block, lines, num_cells=width * width)
 
 
 def _curvature(view: Half, square: Array, diagonal: Array) -> Array:
     """H of lines, (B, L, L), from upper triangles by rows, (B, M), and what is added: (B, L)."""
-    width = view.mine.mean.shape[1]
+    width = view.factors.mean.shape[1]
     rows, columns = np.triu_indices(width)
-    place = np.zeros((width, width), int)
-    place[rows, columns] = place[columns, rows] = np.arange(rows.size)
-    matrix = square[:, place.ravel()].reshape(-1, width, width)
+    pair = np.zeros((width, width), int)
+    pair[rows, columns] = pair[columns, rows] = np.arange(rows.size)
+    matrix = square[:, pair.ravel()].reshape(-1, width, width)
     both_free = view.free[:, None] & view.free[None, :]
     matrix = jnp.where(both_free, matrix, 0)
     return matrix + diagonal[:, :, None] * jnp.eye(width, dtype=diagonal.dtype)
 
 
 class Learned(NamedTuple):
-    """Which priors and noise are learned; the rest stays as it is given."""
+    """Which priors and noise are learned; the rest stays fixed."""
 
     row_mean: bool
     row_variance: bool

@@ -26,7 +26,7 @@ from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.pieces import Table, num_lines, num_others
 
-# beyond it places of samples would not be whole numbers in 32 bits
+# beyond it indices of samples would not be exact in 32 bits
 MAX_SAMPLES = 2**24
 
 
@@ -75,11 +75,11 @@ class RowSample(Readable):
 
 
 def _check(zeros: Any) -> None:
-    name, number = type(zeros).__name__, zeros.num_samples
-    number = check_count(f"{name}: num_samples", number)
-    if number > MAX_SAMPLES:
+    name, num_samples = type(zeros).__name__, zeros.num_samples
+    num_samples = check_count(f"{name}: num_samples", num_samples)
+    if num_samples > MAX_SAMPLES:
         raise ValueError(
-            f"{name}: num_samples must lie between 1 and {MAX_SAMPLES}, got {number}; "
+            f"{name}: num_samples must lie between 1 and {MAX_SAMPLES}, got {num_samples}; "
             "mf.Exact() takes all zeros"
         )
     check_flag(f"{name}: resample", zeros.resample)
@@ -96,27 +96,27 @@ class Shared(NamedTuple):
     """Others that stand for all, for every line.
 
     Attributes:
-      place: (n,) int32.
+      indices: (n,) int32.
       weight: (n,) float, c at these; it sums to the number of others.
     """
 
-    place: Array
+    indices: Array
     weight: Array
 
 
-class Own(NamedTuple):
+class PerLine(NamedTuple):
     """Zeros of each line that stand for all of its zeros.
 
     Attributes:
-      place: (N, n) int32.
+      indices: (N, n) int32.
       weight: (N, n) float; it sums to the number of zeros of the line.
     """
 
-    place: Array
+    indices: Array
     weight: Array
 
 
-Zeros = All | Shared | Own
+Zeros = All | Shared | PerLine
 
 
 def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
@@ -131,7 +131,7 @@ def draw_zeros(key: Key, spec: ZerosSpec, table: Table) -> Zeros:
         return All()
     if isinstance(spec, SharedSample):
         return draw_shared(key, table, spec.num_samples)
-    return _draw_own(key, table, spec.num_samples)
+    return _draw_per_line(key, table, spec.num_samples)
 
 
 def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
@@ -144,17 +144,17 @@ def draw_shared(key: Key, table: Table, num_samples: int) -> Shared:
     """
     size = jnp.asarray(num_others(table), jnp.int32)
     rank, weight = _strata(key, size, min(num_samples, num_others(table)))
-    return Shared(place=table.order[rank], weight=weight)
+    return Shared(indices=table.order[rank], weight=weight)
 
 
-def _draw_own(key: Key, table: Table, num_samples: int) -> Own:
+def _draw_per_line(key: Key, table: Table, num_samples: int) -> PerLine:
     """Zeros of every line by their rank among its zeros, which needs no rejection."""
-    number = num_others(table) - jnp.diff(table.starts)
+    num_zeros = num_others(table) - jnp.diff(table.starts)
     num_samples = min(num_samples, num_others(table))
     keys = jax.vmap(lambda line: jax.random.fold_in(key, line))(jnp.arange(num_lines(table)))
-    rank, weight = jax.vmap(lambda key, size: _strata(key, size, num_samples))(keys, number)
+    rank, weight = jax.vmap(lambda key, size: _strata(key, size, num_samples))(keys, num_zeros)
     index = jax.vmap(partial(_zero_of_rank, table.taken))(rank, table.starts[:-1], table.starts[1:])
-    return Own(place=jnp.where(weight > 0, index, 0), weight=weight)
+    return PerLine(indices=jnp.where(weight > 0, index, 0), weight=weight)
 
 
 def _strata(key: Key, size: Array, num_samples: int) -> tuple[Array, Array]:
@@ -174,7 +174,7 @@ def _strata(key: Key, size: Array, num_samples: int) -> tuple[Array, Array]:
 def _zero_of_rank(taken: Array, rank: Array, start: Array, end: Array) -> Array:
     """The zeros of a line that have `rank` (n,) zeros before them.
 
-    Of the cells that are taken, the one at place t has taken[t] - t zeros before it; the zero of
+    Of the cells that are taken, the one at position t has taken[t] - t zeros before it; the zero of
     rank r stands behind the first ones for which that is at most r.
     """
 
@@ -197,6 +197,6 @@ def weights_of_others(zeros: Zeros, table: Table, dtype: Any) -> Array:
     if isinstance(zeros, All):
         return jnp.ones((num_others(table),), dtype)
     nothing = jnp.zeros((num_others(table),), dtype)
-    if isinstance(zeros, Own):
+    if isinstance(zeros, PerLine):
         return nothing
-    return nothing.at[zeros.place].set(zeros.weight.astype(dtype))
+    return nothing.at[zeros.indices].set(zeros.weight.astype(dtype))

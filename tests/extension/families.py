@@ -52,17 +52,19 @@ class ZeroOrPoisson(mf.AdditiveFamily):
         nothing = super().empty(num_groups)
         return nothing._replace(is_zero=jnp.where(jnp.arange(num_groups) < num_groups // 2, 0, 1))
 
-    def log_marginal(self, statistics, numbers):
-        shape = numbers["shape"] + statistics.total
-        rate = numbers["rate"] + statistics.number
-        prior = numbers["shape"] * jnp.log(numbers["rate"]) - gammaln(numbers["shape"])
+    def log_marginal(self, statistics, hyperparameters):
+        shape = hyperparameters["shape"] + statistics.total
+        rate = hyperparameters["rate"] + statistics.number
+        prior = hyperparameters["shape"] * jnp.log(hyperparameters["rate"]) - gammaln(
+            hyperparameters["shape"]
+        )
         poisson = prior + gammaln(shape) - shape * jnp.log(rate) - statistics.log_factorials
         zero = jnp.where(statistics.total == 0, 0.0, -jnp.inf)
         return jnp.where(statistics.is_zero == 1, zero, poisson)
 
-    def sample_parameters(self, key, statistics, numbers):
-        shape = numbers["shape"] + statistics.total
-        rate = numbers["rate"] + statistics.number
+    def sample_parameters(self, key, statistics, hyperparameters):
+        shape = hyperparameters["shape"] + statistics.total
+        rate = hyperparameters["rate"] + statistics.number
         return jnp.where(statistics.is_zero == 1, 0.0, jax.random.gamma(key, shape) / rate)
 
     def log_prob(self, parameters, value):
@@ -74,9 +76,9 @@ class ZeroOrPoisson(mf.AdditiveFamily):
     def sample(self, key, parameters, groups):
         return 1.0 * jax.random.poisson(key, parameters[groups])
 
-    def moments(self, statistics, numbers):
-        rate = numbers["rate"] + statistics.number
-        mean = (numbers["shape"] + statistics.total) / rate
+    def moments(self, statistics, hyperparameters):
+        rate = hyperparameters["rate"] + statistics.number
+        mean = (hyperparameters["shape"] + statistics.total) / rate
         return tuple(
             jnp.where(statistics.is_zero == 1, 0, value) for value in (mean, mean * (1 + 1 / rate))
         )

@@ -30,8 +30,8 @@ class Gnedin(mf.PartitionPrior):
 
     hyperparameters = ("discount",)
 
-    def weights(self, seating, batch):
-        counts, discount = seating.counts[batch], seating.numbers["discount"]
+    def weights(self, cache, batch):
+        counts, discount = cache.counts[batch], cache.hyperparameters["discount"]
         in_use = counts > 0
         size, number = counts.shape[0], jnp.sum(in_use)
         free = jnp.argmin(in_use)
@@ -40,8 +40,8 @@ class Gnedin(mf.PartitionPrior):
         is_new = (jnp.arange(size) == free) & ~in_use
         return jnp.where(in_use, joined, jnp.where(is_new, new, 0.0)), jnp.any(~in_use)
 
-    def log_prob(self, counts, numbers):
-        discount, in_use = numbers["discount"], counts > 0
+    def log_prob(self, counts, hyperparameters):
+        discount, in_use = hyperparameters["discount"], counts > 0
         sizes, number = jnp.sum(counts, axis=1), jnp.sum(in_use, axis=1)
         before = jnp.arange(1, counts.shape[1])
         opened = jnp.where(before < number[:, None], jnp.log(before * (before - discount)), 0)

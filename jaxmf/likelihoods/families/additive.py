@@ -22,7 +22,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf import tables
-from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.tables import Lanes
@@ -33,7 +33,7 @@ class AdditiveFamily(Family):
     """Base of families whose statistics are sums over values, in ordinary jnp.
 
     Subclass it as a frozen dataclass of positive numbers or numpyro distributions over them, the
-    latter listed in `hyperparameters`, and define the abstract methods. `numbers` has the
+    latter listed in `hyperparameters`, and define the abstract methods. `hyperparameters` has the
     hyperparameters by name, as arrays ().
 
     The difference of log marginals loses digits where these are large: with 32-bit floats about
@@ -65,17 +65,21 @@ class AdditiveFamily(Family):
         """Which values (T,) or (T, D) can be: (T,) bool, by numpy. Finite numbers by default."""
         return np.isfinite(values).reshape(values.shape[0], -1).all(axis=1)
 
-    def log_predictive(self, statistics: PyTree, value: Array, numbers: Numbers) -> Array:
+    def log_predictive(
+        self, statistics: PyTree, value: Array, hyperparameters: Hyperparameters
+    ) -> Array:
         """log p(value | values of a group) of several groups: (n,) float.
 
         Args:
             statistics: leaves with n groups first.
             value: () float, or (D,).
-            numbers: hyperparameters.
+            hyperparameters: hyperparameters.
         """
         one = self.statistic(value)
         after = jax.tree.map(lambda leaf, more: leaf + more.astype(leaf.dtype), statistics, one)
-        return self.log_marginal(after, numbers) - self.log_marginal(statistics, numbers)
+        return self.log_marginal(after, hyperparameters) - self.log_marginal(
+            statistics, hyperparameters
+        )
 
     # --- what networks ask ------------------------------------------------------------------------
 
@@ -119,26 +123,26 @@ class AdditiveFamily(Family):
             each,
         )
 
-    def begin(self, statistics: PyTree, numbers: Numbers) -> PyTree:
+    def begin(self, statistics: PyTree, hyperparameters: Hyperparameters) -> PyTree:
         """Statistics and hyperparameters, side by side."""
-        return statistics, numbers
+        return statistics, hyperparameters
 
-    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+    def move(self, cache: PyTree, group: Array, value: Array, amount: int) -> PyTree:
         """A value joins a group (amount 1) or leaves it (-1)."""
-        statistics, numbers = working
+        statistics, hyperparameters = cache
         one = self.statistic(value.astype(jnp.result_type(float)))
         moved = jax.tree.map(
             lambda leaf, more: tables.add(leaf, group, amount * more), statistics, one
         )
-        return moved, numbers
+        return moved, hyperparameters
 
-    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: PyTree, lanes: Lanes, value: Array) -> Array:
         """log p(value | values of the group) of several groups: (lanes.size,)."""
-        statistics, numbers = working
+        statistics, hyperparameters = cache
         groups = jax.tree.map(lambda leaf: tables.take(leaf, lanes), statistics)
-        return self.log_predictive(groups, value.astype(jnp.result_type(float)), numbers)
+        return self.log_predictive(groups, value.astype(jnp.result_type(float)), hyperparameters)
 
-    def moments(self, statistics: PyTree, numbers: Numbers) -> tuple[Array, Array]:
+    def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """Mean and variance of the next value of every group: (G,) or (G, D) each.
 
         Raises:

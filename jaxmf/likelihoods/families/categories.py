@@ -14,7 +14,7 @@ from jax import Array
 
 from jaxmf import tables
 from jaxmf.arguments import check_count
-from jaxmf.likelihoods.families.family import Family, Numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partitions import log_dirichlet_multinomial
@@ -37,7 +37,7 @@ class Counts(NamedTuple):
     totals: Array
 
 
-class _Working(NamedTuple):
+class _Cache(NamedTuple):
     """Counts in a sweep: cells (V + 1, G) float, the last line 1 / (n_g + V b); totals (G,) int32.
 
     In one table, as the compiler would copy a short array that is both changed and read.
@@ -50,7 +50,7 @@ class _Working(NamedTuple):
 
 
 class _Categories(Family):
-    """One of `size` values; `numbers["concentration"]` is () or (V,)."""
+    """One of `size` values; `hyperparameters["concentration"]` is () or (V,)."""
 
     is_log = False
     size: Any
@@ -82,69 +82,71 @@ class _Categories(Family):
     def _no_values(self) -> Array:
         return jnp.zeros((0,), jnp.int32)
 
-    def begin(self, statistics: Counts, numbers: Numbers) -> _Working:
-        concentration = numbers["concentration"]
+    def begin(self, statistics: Counts, hyperparameters: Hyperparameters) -> _Cache:
+        concentration = hyperparameters["concentration"]
         whole = jnp.sum(jnp.broadcast_to(concentration, (self.size,)))
         inverse = 1 / (statistics.totals + whole)
-        return _Working(
+        return _Cache(
             cells=jnp.concatenate([statistics.cells.astype(whole.dtype), inverse[None]]),
             totals=statistics.totals,
             concentration=concentration,
             whole=whole,
         )
 
-    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
+    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
         # changed first, then read: else the old totals must be kept, which is a copy
-        totals = tables.add(working.totals, group, amount)
-        total = tables.row(totals, group).astype(working.whole.dtype)
-        cells = tables.add_entry(working.cells, value, group, amount)
+        totals = tables.add(cache.totals, group, amount)
+        total = tables.row(totals, group).astype(cache.whole.dtype)
+        cells = tables.add_entry(cache.cells, value, group, amount)
         last = jnp.asarray(self.size, jnp.int32)
-        cells = tables.put_entry(cells, last, group, 1 / (total + working.whole))
-        return working._replace(cells=cells, totals=totals)
+        cells = tables.put_entry(cells, last, group, 1 / (total + cache.whole))
+        return cache._replace(cells=cells, totals=totals)
 
-    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
-        concentration = working.concentration
+    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
+        concentration = cache.concentration
         if concentration.ndim:
             concentration = tables.row(concentration, value)
-        counts = tables.take_from_row(working.cells, value, lanes)
+        counts = tables.take_from_row(cache.cells, value, lanes)
         last = jnp.asarray(self.size, jnp.int32)
-        return (counts + concentration) * tables.take_from_row(working.cells, last, lanes)
+        return (counts + concentration) * tables.take_from_row(cache.cells, last, lanes)
 
     def predictive_after(
-        self, working: _Working, lanes: Lanes, value: Array, *, same: Array, before: Array
+        self, cache: _Cache, lanes: Lanes, value: Array, *, same: Array, before: Array
     ) -> Array:
         """As `predictive`, where further values have joined every group.
 
         Args:
-            working, lanes, value: as there.
+            cache, lanes, value: as in `predictive`.
             same: () float, how many of these values are this one.
             before: () float, how many there are.
 
         Returns:
             (lanes.size,) float.
         """
-        concentration = working.concentration
+        concentration = cache.concentration
         if concentration.ndim:
             concentration = tables.row(concentration, value)
-        counts = tables.take_from_row(working.cells, value, lanes) + (same + concentration)
+        counts = tables.take_from_row(cache.cells, value, lanes) + (same + concentration)
         last = jnp.asarray(self.size, jnp.int32)
-        inverse = tables.take_from_row(working.cells, last, lanes)
+        inverse = tables.take_from_row(cache.cells, last, lanes)
         # 1 / (n + V b + before), from what is kept of those without
         return counts * inverse / (1 + before * inverse)
 
-    def log_marginal(self, statistics: Counts, numbers: Numbers) -> Array:
-        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+    def log_marginal(self, statistics: Counts, hyperparameters: Hyperparameters) -> Array:
+        concentration = jnp.broadcast_to(hyperparameters["concentration"], (self.size,))
         return log_dirichlet_multinomial(statistics.cells.T, concentration)
 
-    def probabilities(self, statistics: Counts, numbers: Numbers) -> Array:
+    def probabilities(self, statistics: Counts, hyperparameters: Hyperparameters) -> Array:
         """E[phi | values]: (G, V) float."""
-        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+        concentration = jnp.broadcast_to(hyperparameters["concentration"], (self.size,))
         weights = statistics.cells.T + concentration
         return weights / jnp.sum(weights, axis=1, keepdims=True)
 
-    def sample_parameters(self, key: Key, statistics: Counts, numbers: Numbers) -> Array:
+    def sample_parameters(
+        self, key: Key, statistics: Counts, hyperparameters: Hyperparameters
+    ) -> Array:
         """(G, V) float: log phi."""
-        concentration = jnp.broadcast_to(numbers["concentration"], (self.size,))
+        concentration = jnp.broadcast_to(hyperparameters["concentration"], (self.size,))
         logs = loggammas(key, statistics.cells.T + concentration)
         return jax.nn.log_softmax(logs, axis=1)
 
@@ -157,9 +159,9 @@ class _Categories(Family):
     def sample(self, key: Key, parameters: Array, groups: Array) -> Array:
         return jax.random.categorical(key, parameters[groups]).astype(jnp.int32)
 
-    def moments(self, statistics: Counts, numbers: Numbers) -> tuple[Array, Array]:
-        """Of the value as a number 0..V-1."""
-        probabilities = self.probabilities(statistics, numbers)
+    def moments(self, statistics: Counts, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
+        """Mean and variance of the value as an integer 0..V-1."""
+        probabilities = self.probabilities(statistics, hyperparameters)
         values = jnp.arange(self.size, dtype=probabilities.dtype)
         mean = probabilities @ values
         return mean, jnp.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
@@ -175,11 +177,11 @@ class DirichletMultinomial(_Categories):
 
     Args:
         size: V; by default as many as the column of the tokens has levels.
-        concentration: b, that of each value; a number or V numbers, which are given, or a numpyro
+        concentration: b, that of each value; a number or V numbers, which stay fixed, or a numpyro
             distribution of one number for all or a batch of V, which are learned.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
 
     Example:
         >>> DirichletMultinomial(5).size
@@ -197,13 +199,13 @@ class DirichletMultinomial(_Categories):
         concentration = hyper.validate_concentrations(self.concentration, self.size)
         object.__setattr__(self, "concentration", concentration)
 
-    def of_size(self, size: int) -> DirichletMultinomial:
+    def with_size(self, size: int) -> DirichletMultinomial:
         return self if self.size is not None else dataclasses.replace(self, size=size)
 
-    def start(self) -> Numbers:
+    def start(self) -> Hyperparameters:
         return {"concentration": hyper.initial_value(self.concentration)}
 
-    def simulate_numbers(self, key: Key) -> Numbers:
+    def simulate_hyperparameters(self, key: Key) -> Hyperparameters:
         return {"concentration": hyper.sample_prior(key, self.concentration)}
 
 
@@ -218,7 +220,7 @@ class BetaBinary(_Categories):
         a, b: positive numbers, the pseudo-counts of 1 and of 0.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: size is not a positive integer, or a concentration is not positive.
 
     Example:
         >>> BetaBinary(1.0, 2.0).size
@@ -236,10 +238,10 @@ class BetaBinary(_Categories):
             if not hyper.is_fixed(getattr(self, name)):
                 raise TypeError(f"{name} must be a number; BetaBinary takes no priors on it")
 
-    def start(self) -> Numbers:
+    def start(self) -> Hyperparameters:
         both = jnp.stack([jnp.asarray(self.b), jnp.asarray(self.a)])
         return {"concentration": both.astype(jnp.result_type(float))}
 
-    def simulate_numbers(self, key: Key) -> Numbers:
+    def simulate_hyperparameters(self, key: Key) -> Hyperparameters:
         del key
         return self.start()

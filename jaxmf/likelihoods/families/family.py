@@ -23,7 +23,7 @@ from jaxmf.readable import Readable
 from jaxmf.tables import Lanes
 from jaxmf.types import Key, PyTree
 
-Numbers = dict[str, Array]
+Hyperparameters = dict[str, Array]
 """The hyperparameters of a family in a state, by name."""
 
 
@@ -56,20 +56,20 @@ class SweptFamily(Readable, ABC):
         return jnp.zeros((0,), jnp.result_type(float))
 
     @abstractmethod
-    def begin(self, statistics: PyTree, numbers: Numbers) -> PyTree:
+    def begin(self, statistics: PyTree, hyperparameters: Hyperparameters) -> PyTree:
         """Statistics as a sweep works on them."""
 
     @abstractmethod
-    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+    def move(self, cache: PyTree, group: Array, value: Array, amount: int) -> PyTree:
         """A value joins a group (amount 1) or leaves it (-1)."""
 
     @abstractmethod
-    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: PyTree, lanes: Lanes, value: Array) -> Array:
         """p(value | values of the group), or its logarithm, for several groups: (lanes.size,)."""
 
 
 class Family(SweptFamily):
-    """Base of the families: numbers that are fixed unless a family says otherwise.
+    """Base of the families: hyperparameters are fixed unless a family says otherwise.
 
     Attributes:
         hyperparameters: names of the fields that may have priors.
@@ -89,44 +89,50 @@ class Family(SweptFamily):
             ValueError: values outside the support.
         """
 
-    def of_size(self, size: int) -> Family:
+    def with_size(self, size: int) -> Family:
         """The family, for a column with so many levels, or vectors of so many entries."""
         del size
         return self
 
-    def start(self) -> Numbers:
+    def start(self) -> Hyperparameters:
         """Hyperparameters at the means of their priors."""
         return {name: hyper.initial_value(getattr(self, name)) for name in self.hyperparameters}
 
-    def simulate_numbers(self, key: Key) -> Numbers:
+    def simulate_hyperparameters(self, key: Key) -> Hyperparameters:
         """Hyperparameters from their priors."""
         keys = jax.random.split(key, max(len(self.hyperparameters), 1))
         return {
-            name: hyper.sample_prior(own_key, getattr(self, name))
-            for own_key, name in zip(keys, self.hyperparameters, strict=False)
+            name: hyper.sample_prior(name_key, getattr(self, name))
+            for name_key, name in zip(keys, self.hyperparameters, strict=False)
         }
 
-    def update_numbers(self, key: Array, numbers: Numbers, statistics: PyTree) -> Numbers:
+    def update_hyperparameters(
+        self, key: Array, hyperparameters: Hyperparameters, statistics: PyTree
+    ) -> Hyperparameters:
         """A draw of the hyperparameters from a kernel that leaves their conditional invariant.
 
         Without it those that are single positive numbers are slice sampled by `log_marginal`.
 
         Args:
             key: typed PRNG key.
-            numbers: before.
+            hyperparameters: before.
             statistics: of all groups.
 
         Returns:
             The hyperparameters after.
         """
-        raise missing_hook(self, "update_numbers", "learning hyperparameters", "numbers for them")
+        raise missing_hook(
+            self, "update_hyperparameters", "learning hyperparameters", "numbers for them"
+        )
 
     @abstractmethod
-    def log_marginal(self, statistics: PyTree, numbers: Numbers) -> Array:
+    def log_marginal(self, statistics: PyTree, hyperparameters: Hyperparameters) -> Array:
         """log p(values of a group), parameters summed out: (G,) float."""
 
     @abstractmethod
-    def sample_parameters(self, key: Key, statistics: PyTree, numbers: Numbers) -> PyTree:
+    def sample_parameters(
+        self, key: Key, statistics: PyTree, hyperparameters: Hyperparameters
+    ) -> PyTree:
         """Parameters of every group from their posterior; leaves with the groups first."""
 
     @abstractmethod
@@ -145,22 +151,22 @@ class Family(SweptFamily):
             (B, n) float.
         """
 
-        def of_value(groups: Array, value: Array) -> Array:
+        def log_prob_of_one(groups: Array, value: Array) -> Array:
             return self.log_prob(jax.tree.map(lambda leaf: leaf[groups], parameters), value)
 
-        return jax.vmap(of_value)(groups, values)
+        return jax.vmap(log_prob_of_one)(groups, values)
 
     @abstractmethod
     def sample(self, key: Key, parameters: PyTree, groups: Array) -> Array:
         """Values of groups (T,) given the parameters of all: (T,) or (T, D)."""
 
     @abstractmethod
-    def moments(self, statistics: PyTree, numbers: Numbers) -> tuple[Array, Array]:
+    def moments(self, statistics: PyTree, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""
 
 
 def check_family(family: Any) -> None:
-    """Refuses what is no family. What jax puts in its position is not looked at.
+    """Refuses what is no family; placeholders of jax pass unchecked.
 
     Raises:
         TypeError: anything else.
@@ -171,8 +177,8 @@ def check_family(family: Any) -> None:
         )
 
 
-def validate_numbers(family: Any, names: tuple[str, ...]) -> None:
-    """Refuses fields that are no positive numbers."""
+def check_positive_fields(family: Any, names: tuple[str, ...]) -> None:
+    """Refuses fields that are not positive numbers."""
     for name in names:
         value = getattr(family, name)
         hyper.validate(name, value)

@@ -15,7 +15,7 @@ from jax.scipy.special import multigammaln
 
 from jaxmf import tables
 from jaxmf.arguments import check_count, check_number
-from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.likelihoods.families.normal import NormalInverseGamma, Normals
 from jaxmf.priors import hyper
 from jaxmf.special import log_rising, loggammas
@@ -29,7 +29,7 @@ class Wisharts(NamedTuple):
     Attributes:
         number: (G,) int32, values of the group.
         location: (G, D) float, the mean's.
-        scale: (G, D, D) float, that of the covariance's inverse-Wishart law.
+        scale: (G, D, D) float, that of the inverse-Wishart distribution of the covariance.
     """
 
     number: Array
@@ -37,8 +37,8 @@ class Wisharts(NamedTuple):
     scale: Array
 
 
-class _Working(NamedTuple):
-    number: Array
+class _Cache(NamedTuple):
+    num_values: Array
     location: Array
     inverse: Array  # of the scale
     log_determinant: Array  # of the scale
@@ -63,18 +63,19 @@ class NormalInverseWishart(Family):
     """Real vectors of length D, with a mean and a covariance matrix for every group.
 
     S_g ~ InverseWishart(degrees, scale), mu_g ~ N(location, S_g / weight), x ~ N(mu_g, S_g). With
-    both summed out the next value of a group has a multivariate t law.
+    both summed out the next value of a group has a multivariate t distribution.
 
     Args:
         size: D; by default the length of the vectors.
         location: prior mean of the means: a number for all entries, or D of them.
         weight: how many values the prior mean counts as; positive.
-        degrees: of the inverse-Wishart law, above D - 1; by default D + 2, with which the prior
-            mean of the covariance is `scale`.
+        degrees: of the inverse-Wishart distribution, above D - 1; by default D + 2, with which the
+            prior mean of the covariance is `scale`.
         scale: its matrix: a number for that multiple of the identity, or (D, D), positive definite.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: `weight`, `degrees` or `scale` is not positive (definite), or the
+            length of `location` or `scale` is not `size`.
 
     Example:
         >>> NormalInverseWishart(2).degrees
@@ -89,7 +90,7 @@ class NormalInverseWishart(Family):
 
     def __post_init__(self) -> None:
         if self.size is None:
-            self._check_single_numbers()
+            self._check_single_settings()
             return  # the rest is checked when it is known
         check_count("size", self.size)
         if self.degrees is None:
@@ -97,9 +98,9 @@ class NormalInverseWishart(Family):
         leaves = jax.tree.leaves((self.location, self.weight, self.degrees, self.scale))
         hidden = [leaf for leaf in leaves if hyper.is_placeholder(leaf)]
         if not hidden:
-            self._check_numbers()
+            self._check_settings()
         elif not all(isinstance(leaf, jax.core.Tracer) for leaf in hidden):
-            return  # it is being taken apart and put together again
+            return  # jax is rebuilding the pytree
         dtype = jnp.result_type(float)
         scale = jnp.asarray(self.scale, dtype)
         scale = scale if scale.ndim else scale * jnp.eye(self.size, dtype=dtype)
@@ -107,12 +108,12 @@ class NormalInverseWishart(Family):
         object.__setattr__(self, "location", wide)
         object.__setattr__(self, "scale", scale)
 
-    def _check_single_numbers(self) -> None:
+    def _check_single_settings(self) -> None:
         """What can be said before the length of the vectors is known."""
         if not hyper.is_placeholder(self.weight):
-            validate_numbers(self, ("weight",))
+            check_positive_fields(self, ("weight",))
         if self.degrees is not None and not hyper.is_placeholder(self.degrees):
-            validate_numbers(self, ("degrees",))
+            check_positive_fields(self, ("degrees",))
         for name in ("location", "scale"):
             value = getattr(self, name)
             leaves = jax.tree.leaves(value)
@@ -121,12 +122,12 @@ class NormalInverseWishart(Family):
             if np.ndim(value) > 0 and np.size(value) > 0:
                 continue
             if np.ndim(value) > 0:
-                raise ValueError(f"{name} must be a number or several, got {value!r}")
+                raise ValueError(f"{name} must be a number or one for each column, got {value!r}")
             least = {"above": 0.0} if name == "scale" else {}
             check_number(name, value.item() if hasattr(value, "item") else value, **least)
 
-    def _check_numbers(self) -> None:
-        validate_numbers(self, ("weight", "degrees"))
+    def _check_settings(self) -> None:
+        check_positive_fields(self, ("weight", "degrees"))
         if self.degrees <= self.size - 1:
             raise ValueError(
                 f"degrees must be above size - 1 = {self.size - 1}, got {self.degrees}"
@@ -160,26 +161,26 @@ class NormalInverseWishart(Family):
             Array([10.,  5.], dtype=float32)
         """
         size = values.shape[1]
-        # apart from the first row, or the mean of equal numbers is not always that number
-        apart = values - values[0]
-        mean = jnp.mean(apart, axis=0)
-        variance = jnp.mean((apart - mean) ** 2, axis=0)
+        # relative to the first row: the mean of equal values would not always be that value
+        deviation = values - values[0]
+        mean = jnp.mean(deviation, axis=0)
+        variance = jnp.mean((deviation - mean) ** 2, axis=0)
         location = values[0] + mean
         alone = jnp.where(location == 0, 1, location**2)
         variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
         return cls(size, location=location, weight=0.01, scale=jnp.diag(variance))
 
-    def check_reach(self, values: Any, name: str) -> None:
+    def check_distances(self, values: Any, name: str) -> None:
         """Refuses vectors so far from the location that sums of their squares hide the scale.
 
         Raises:
             ValueError: the first vector that lies too far away.
         """
         if self.size == 1:
-            return  # there is nothing that one large number could hide
+            return  # no other entry could be lost beside a large one
         factor = np.linalg.cholesky(np.asarray(self.scale, float))
-        apart = np.asarray(values, float) - np.asarray(self.location, float)
-        distance = np.sqrt((np.linalg.solve(factor, apart.T) ** 2).sum(axis=0))
+        deviation = np.asarray(values, float) - np.asarray(self.location, float)
+        distance = np.sqrt((np.linalg.solve(factor, deviation.T) ** 2).sum(axis=0))
         most = 1 / np.sqrt(float(jnp.finfo(jnp.result_type(float)).eps))
         if np.any(distance > most):
             first = int(np.argmax(distance > most))
@@ -190,7 +191,7 @@ class NormalInverseWishart(Family):
                 "location and a scale (of variances) such as the data have"
             )
 
-    def of_size(self, size: int) -> NormalInverseWishart:
+    def with_size(self, size: int) -> NormalInverseWishart:
         return self if self.size is not None else dataclasses.replace(self, size=size)
 
     def check(self, values: Any, name: str) -> Any:
@@ -204,31 +205,31 @@ class NormalInverseWishart(Family):
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Wisharts:
         shifted = values.astype(jnp.result_type(float)) - self.location
-        number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
+        num_values = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         total = jnp.zeros((num_groups, self.size), shifted.dtype).at[groups].add(shifted)
-        mean = total / jnp.maximum(number, 1)[:, None]
-        apart = shifted - mean[groups]
-        squares = apart[:, :, None] * apart[:, None, :]
+        mean = total / jnp.maximum(num_values, 1)[:, None]
+        deviation = shifted - mean[groups]
+        squares = deviation[:, :, None] * deviation[:, None, :]
         spread = (
             jnp.zeros((num_groups, self.size, self.size), shifted.dtype).at[groups].add(squares)
         )
-        share = (self.weight * number / (self.weight + number))[:, None, None]
+        share = (self.weight * num_values / (self.weight + num_values))[:, None, None]
         return Wisharts(
-            number=number,
-            location=self.location + mean * (number / (self.weight + number))[:, None],
+            number=num_values,
+            location=self.location + mean * (num_values / (self.weight + num_values))[:, None],
             scale=self.scale + spread + share * mean[:, :, None] * mean[:, None, :],
         )
 
     def _no_values(self) -> Array:
         return jnp.zeros((0, self.size), jnp.result_type(float))
 
-    def begin(self, statistics: Wisharts, numbers: Numbers) -> _Working:
+    def begin(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> _Cache:
         dtype = statistics.scale.dtype
         prior = jnp.stack([jnp.asarray(self.weight), jnp.asarray(self.degrees)])
         scale = jnp.asarray(self.scale, dtype)
         location = jnp.asarray(self.location, dtype)
         none = jnp.zeros((), statistics.number.dtype)
-        return _Working(
+        return _Cache(
             statistics.number,
             statistics.location,
             *_inverted(statistics.scale),
@@ -236,68 +237,73 @@ class NormalInverseWishart(Family):
             empty=(none, location, *_inverted(scale)),
         )
 
-    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
-        number, location, inverse, log_determinant = (
-            tables.row(leaf, group) for leaf in working[:4]
+    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
+        num_values, location, inverse, log_determinant = (
+            tables.row(leaf, group) for leaf in cache[:4]
         )
-        weight = working.prior[0] + number
-        apart = value - location
-        moved = location + amount * apart / (weight + amount)
-        # the scale changes by c apart apart': Sherman and Morrison, and the determinant lemma
+        weight = cache.prior[0] + num_values
+        deviation = value - location
+        moved = location + amount * deviation / (weight + amount)
+        # the scale changes by c d d', d the deviation: Sherman and Morrison, and the determinant
+        # lemma
         share = amount * weight / (weight + amount)
-        reach = _product(inverse[None], apart[None])[0]
+        inverse_deviation = _product(inverse[None], deviation[None])[0]
         # rounding alone brings it to zero, where a value far out leaves
-        factor = jnp.maximum(1 + share * jnp.sum(apart * reach), jnp.finfo(inverse.dtype).eps)
+        factor = jnp.maximum(
+            1 + share * jnp.sum(deviation * inverse_deviation), jnp.finfo(inverse.dtype).eps
+        )
         new = (
-            number + amount,
+            num_values + amount,
             moved,
-            inverse - share / factor * reach[:, None] * reach,
+            inverse - share / factor * inverse_deviation[:, None] * inverse_deviation,
             log_determinant + jnp.log(factor),
         )
         # nothing of the rounding stays behind in a group without values
         is_empty = new[0] == 0
-        fields = zip(working[:4], new, working.empty, strict=True)
+        fields = zip(cache[:4], new, cache.empty, strict=True)
         moved_fields = [
             tables.put(old, group, jnp.where(is_empty, none, value)) for old, value, none in fields
         ]
-        return _Working._make([*moved_fields, working.prior, working.empty])
+        return _Cache._make([*moved_fields, cache.prior, cache.empty])
 
-    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
-        number, location, inverse, log_determinant = (
-            tables.take(leaf, lanes) for leaf in working[:4]
+    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
+        num_values, location, inverse, log_determinant = (
+            tables.take(leaf, lanes) for leaf in cache[:4]
         )
-        weight, degrees = working.prior[0] + number, working.prior[1] + number
+        weight, degrees = cache.prior[0] + num_values, cache.prior[1] + num_values
         share = weight / (weight + 1)
-        apart = value - location
-        distance = _last_summed(_product(inverse, apart) * apart)
+        deviation = value - location
+        distance = _last_summed(_product(inverse, deviation) * deviation)
         level = log_rising((degrees + 1 - self.size) / 2, self.size / 2)
         level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
 
-    def log_marginal(self, statistics: Wisharts, numbers: Numbers) -> Array:
-        number, size = statistics.number, self.size
-        degrees = self.degrees + number
+    def log_marginal(self, statistics: Wisharts, hyperparameters: Hyperparameters) -> Array:
+        num_values, size = statistics.number, self.size
+        degrees = self.degrees + num_values
         scale = jnp.asarray(self.scale, statistics.scale.dtype)
         before = _log_determinant(jnp.linalg.cholesky(scale))
         after = _log_determinant(jnp.linalg.cholesky(statistics.scale))
         result = multigammaln(degrees / 2, size) - multigammaln(self.degrees / 2, size)
         result += self.degrees / 2 * before - degrees / 2 * after
-        result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + number))
-        return result - 0.5 * size * number * jnp.log(jnp.pi)
+        result += size / 2 * (jnp.log(self.weight) - jnp.log(self.weight + num_values))
+        return result - 0.5 * size * num_values * jnp.log(jnp.pi)
 
-    def sample_parameters(self, key: Key, statistics: Wisharts, numbers: Numbers) -> Parameters:
-        of_square, of_below, of_mean = jax.random.split(key, 3)
+    def sample_parameters(
+        self, key: Key, statistics: Wisharts, hyperparameters: Hyperparameters
+    ) -> Parameters:
+        gamma_key, below_key, mean_key = jax.random.split(key, 3)
         shape, dtype = statistics.scale.shape, statistics.scale.dtype
         normals = [
-            jax.random.normal(of_below, shape, dtype),
-            jax.random.normal(of_mean, statistics.location.shape, dtype)[..., None],
+            jax.random.normal(below_key, shape, dtype),
+            jax.random.normal(mean_key, statistics.location.shape, dtype)[..., None],
         ]
-        log_gammas = loggammas(of_square, self.gamma_shapes(statistics.number).astype(dtype))
+        log_gammas = loggammas(gamma_key, self.gamma_shapes(statistics.number).astype(dtype))
         return self.parameters_of(statistics, log_gammas, jnp.concatenate(normals, axis=-1))
 
-    def gamma_shapes(self, number: Array) -> Array:
+    def gamma_shapes(self, num_values: Array) -> Array:
         """Shapes of the Gamma draws behind a covariance of groups with so many values: (G, D)."""
-        return (self.degrees + number[:, None] - jnp.arange(self.size)) / 2
+        return (self.degrees + num_values[:, None] - jnp.arange(self.size)) / 2
 
     def parameters_of(self, statistics: Wisharts, log_gammas: Array, normals: Array) -> Parameters:
         """Parameters of every group as a function of random numbers.
@@ -319,23 +325,25 @@ class NormalInverseWishart(Family):
         covariance = jnp.swapaxes(root, 1, 2) @ root
         factor = jnp.linalg.cholesky(covariance)
         spread = jnp.sqrt(self.weight + statistics.number)[:, None]
-        apart = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
-        return Parameters(statistics.location + apart, factor)
+        deviation = jnp.einsum("gij,gj->gi", factor, normals[..., -1]) / spread
+        return Parameters(statistics.location + deviation, factor)
 
     def log_prob(self, parameters: Parameters, value: Array) -> Array:
-        apart = (value - parameters.mean)[..., None]
+        deviation = (value - parameters.mean)[..., None]
         half = jax.lax.linalg.triangular_solve(
-            parameters.factor, apart, left_side=True, lower=True
+            parameters.factor, deviation, left_side=True, lower=True
         )[..., 0]
         level = self.size * jnp.log(2 * jnp.pi) + _log_determinant(parameters.factor)
         return -0.5 * (jnp.sum(half**2, axis=-1) + level)
 
     def sample(self, key: Key, parameters: Parameters, groups: Array) -> Array:
         normal = jax.random.normal(key, (groups.shape[0], self.size), parameters.mean.dtype)
-        apart = jnp.einsum("tij,tj->ti", parameters.factor[groups], normal)
-        return parameters.mean[groups] + apart
+        deviation = jnp.einsum("tij,tj->ti", parameters.factor[groups], normal)
+        return parameters.mean[groups] + deviation
 
-    def moments(self, statistics: Wisharts, numbers: Numbers) -> tuple[Array, Array]:
+    def moments(
+        self, statistics: Wisharts, hyperparameters: Hyperparameters
+    ) -> tuple[Array, Array]:
         """The variance is infinite where there are at most D + 1 degrees of freedom."""
         weight, degrees = self.weight + statistics.number, self.degrees + statistics.number
         excess = degrees - self.size - 1
@@ -343,21 +351,21 @@ class NormalInverseWishart(Family):
         variance = jnp.diagonal(statistics.scale, axis1=1, axis2=2) * share[:, None]
         return statistics.location, jnp.where(excess[:, None] > 0, variance, jnp.inf)
 
-    def of_entries(self, statistics: Wisharts) -> tuple[NormalInverseGamma, Normals]:
-        """The law of single entries of a vector: a family, and statistics of G D parts of it.
+    def entry_marginals(self, statistics: Wisharts) -> tuple[NormalInverseGamma, Normals]:
+        """The marginals of the entries of a vector: a family, and statistics of G D parts of it.
 
         Variances of an inverse-Wishart matrix are inverse-Gamma, (degrees - D + 1) / 2 and half of
         the scale's diagonal. Part g D + d is entry d in group g.
         """
-        law = NormalInverseGamma(
+        family = NormalInverseGamma(
             weight=self.weight, shape=(self.degrees - self.size + 1) / 2, location=0.0
         )
         diagonal = jnp.diagonal(statistics.scale, axis1=1, axis2=2)
-        number = jnp.repeat(statistics.number, self.size)
-        return law, Normals(number, statistics.location.ravel(), diagonal.ravel() / 2)
+        num_values = jnp.repeat(statistics.number, self.size)
+        return family, Normals(num_values, statistics.location.ravel(), diagonal.ravel() / 2)
 
 
-# XLA makes a library call, which no fused loop may hold, of a sum over 4,096 numbers or more.
+# XLA makes a library call, which no fused loop may hold, of a sum over 4,096 terms or more.
 _MOST_SUMMED = 2**11
 
 
@@ -366,9 +374,9 @@ def _product(matrices: Array, vectors: Array) -> Array:
     if matrices.size <= _MOST_SUMMED:
         return jnp.sum(matrices * vectors[:, None, :], axis=2)
 
-    def add(place: Array, total: Array) -> Array:
-        line = jax.lax.dynamic_index_in_dim(matrices, place, 1, keepdims=False)
-        return total + line * jax.lax.dynamic_index_in_dim(vectors, place, 1)
+    def add(index: Array, total: Array) -> Array:
+        line = jax.lax.dynamic_index_in_dim(matrices, index, 1, keepdims=False)
+        return total + line * jax.lax.dynamic_index_in_dim(vectors, index, 1)
 
     return jax.lax.fori_loop(0, matrices.shape[1], add, jnp.zeros_like(vectors))
 
@@ -378,8 +386,8 @@ def _last_summed(values: Array) -> Array:
     if values.size <= _MOST_SUMMED:
         return jnp.sum(values, axis=1)
 
-    def add(place: Array, total: Array) -> Array:
-        return total + jax.lax.dynamic_index_in_dim(values, place, 1, keepdims=False)
+    def add(index: Array, total: Array) -> Array:
+        return total + jax.lax.dynamic_index_in_dim(values, index, 1, keepdims=False)
 
     return jax.lax.fori_loop(0, values.shape[1], add, jnp.zeros_like(values[:, 0]))
 

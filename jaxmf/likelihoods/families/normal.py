@@ -14,7 +14,7 @@ from jax.scipy.special import gammaln
 
 from jaxmf import tables
 from jaxmf.arguments import check_number
-from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.priors import hyper
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
@@ -27,7 +27,7 @@ class Normals(NamedTuple):
     Attributes:
         number: (G,) int32, values of the group.
         location: (G,) float, the mean's.
-        rate: (G,) float, that of the variance's inverse-Gamma law.
+        rate: (G,) float, that of the inverse-Gamma distribution of the variance.
     """
 
     number: Array
@@ -35,8 +35,8 @@ class Normals(NamedTuple):
     rate: Array
 
 
-class _Working(NamedTuple):
-    number: Array
+class _Cache(NamedTuple):
+    num_values: Array
     location: Array
     rate: Array
     width: Array  # 2 rate (k + 1) / k
@@ -55,16 +55,17 @@ class NormalInverseGamma(Family):
     """Real values, with a mean and a variance for every group.
 
     var_g ~ InverseGamma(shape, rate), mu_g ~ N(location, var_g / weight), x ~ N(mu_g, var_g). With
-    both summed out the next value of a group has Student's t law with 2 shape_n degrees of freedom.
+    both summed out the next value of a group has Student's t distribution with 2 shape_n degrees of
+    freedom.
 
     Args:
         location: prior mean of the means.
         weight: how many values the prior mean counts as; positive.
-        shape, rate: of the inverse-Gamma law of the variances; positive numbers. With a shape of at
-            most 1 a group without values predicts with infinite variance.
+        shape, rate: of the inverse-Gamma distribution of the variances; positive numbers. With a
+            shape of at most 1 a group without values predicts with infinite variance.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: `location` is not a number, or another setting is not positive.
 
     Example:
         >>> NormalInverseGamma(location=3.0, shape=2.0).weight
@@ -77,7 +78,7 @@ class NormalInverseGamma(Family):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        validate_numbers(self, ("weight", "shape", "rate"))
+        check_positive_fields(self, ("weight", "shape", "rate"))
         # a state may hold it as an array
         if not hyper.is_placeholder(self.location) and not isinstance(self.location, jax.Array):
             check_number("location", self.location)
@@ -93,67 +94,67 @@ class NormalInverseGamma(Family):
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> Normals:
         dtype = jnp.result_type(float)
-        number = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
+        num_values = jnp.zeros((num_groups,), jnp.int32).at[groups].add(1)
         # deviations from the prior's location: sums of squares lose less
         shifted = values.astype(dtype) - self.location
         total = jnp.zeros((num_groups,), dtype).at[groups].add(shifted)
-        mean = total / jnp.maximum(number, 1)
+        mean = total / jnp.maximum(num_values, 1)
         spread = jnp.zeros((num_groups,), dtype).at[groups].add((shifted - mean[groups]) ** 2)
-        weight = self.weight + number
-        between = self.weight * number * mean**2 / weight
+        weight = self.weight + num_values
+        between = self.weight * num_values * mean**2 / weight
         return Normals(
-            number=number,
-            location=self.location + number * mean / weight,
+            number=num_values,
+            location=self.location + num_values * mean / weight,
             rate=self.rate + (spread + between) / 2,
         )
 
-    def begin(self, statistics: Normals, numbers: Numbers) -> _Working:
-        own = (self.weight, self.shape, self.rate, self.location)
-        prior = jnp.stack([jnp.asarray(number) for number in own])
+    def begin(self, statistics: Normals, hyperparameters: Hyperparameters) -> _Cache:
+        settings = (self.weight, self.shape, self.rate, self.location)
+        prior = jnp.stack([jnp.asarray(value) for value in settings])
         prior = prior.astype(jnp.result_type(float))
-        return _Working(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
+        return _Cache(*statistics, *_derived(prior, statistics.number, statistics.rate), prior)
 
-    def move(self, working: _Working, group: Array, value: Array, amount: int) -> _Working:
-        prior, dtype = working.prior, working.rate.dtype
-        number = tables.row(working.number, group)
-        location, rate = tables.row(working.location, group), tables.row(working.rate, group)
-        weight = prior[0] + number.astype(dtype)
+    def move(self, cache: _Cache, group: Array, value: Array, amount: int) -> _Cache:
+        prior, dtype = cache.prior, cache.rate.dtype
+        num_values = tables.row(cache.num_values, group)
+        location, rate = tables.row(cache.location, group), tables.row(cache.rate, group)
+        weight = prior[0] + num_values.astype(dtype)
         moved = location + amount * (value - location) / (weight + amount)
         # (x - m)(x - m') is the change of the sum of squares, in either direction
         rate = rate + amount * (value - location) * (value - moved) / 2
-        number = number + amount
+        num_values = num_values + amount
         # nothing of the rounding stays behind in a group without values
-        is_empty = number == 0
+        is_empty = num_values == 0
         rate = jnp.where(is_empty, prior[2], jnp.maximum(rate, prior[2]))
-        new = Normals(number, jnp.where(is_empty, prior[3], moved), rate)
+        new = Normals(num_values, jnp.where(is_empty, prior[3], moved), rate)
         derived = _derived(prior, new.number, new.rate)
-        fields = zip(working[:6], (*new, *derived), strict=True)
+        fields = zip(cache[:6], (*new, *derived), strict=True)
         moved_fields = [tables.put(old, group, value) for old, value in fields]
-        return _Working._make([*moved_fields, prior])
+        return _Cache._make([*moved_fields, prior])
 
-    def predictive(self, working: _Working, lanes: Lanes, value: Array) -> Array:
+    def predictive(self, cache: _Cache, lanes: Lanes, value: Array) -> Array:
         location, width, power, level = (
-            tables.take(getattr(working, name), lanes)
+            tables.take(getattr(cache, name), lanes)
             for name in ("location", "width", "power", "level")
         )
         return level - power * jnp.log1p((value - location) ** 2 / width)
 
-    def log_marginal(self, statistics: Normals, numbers: Numbers) -> Array:
-        number = statistics.number
-        weight, shape = self.weight + number, self.shape + 0.5 * number
+    def log_marginal(self, statistics: Normals, hyperparameters: Hyperparameters) -> Array:
+        num_values = statistics.number
+        weight, shape = self.weight + num_values, self.shape + 0.5 * num_values
         result = gammaln(shape) - gammaln(self.shape)
         result += self.shape * jnp.log(self.rate) - shape * jnp.log(statistics.rate)
         result += (jnp.log(self.weight) - jnp.log(weight)) / 2
-        return result - 0.5 * number * jnp.log(2 * jnp.pi)
+        return result - 0.5 * num_values * jnp.log(2 * jnp.pi)
 
     def sample_parameters(
-        self, key: Key, statistics: Normals, numbers: Numbers
+        self, key: Key, statistics: Normals, hyperparameters: Hyperparameters
     ) -> tuple[Array, Array]:
         """Means and variances: (G,) each."""
-        of_variance, of_mean = jax.random.split(key)
+        variance_key, mean_key = jax.random.split(key)
         shape = jnp.asarray(self.shape + 0.5 * statistics.number, statistics.rate.dtype)
-        variance = statistics.rate * jnp.exp(-loggammas(of_variance, shape))
-        normal = jax.random.normal(of_mean, variance.shape, variance.dtype)
+        variance = statistics.rate * jnp.exp(-loggammas(variance_key, shape))
+        normal = jax.random.normal(mean_key, variance.shape, variance.dtype)
         spread = jnp.sqrt(variance / (self.weight + statistics.number))
         return statistics.location + spread * normal, variance
 
@@ -166,16 +167,19 @@ class NormalInverseGamma(Family):
         normal = jax.random.normal(key, groups.shape, mean.dtype)
         return mean[groups] + jnp.sqrt(variance[groups]) * normal
 
-    def moments(self, statistics: Normals, numbers: Numbers) -> tuple[Array, Array]:
+    def moments(self, statistics: Normals, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         """The variance is infinite where shape_n is at most 1."""
-        weight, shape = self.weight + statistics.number, self.shape + 0.5 * statistics.number
+        weight, shape = (
+            self.weight + statistics.number,
+            self.shape + 0.5 * statistics.number,
+        )
         finite = jnp.where(shape > 1, shape - 1, 1)
         variance = statistics.rate * (weight + 1) / (weight * finite)
         return statistics.location, jnp.where(shape > 1, variance, jnp.inf)
 
 
-def _derived(prior: Array, number: Array, rate: Array) -> tuple[Array, Array, Array]:
-    weight, shape = prior[0] + number, prior[1] + 0.5 * number
+def _derived(prior: Array, num_values: Array, rate: Array) -> tuple[Array, Array, Array]:
+    weight, shape = prior[0] + num_values, prior[1] + 0.5 * num_values
     width = 2 * rate * (weight + 1) / weight
     power = shape + 0.5
     level = log_rising(shape, 0.5) - jnp.log(jnp.pi * width) / 2

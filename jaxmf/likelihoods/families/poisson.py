@@ -13,14 +13,14 @@ from jax import Array
 from jax.scipy.special import gammaln
 
 from jaxmf import tables
-from jaxmf.likelihoods.families.family import Family, Numbers, validate_numbers
+from jaxmf.likelihoods.families.family import Family, Hyperparameters, check_positive_fields
 from jaxmf.special import log_rising, loggammas
 from jaxmf.tables import Lanes
 from jaxmf.types import Key
 
 
 class Sums(NamedTuple):
-    """Statistics of counts: number (G,) int32 of values, total (G,) int32, log_factorials (G,)."""
+    """Statistics of counts: number (G,) int32, total (G,) int32, log_factorials (G,)."""
 
     number: Array
     total: Array
@@ -39,7 +39,7 @@ class GammaPoisson(Family):
         shape, rate: positive numbers.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting is not a positive number.
 
     Example:
         >>> GammaPoisson(2.0, 1.0).shape
@@ -50,7 +50,7 @@ class GammaPoisson(Family):
     rate: float = 1.0
 
     def __post_init__(self) -> None:
-        validate_numbers(self, ("shape", "rate"))
+        check_positive_fields(self, ("shape", "rate"))
 
     def check(self, values: Any, name: str) -> Any:
         array = np.asarray(values)
@@ -76,38 +76,40 @@ class GammaPoisson(Family):
             jnp.zeros((num_groups,), dtype).at[groups].add(gammaln(whole + 1.0)),
         )
 
-    def begin(self, statistics: Sums, numbers: Numbers) -> dict[str, Array]:
+    def begin(self, statistics: Sums, hyperparameters: Hyperparameters) -> dict[str, Array]:
         dtype = jnp.result_type(float)
         return {
-            "number": statistics.number,
+            "num_values": statistics.number,
             "total": statistics.total,
             "shape": jnp.asarray(self.shape, dtype),
             "rate": jnp.asarray(self.rate, dtype),
         }
 
     def move(
-        self, working: dict[str, Array], group: Array, value: Array, amount: int
+        self, cache: dict[str, Array], group: Array, value: Array, amount: int
     ) -> dict[str, Array]:
         change = amount * value.astype(jnp.int32)
-        return working | {
-            "number": tables.add(working["number"], group, amount),
-            "total": tables.add(working["total"], group, change),
+        return cache | {
+            "num_values": tables.add(cache["num_values"], group, amount),
+            "total": tables.add(cache["total"], group, change),
         }
 
-    def predictive(self, working: dict[str, Array], lanes: Lanes, value: Array) -> Array:
-        dtype = working["shape"].dtype
+    def predictive(self, cache: dict[str, Array], lanes: Lanes, value: Array) -> Array:
+        dtype = cache["shape"].dtype
         value = value.astype(dtype)
-        shape = working["shape"] + tables.take(working["total"], lanes).astype(dtype)
-        rate = working["rate"] + tables.take(working["number"], lanes).astype(dtype)
+        shape = cache["shape"] + tables.take(cache["total"], lanes).astype(dtype)
+        rate = cache["rate"] + tables.take(cache["num_values"], lanes).astype(dtype)
         rising = log_rising(shape, value) - gammaln(value + 1)
         return rising - shape * jnp.log1p(1 / rate) - value * jnp.log1p(rate)
 
-    def log_marginal(self, statistics: Sums, numbers: Numbers) -> Array:
+    def log_marginal(self, statistics: Sums, hyperparameters: Hyperparameters) -> Array:
         shape, rate = self.shape + statistics.total, self.rate + statistics.number
         prior = self.shape * jnp.log(self.rate) - gammaln(self.shape)
         return prior + gammaln(shape) - shape * jnp.log(rate) - statistics.log_factorials
 
-    def sample_parameters(self, key: Key, statistics: Sums, numbers: Numbers) -> Array:
+    def sample_parameters(
+        self, key: Key, statistics: Sums, hyperparameters: Hyperparameters
+    ) -> Array:
         """(G,) float: log lambda."""
         shape = jnp.asarray(self.shape + statistics.total, jnp.result_type(float))
         return loggammas(key, shape) - jnp.log(self.rate + statistics.number)
@@ -119,7 +121,7 @@ class GammaPoisson(Family):
         drawn = jax.random.poisson(key, jnp.exp(parameters[groups]))
         return drawn.astype(jnp.result_type(float))
 
-    def moments(self, statistics: Sums, numbers: Numbers) -> tuple[Array, Array]:
+    def moments(self, statistics: Sums, hyperparameters: Hyperparameters) -> tuple[Array, Array]:
         rate = self.rate + statistics.number
         mean = (self.shape + statistics.total) / rate
         return mean, mean * (1 + 1 / rate)

@@ -9,8 +9,7 @@ import jax
 import numpy as np
 
 from jaxmf.data import units
-from jaxmf.data.checks import as_numeric
-from jaxmf.models.binary_mf import defaults
+from jaxmf.models.binary_mf import defaults, fixed
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS
@@ -49,8 +48,7 @@ def settings(model: Any) -> dict[str, Any]:
         name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
     }
     found |= _numbers(model)
-    for name in ("fixed_row_features", "fixed_column_features"):
-        found[name] = _fixed_features(name, getattr(model, name))
+    found |= {name: fixed.as_fixed(name, getattr(model, name)) for name in fixed.SIDES}
     if model.diagonal:
         _diagonal(model, found)
     found["weight_mean"] = _weight_mean(model, found)
@@ -179,27 +177,15 @@ def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] |
     None alone where the priors cannot be looked at.
     """
     sizes = []
-    for prior, bias, fixed in (
+    for prior, bias, known in (
         (found["row_prior"], model.row_bias, found["fixed_row_features"]),
         (found["column_prior"], model.column_bias, found["fixed_column_features"]),
     ):
-        if hyper.is_placeholder(prior) or hyper.is_placeholder(fixed):
+        if hyper.is_placeholder(prior) or hyper.is_placeholder(known):
             return None
         is_finite = isinstance(prior, BetaBernoulli)
-        sizes.append(prior.num_features + int(bias) + width(fixed) if is_finite else None)
+        sizes.append(prior.num_features + int(bias) + fixed.width(known) if is_finite else None)
     return sizes[0], sizes[1]
-
-
-def _fixed_features(name: str, features: Any) -> Any:
-    if features is None or hyper.is_placeholder(features):
-        return features
-    array = as_numeric(name, features)
-    if array.ndim != 2:
-        raise ValueError(f"{name} must be a matrix (rows, features), got shape {array.shape}")
-    if not np.isin(array, (0, 1)).all():
-        where = tuple(int(i) for i in np.argwhere(~np.isin(array, (0, 1)))[0])
-        raise ValueError(f"{name} must be 0 or 1, got {array[where]} at {where}")
-    return array.astype(bool)
 
 
 def _diagonal(model: Any, found: dict[str, Any]) -> None:
@@ -216,11 +202,6 @@ def _diagonal(model: Any, found: dict[str, Any]) -> None:
             f"diagonal=True needs as many features of rows as of columns, got {sizes[0]} and "
             f"{sizes[1]}, given ones included"
         )
-
-
-def width(features: Any) -> int:
-    """How many given features there are."""
-    return 0 if features is None else int(np.shape(features)[1])
 
 
 def weights_option(model: Any, weights: Any) -> str:
@@ -329,8 +310,7 @@ def data(model: Any, data: Any, name: str) -> None:
                 f"{name}: column {empty[0]} has no observed cell ({empty.size} such columns). "
                 "Nothing can be learned about its features; drop it"
             )
-        _fits(name, "fixed_row_features", model.fixed_row_features, values.shape[0], "rows")
-    _fits(name, "fixed_column_features", model.fixed_column_features, values.shape[1], "columns")
+    fixed.check_fit(model, data, name)
 
 
 def _refuse(
@@ -341,11 +321,4 @@ def _refuse(
         raise ValueError(
             f"{name}: {values[row, column]:g} at row {row}, column {column}; "
             f"likelihood={likelihood!r} needs {needs}. Use {remedy}, or another likelihood"
-        )
-
-
-def _fits(name: str, setting: str, features: Any, size: int, word: str) -> None:
-    if features is not None and np.shape(features)[0] != size:
-        raise ValueError(
-            f"{setting} has {np.shape(features)[0]} {word}, {name} has {size}; they must be equal"
         )

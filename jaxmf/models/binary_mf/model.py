@@ -27,7 +27,16 @@ from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Model
-from jaxmf.models.binary_mf import chain, checks, defaults, density, queries, sides, simulation
+from jaxmf.models.binary_mf import (
+    chain,
+    checks,
+    defaults,
+    density,
+    fixed,
+    queries,
+    sides,
+    simulation,
+)
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
@@ -87,8 +96,9 @@ class BinaryMF(Readable, Model):
       row_bias: whether to add a feature that every row has, in slot 0 of U.
       column_bias: whether to add one that every column has, in slot 0 of V.
       fixed_row_features: (I, F) bool, known features of the rows: held as they are while others
-        are inferred. They follow the bias in U.
-      fixed_column_features: (J, F) bool, those of the columns.
+        are inferred. They follow the bias in U. Those of a DataFrame or of `Features` with ids are
+        matched to the data by id where the data has ids, all others by position.
+      fixed_column_features: (J, F) bool, those of the columns, likewise.
 
     Raises:
       TypeError, ValueError: settings that are no such thing, or do not go together.
@@ -149,11 +159,11 @@ class BinaryMF(Readable, Model):
 
     def num_fixed_rows(self) -> int:
         """How many slots of U hold given features."""
-        return int(self.row_bias) + checks.width(self.fixed_row_features)
+        return int(self.row_bias) + fixed.width(self.fixed_row_features)
 
     def num_fixed_columns(self) -> int:
         """How many slots of V hold given features."""
-        return int(self.column_bias) + checks.width(self.fixed_column_features)
+        return int(self.column_bias) + fixed.width(self.fixed_column_features)
 
     def transpose(self) -> BinaryMF:
         """The model of X': rows and columns in each other's place."""
@@ -179,7 +189,7 @@ class BinaryMF(Readable, Model):
         Raises:
           ValueError: Gaussian cells so large or small that their squares leave the range of floats.
         """
-        return defaults.matched(self, data)
+        return defaults.matched(fixed.matched(self, data), data)
 
     def centred(self, data: Dense) -> Dense:
         """The data minus the offset."""
@@ -363,6 +373,11 @@ class BinaryMF(Readable, Model):
         if isinstance(prior, BetaBernoulli):
             return prior.num_features + num_fixed
         return (16 if capacity is None else capacity) + num_fixed
+
+    @property
+    def cells_given_draw(self) -> str:
+        """Gaussian cells depend on each other by W, which is summed out of predictions."""
+        return "summed out" if self.likelihood == "gaussian" else "independent"
 
     # --- queries on one draw ----------------------------------------------------------------------
 

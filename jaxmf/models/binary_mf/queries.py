@@ -39,8 +39,8 @@ def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
     return model.cells(numbers), model.weight_prior(numbers)
 
 
-def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:
-    return bilinear.weight_law(
+def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
+    return bilinear.weight_conditional(
         draw["z"],
         draw["v"],
         data.values,
@@ -50,7 +50,7 @@ def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightLaw:
     )
 
 
-def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.WeightLaw:
+def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.WeightConditional:
     """The law of W given the observed cells alone."""
     cells, prior = numbers_of(model, draw)
     u, v = draw["z"], draw["v"]
@@ -63,7 +63,7 @@ def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.Weig
         data.observed,
         cells=cells,
     )
-    return weight_moves.weight_law(u, v, terms, weight_prior=prior)
+    return weight_moves.weight_conditional(u, v, terms, weight_prior=prior)
 
 
 def _is_whole(model: BinaryMF, data: Dense) -> bool:

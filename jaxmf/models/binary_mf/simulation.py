@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf.models.binary_mf import defaults, sides
+from jaxmf.models.binary_mf import defaults, fixed, sides
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
 from jaxmf.priors import hyper
 from jaxmf.types import Array, Key
@@ -45,13 +45,13 @@ def draw_state(
     u = sides.draw_bits(
         jax.random.fold_in(key, 0),
         model.row_law(state),
-        sides.given(model.row_bias, model.fixed_row_features, shape[0]),
+        sides.given(model.row_bias, fixed.bits(model.fixed_row_features), shape[0]),
         num_slots[0],
     )
     v = sides.draw_bits(
         jax.random.fold_in(key, 1),
         model.column_law(state),
-        sides.given(model.column_bias, model.fixed_column_features, shape[1]),
+        sides.given(model.column_bias, fixed.bits(model.fixed_column_features), shape[1]),
         num_slots[1],
     )
     state = state._replace(u=u, v=v)

@@ -153,6 +153,8 @@ class BPMF(Readable, Model):
         """The law of a cell given a draw, as predictions know it."""
         return "normal"
 
+    cells_given_draw = "independent"  # where draws keep the vectors
+
     @property
     def kept_for_cells(self) -> tuple[str, ...]:
         """What a draw must have for predictions."""
@@ -231,7 +233,7 @@ class BPMF(Readable, Model):
         """The prior of mean and covariance of the rows' factors and biases."""
         prior, width = self.row_prior, self.core_width
         if prior is not None:
-            return prior.of_size(width)
+            return prior.with_size(width)
         # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
         share = 0.5 if self.biases else 1.0
         scale = np.full(width, np.sqrt(share / (4 * max(self.num_factors, 1))))

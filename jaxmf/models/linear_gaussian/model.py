@@ -91,6 +91,8 @@ class LinearGaussianIBP(Readable, Model):
     bias: bool = False
     offset: float | Array | None = None
 
+    cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
+
     def __post_init__(self) -> None:
         if self.alpha is None:
             object.__setattr__(self, "alpha", _default_alpha())

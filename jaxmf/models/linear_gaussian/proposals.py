@@ -20,7 +20,7 @@ from jaxmf.types import Array, Key
 
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
-_NUM_NUMBERS = 4
+_NUM_COUNTS = 4
 
 
 class Setting(NamedTuple):
@@ -81,11 +81,11 @@ def _all_children(
 ) -> tuple[Setting, Array]:
     """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
     patterns, log_weights = row_enumeration.all_settings(
-        fit, conditional, scales, first=model.first_slot(), num_numbers=_NUM_NUMBERS
+        fit, conditional, scales, first=model.first_slot(), num_counts=_NUM_COUNTS
     )
     children = Setting(
-        bits=jnp.repeat(patterns, _NUM_NUMBERS, axis=0),
-        num_new=jnp.tile(jnp.arange(_NUM_NUMBERS, dtype=jnp.int32), len(patterns)),
+        bits=jnp.repeat(patterns, _NUM_COUNTS, axis=0),
+        num_new=jnp.tile(jnp.arange(_NUM_COUNTS, dtype=jnp.int32), len(patterns)),
     )
     return children, log_weights.reshape(-1)
 
@@ -105,7 +105,7 @@ def draw_child(
         uniforms[0], block, conditional.movable, first=model.first_slot()
     )
     fit = _fit_of(particle, bits | always_on_of(model, particle), x, observed)
-    num_new = row_enumeration.draw_number(
+    num_new = row_enumeration.draw_num_new(
         uniforms[1], *fit, rate=conditional.rate, scales=particle.scales
     )
     return Setting(bits, num_new)
@@ -122,8 +122,8 @@ def draw_larger(
     """A child whose number of new features, where it stood for all larger ones, is drawn."""
     x, observed = cells
     fit = _fit_of(particle, child.bits | always_on_of(model, particle), x, observed)
-    last = _NUM_NUMBERS - 1
-    drawn = row_enumeration.draw_number(
+    last = _NUM_COUNTS - 1
+    drawn = row_enumeration.draw_num_new(
         jax.random.uniform(key, (), x.dtype),
         *fit,
         rate=conditional.rate,

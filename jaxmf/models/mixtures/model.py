@@ -98,7 +98,7 @@ class _Mixture(NetworkModel):
         _check_size(data, name)
         super().check_data(data, name)
         if isinstance(self.family, NormalInverseWishart):
-            self.family.of_size(data.num_columns).check_reach(data.values, name)
+            self.family.with_size(data.num_columns).check_distances(data.values, name)
 
     def predict_rows_of_draw(self, draw: Draw, data: Dense, x: Array) -> tuple[Array, Array]:
         """Log predictive density of further rows, and the probabilities of their groups.
@@ -156,7 +156,7 @@ class _Mixture(NetworkModel):
         weights = probabilities(network, draw, "group")
         law, statistics = network.blocks["x"].law, family_statistics(network, draw, "x")[0]
         if isinstance(law, NormalInverseWishart):
-            law, statistics = law.of_entries(statistics)
+            law, statistics = law.entry_marginals(statistics)
         return weights, law, statistics
 
 

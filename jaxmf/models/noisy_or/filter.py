@@ -39,9 +39,9 @@ from jaxmf.models.noisy_or.updates import update_given_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.new_causes import (
+    count_table,
     draw_new_causes,
     new_cause_log_weights,
-    number_table,
 )
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
@@ -196,7 +196,7 @@ def propose_informed(
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1),
         conditional.rate,
-        number_table(num_slots, parameters),
+        count_table(num_slots, parameters),
     )
     num_new = draw_index(jax.random.uniform(number_key, (), dtype), log_weights)
     # the terms lack the normalising constant of the Poisson law

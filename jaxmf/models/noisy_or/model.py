@@ -95,6 +95,7 @@ class NoisyOrIBP(Readable, Model):
     num_features: int | None = None
 
     cell_law = "bernoulli"
+    cells_given_draw = "independent"
 
     def __post_init__(self) -> None:
         if any(getattr(self, name) is None for name in HYPERPARAMETERS):

@@ -63,7 +63,7 @@ def draw_new_rows(
     counts = jnp.sum(z, axis=0, dtype=dtype)
     conditional = row_prior(prior, counts, z.shape[0] + 1, num_fixed=0)
     nothing = jnp.zeros((z.shape[1],), bool)
-    table = noisy_or.number_table(z.shape[1], new_rows.MOST_NEW_FEATURES, parameters)
+    table = noisy_or.count_table(z.shape[1], new_rows.MOST_NEW_FEATURES, parameters)
 
     def of_row(row: tuple[Key, Cells]) -> NewRow:
         row_key, cells = row
@@ -71,7 +71,7 @@ def draw_new_rows(
         def log_weights(bits: Array) -> Array:
             eta = noisy_or.num_active(bits, y, dtype)
             counts = noisy_or.tally_of(eta, cells, z.shape[1] + 1)
-            likelihood = noisy_or.log_likelihood_of_numbers(counts, table)
+            likelihood = noisy_or.log_likelihood_of_counts(counts, table)
             return new_rows.log_prior_of_settings(bits, conditional) + likelihood
 
         return new_rows.draw_new_row(row_key, log_weights, conditional, always_on=nothing)

@@ -67,7 +67,7 @@ def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) 
         return start_optimizers(plan.update, plan.optimizer, parameters, parts)
     if plan.update == "partial_newton":
         return tuple(
-            plan.optimizer.init(half(parameters, side).mine.mean) for side in ("rows", "columns")
+            plan.optimizer.init(half(parameters, side).factors.mean) for side in ("rows", "columns")
         )
     if plan.update == "gradient":
         return plan.optimizer.init(_moved_of(parameters))
@@ -149,14 +149,14 @@ def _both_sides(
 ) -> tuple[Parameters, Any]:
     parameters, optimizers = state.parameters, []
     late = lateness(plan, model, state)
-    for place, side in enumerate(("rows", "columns")):
-        table = (layout.rows, layout.columns)[place]
-        own = None if state.optimizer is None else state.optimizer[place]
+    for index, side in enumerate(("rows", "columns")):
+        table = (layout.rows, layout.columns)[index]
+        side_state = None if state.optimizer is None else state.optimizer[index]
         view = half(parameters, side)
         sums = side_sums(
             view,
             table,
-            chosen.zeros[place],
+            chosen.zeros[index],
             likelihood=model.likelihood,
             noise=parameters.noise,
             block=plan.update == "block",
@@ -170,19 +170,19 @@ def _both_sides(
             length = (1 - late) * plan.relaxation + late * LAST_STEP
             change = closed.newton_step(view, sums, found)
             length *= closed.step_lengths(view, change, likelihood=model.likelihood)
-            mean = view.mine.mean - length * change
+            mean = view.factors.mean - length * change
         else:
-            change, own = plan.optimizer.update(
+            change, side_state = plan.optimizer.update(
                 found.gradient,
-                own,
-                view.mine.mean,
+                side_state,
+                view.factors.mean,
                 curvature=found.curvature,
                 value=_known_value(state),
             )
             length = (1 - late) + late * LAST_STEP
             length *= closed.step_lengths(view, change, likelihood=model.likelihood)
-            mean = view.mine.mean + length * jnp.where(view.free, change, 0)
-        optimizers.append(own)
+            mean = view.factors.mean + length * jnp.where(view.free, change, 0)
+        optimizers.append(side_state)
         parameters = with_half(parameters, side, Normal(mean, variance), view.bias)
     return parameters, None if state.optimizer is None else tuple(optimizers)
 

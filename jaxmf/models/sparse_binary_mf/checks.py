@@ -32,42 +32,42 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def options(model: Any, given: dict[str, Any]) -> None:
+def options(model: Any, settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
       TypeError, ValueError: in words.
     """
     del model
-    checks.check_stopping(given)
-    update = given["update"]
+    checks.check_stopping(settings)
+    update = settings["update"]
     if update not in UPDATES:
         raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {update!r}")
-    if given["optimizer"] is not None and update not in ("partial_newton", "gradient"):
+    if settings["optimizer"] is not None and update not in ("partial_newton", "gradient"):
         raise ValueError(
             "optimizer is given, but block updates have none; use update='gradient', or "
             "update='partial_newton' for one that takes the curvature"
         )
-    _check_partial_newton(given)
-    if given["optimizer"] is not None and update == "partial_newton":
-        _check_curvature(given["optimizer"])
-    if given["batch_size"] is not None:
-        check_count("batch_size", given["batch_size"])
-    if not isinstance(given["decay"], (int, float)) or not 0.5 < given["decay"] <= 1:
+    _check_partial_newton(settings)
+    if settings["optimizer"] is not None and update == "partial_newton":
+        _check_curvature(settings["optimizer"])
+    if settings["batch_size"] is not None:
+        check_count("batch_size", settings["batch_size"])
+    if not isinstance(settings["decay"], (int, float)) or not 0.5 < settings["decay"] <= 1:
         raise ValueError(
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
-            f"got {given['decay']!r}"
+            f"got {settings['decay']!r}"
         )
 
 
-def _check_partial_newton(given: dict[str, Any]) -> None:
+def _check_partial_newton(settings: dict[str, Any]) -> None:
     """Refuses numbers of the partial-Newton step out of range, or where nothing goes by them."""
     for name in ("power", "step_size"):
-        value = given[name]
+        value = settings[name]
         if value is None:
             continue
         check_number(name, value, above=0)
-        if given["update"] != "partial_newton" or given["optimizer"] is not None:
+        if settings["update"] != "partial_newton" or settings["optimizer"] is not None:
             raise ValueError(
                 f"{name} is given, but only update='partial_newton' without an optimizer goes by "
                 f"it; leave {name} out"

@@ -42,8 +42,8 @@ def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinar
     prior = view.prior._replace(variance=jnp.where(view.free, view.prior.variance, 0))
     start = Normal(*(jnp.broadcast_to(part, shape) for part in prior))
 
-    def once(_: int, mine: Normal) -> Normal:
-        now: Half = view._replace(mine=mine)
+    def once(_: int, factors: Normal) -> Normal:
+        now: Half = view._replace(factors=factors)
         sums = side_sums(
             now, table, All(), likelihood=model.likelihood, noise=parameters.noise, block=True
         )
@@ -51,6 +51,6 @@ def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinar
         change = closed.newton_step(now, sums, found)
         length = closed.step_lengths(now, change, likelihood=model.likelihood)
         variance = closed.new_variances(now, found, likelihood=model.likelihood)
-        return Normal(mine.mean - length * change, variance)
+        return Normal(factors.mean - length * change, variance)
 
     return jax.lax.fori_loop(0, _NUM_FOLDS, once, start)

@@ -90,10 +90,10 @@ def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: 
     late = lateness(plan, model, state)
     length = (1 - late) * plan.relaxation + late * LAST_STEP
     held = state.epoch < plan.hold_priors
-    parameters, of_rows, search = _rows(plan, model, state, data, chosen, length)
-    parameters = _columns(model, parameters, of_rows, data, chosen, length)
+    parameters, row_values, search = _rows(plan, model, state, data, chosen, length)
+    parameters = _columns(model, parameters, row_values, data, chosen, length)
     learned = model.learned()
-    plain = series.stacked(parameters, of_rows)
+    plain = series.stacked(parameters, row_values)
     found = closed.new_priors(plain, learned)
     priors = plain.priors._replace(columns=found.columns, column_offset=found.column_offset)
     parameters = parameters._replace(
@@ -102,15 +102,15 @@ def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: 
     state = state._replace(parameters=parameters, optimizer=search)
 
     def value_of(parameters: SeriesParameters) -> Value:
-        of_rows, divergence = series.values(parameters, kernel=model.kernel)
-        plain = series.stacked(parameters, of_rows)
+        row_values, divergence = series.values(parameters, kernel=model.kernel)
+        plain = series.stacked(parameters, row_values)
         cost = expected_cost(plain, layout, zeros=chosen.evaluation, likelihood=model.likelihood)
         parameters, cost = with_new_noise(parameters, cost, layout, learned=learned.noise_variance)
         return Value(parameters, cost + divergence + divergence_of_others(plain), plain)
 
     # at first the search tries lengths too far off to change anything
-    settled = search is None or jnp.abs(search.step) < _SMALL_SEARCH_STEP
-    return look(plan, state, data, value_of, always=learned.noise_variance, settled=settled)
+    may_stop = search is None or jnp.abs(search.step) < _SMALL_SEARCH_STEP
+    return look(plan, state, data, value_of, always=learned.noise_variance, may_stop=may_stop)
 
 
 def _rows(
@@ -123,8 +123,8 @@ def _rows(
 ) -> tuple[SeriesParameters, Normal, Search | None]:
     """The bias, then the paths and the length scale, which is held as long as priors are."""
     parameters = state.parameters
-    of_rows, _ = series.values(parameters, kernel=model.kernel)
-    plain = series.stacked(parameters, of_rows)
+    row_values, _ = series.values(parameters, kernel=model.kernel)
+    plain = series.stacked(parameters, row_values)
     view = half(plain, "rows")
     sums = side_sums(
         view,
@@ -143,7 +143,7 @@ def _rows(
 
     return series.update_rows(
         parameters,
-        of_rows,
+        row_values,
         series.quadratic(view, sums, num_times=num_times),
         state.optimizer,
         kernel=model.kernel,
@@ -156,13 +156,13 @@ def _rows(
 def _columns(
     model: SparseBinarySeries,
     parameters: SeriesParameters,
-    of_rows: Normal,
+    row_values: Normal,
     data: Prepared,
     chosen: Chosen,
     length: Array,
 ) -> SeriesParameters:
     """The bias, then factors and offsets of the columns, as for one matrix."""
-    plain = series.stacked(parameters, of_rows)
+    plain = series.stacked(parameters, row_values)
     view = half(plain, "columns")
     sums = side_sums(
         view,
@@ -174,9 +174,9 @@ def _columns(
     )
     view, sums = _with_bias(model, parameters, view, sums)
     found = closed.slopes(view, sums, block=True)
-    mean = view.mine.mean - length * closed.newton_step(view, sums, found)
-    mine = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
-    plain = with_half(plain, "columns", mine, view.bias)
+    mean = view.factors.mean - length * closed.newton_step(view, sums, found)
+    factors = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
+    plain = with_half(plain, "columns", factors, view.bias)
     return parameters._replace(
         columns=plain.columns, column_offset=plain.column_offset, bias=plain.bias
     )
@@ -194,9 +194,9 @@ def _with_bias(
 @jax.jit
 def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
-    of_rows, _ = series.values(parameters, kernel=model.kernel)
-    draw = as_draw(series.stacked(parameters, of_rows))
-    lines = of_rows.mean.shape[:2]
+    row_values, _ = series.values(parameters, kernel=model.kernel)
+    draw = as_draw(series.stacked(parameters, row_values))
+    lines = row_values.mean.shape[:2]
     for name in ("row_mean", "row_variance", "row_offset", "row_offset_variance"):
         if name in draw:
             draw[name] = draw[name].reshape(*lines, *draw[name].shape[1:])

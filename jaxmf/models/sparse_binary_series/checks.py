@@ -45,15 +45,15 @@ def _quadratic(likelihood: Any) -> Any:
     )
 
 
-def options(given: dict[str, Any]) -> None:
+def options(settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
       TypeError, ValueError: in words.
     """
-    checks.check_stopping(given)
-    if given["update"] is not None and given["update"] not in UPDATES:
-        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {given['update']!r}")
+    checks.check_stopping(settings)
+    if settings["update"] is not None and settings["update"] not in UPDATES:
+        raise ValueError(f"update must be one of {', '.join(UPDATES)}, got {settings['update']!r}")
 
 
 def data(series: SparseSeries, name: str) -> None:

@@ -117,15 +117,15 @@ def fold_in(model: SparseBinarySeries, draw: Draw, new_data: SparseSeries) -> No
 
     def once(_: int, paths: Paths) -> Paths:
         now = parameters._replace(paths=paths)
-        of_rows, _divergence = values_of(now)
-        plain = series.stacked(now, of_rows)
+        row_values, _divergence = values_of(now)
+        plain = series.stacked(now, row_values)
         view = half(plain, "rows")
         sums = side_sums(
             view, table, All(), likelihood=model.likelihood, noise=plain.noise, block=True
         )
         found, _values, _search = series.update_rows(
             now,
-            of_rows,
+            row_values,
             series.quadratic(view, sums, num_times=num_times),
             None,
             kernel=model.kernel,

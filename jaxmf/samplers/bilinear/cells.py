@@ -1,9 +1,9 @@
-"""What the sweeps with explicit weights ask of a model: the law of a cell and the prior of W.
+"""The likelihood of a cell and the prior of W, which the sweeps with explicit weights ask for.
 
-A cell of X ~ f(U W V') depends on its entry eta of U W V' alone. Three laws (Meeds et al., section
-2): Gaussian, N(eta, noise_scale^2); logistic, Bernoulli(1 / (1 + exp(-eta))); Poisson, with mean
-base_rate + eta, where all weights are positive. The entries of W are independent, normal or, for
-the Poisson law, Gamma(shape, rate).
+A cell of X ~ f(U W V') depends on its entry eta of U W V' alone. Three likelihoods (Meeds et al.,
+section 2): Gaussian, N(eta, noise_scale^2); logistic, Bernoulli(1 / (1 + exp(-eta))); Poisson, with
+mean base_rate + eta, where all weights are positive. The entries of W are independent, normal or,
+for the Poisson likelihood, Gamma(shape, rate).
 """
 
 from dataclasses import dataclass, replace
@@ -27,12 +27,12 @@ LIKELIHOODS = ("gaussian", "logistic", "poisson")
 )
 @dataclass(frozen=True)
 class Cells:
-    """The law of a cell given its entry of U W V'.
+    """The likelihood of a cell given its entry of U W V'.
 
     Args:
       likelihood: one of `LIKELIHOODS`.
-      noise_scale: () float, of the Gaussian law.
-      base_rate: () float, of the Poisson law: the mean of a cell without features.
+      noise_scale: () float, of the Gaussian likelihood.
+      base_rate: () float, of the Poisson likelihood: the mean of a cell without features.
       power: () float, of the logistic and Poisson likelihoods; one but in an annealed start.
     """
 
@@ -42,7 +42,7 @@ class Cells:
     power: Array | float = 1.0
 
     def annealed(self, noise_factor: Array | float) -> "Cells":
-        """The law with so many times the noise: its likelihood to the power 1 / noise_factor^2."""
+        """The likelihood to the power 1 / noise_factor^2: noise scaled by `noise_factor`."""
         if self.likelihood == "gaussian":
             return replace(self, noise_scale=self.noise_scale * noise_factor)
         return replace(self, power=noise_factor**-2)
@@ -133,7 +133,7 @@ class WeightPrior:
 
     @staticmethod
     def positive_gammas(key: Key, shape: Array, rate: Array) -> Array:
-        """Gamma(shape, rate) draws (K, L), each from a key of its own."""
+        """Gamma(shape, rate) draws (K, L), each from a separate key."""
 
         def one(row, column, shape):
             cell_key = jax.random.fold_in(jax.random.fold_in(key, row), column)

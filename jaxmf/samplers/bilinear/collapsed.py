@@ -1,9 +1,9 @@
 """The collapsed Gibbs sweep of binary matrix factorisation: the rows of U, W summed out.
 
 Given V, X turns into L independent linear-Gaussian columns (`likelihoods/bilinear_rows.py`), so a
-row costs O(L K^2) beyond the product of X with the turned columns. The same sweep with X', V and
-U in each other's place updates V. Source: Meeds, Ghahramani, Neal & Roweis (2006), sections 3.1
-to 3.3.
+row costs O(L K^2) beyond the product of X with the turned columns. The same sweep with X' for X and
+the roles of U and V exchanged updates V. Source: Meeds, Ghahramani, Neal & Roweis (2006), sections
+3.1 to 3.3.
 """
 
 from typing import NamedTuple
@@ -35,8 +35,8 @@ _ROWS_A_BLOCK = 128
 class Plan(NamedTuple):
     """How a row is drawn; static.
 
-    Whether from all its 2^K settings at once; after the bits one by one, how many proposals of
-    several bits at once; and how many slots hold given features.
+    Whether from all its 2^K settings at once; after the bits, drawn one at a time, how many
+    proposals of several bits at once; and how many slots hold fixed features.
     """
 
     whole_rows: bool
@@ -98,7 +98,7 @@ def collapsed_bilinear_sweep(
       weight_scale: () float, s_W.
       weight_mean: w0, broadcasts to (K, L). Where features come and go, all slots but the fixed
         ones must have the same mean, as slots carry no meaning then.
-      num_fixed: the first so many slots of U hold given features, which never change.
+      num_fixed: the first so many slots of U hold fixed features, which never change.
       whole_rows: draw each row from all its 2^K settings at once, not bit by bit.
       num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
 
@@ -204,12 +204,14 @@ def _update_row(
         block.posterior, leaving, jnp.where(empty, leaving, 0), row.turned, turned
     )
     posterior = bilinear_rows.reset_slots(posterior, empty, turned)
-    own = u_old & conditional.free
-    fit = rows_of_bits.row_fit(posterior, u_old & ~own & here, row.turned, turned, row.partial)
-    num_own = jnp.sum(own & here, dtype=dtype)
+    singletons = u_old & conditional.free
+    fit = rows_of_bits.row_fit(
+        posterior, u_old & ~singletons & here, row.turned, turned, row.partial
+    )
+    num_singletons = jnp.sum(singletons & here, dtype=dtype)
     fit, num_new, cut_off = draw_row(
         draws.row, draws.proposals, fit, conditional, turned,
-        num_own=num_own, noise_variance=noise_scale**2, plan=plan,
+        num_singletons=num_singletons, noise_variance=noise_scale**2, plan=plan,
     )  # fmt: skip
     num_new = jnp.where(here, num_new, 0)
     claim = slots.claim(~conditional.free, num_new)
@@ -243,7 +245,7 @@ def draw_row(
     conditional: RowPrior,
     turned: Turned,
     *,
-    num_own: Array,
+    num_singletons: Array,
     noise_variance: Array,
     plan: Plan,
 ) -> tuple[RowFit, Array, Array]:
@@ -253,20 +255,20 @@ def draw_row(
     if plan.whole_rows:
         patterns, log_weights, beyond = whole_row_log_weights(fit, turned, **candidates, **moves)
         pattern = feature_rows.draw_index(draws.bits[0], logsumexp(log_weights, axis=1))
-        num_new = feature_rows.draw_index(draws.number, log_weights[pattern])
+        num_new = feature_rows.draw_index(draws.num_new, log_weights[pattern])
         fit = rows_of_bits.moved(fit, patterns[pattern])
         return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)
-    own_mean = num_own * turned.prior_mean[-1]
-    given_own = {"extra": num_own * turned.strength, "noise_variance": noise_variance, **moves}
-    fit = rows_of_bits.shifted(fit, own_mean)
-    fit = rows_of_bits.scan_bits(draws.order, draws.bits, fit, **given_own)
+    singleton_mean = num_singletons * turned.prior_mean[-1]
+    fixed = {"extra": num_singletons * turned.strength, "noise_variance": noise_variance, **moves}
+    fit = rows_of_bits.shifted(fit, singleton_mean)
+    fit = rows_of_bits.scan_bits(draws.order, draws.bits, fit, **fixed)
     if proposals is not None:
         fit, _ = jax.lax.scan(
-            lambda fit, drawn: (propose_bits(drawn, fit, **given_own), None),
+            lambda fit, drawn: (propose_bits(drawn, fit, **fixed), None),
             fit,
             proposals,
         )
-    fit = rows_of_bits.shifted(fit, -own_mean)
+    fit = rows_of_bits.shifted(fit, -singleton_mean)
     log_weights, beyond = rows_of_bits.new_feature_log_weights(fit, turned, **candidates)
-    num_new = feature_rows.draw_index(draws.number, log_weights)
+    num_new = feature_rows.draw_index(draws.num_new, log_weights)
     return fit, num_new, rows_of_bits.is_cut_off(log_weights, beyond)

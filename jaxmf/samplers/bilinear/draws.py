@@ -43,20 +43,21 @@ def bilinear_draws(
     num_proposals: int,
     dtype,
 ) -> Draws:
-    """The random numbers of rows on a leading axis; a row's depend on its own number.
+    """The random numbers of rows on a leading axis; a row's depend on its index.
 
     Args:
       key: for nothing but this.
-      rows: (R,) int, their numbers.
+      rows: (R,) int, their indices.
       num_slots: K, of U.
       num_turned: L, of V.
       num_columns: J where cells are missing, else None.
       num_proposals: of several bits at once.
-      dtype: of the numbers.
+      dtype: of the random numbers.
     """
 
-    def of_row(row: Array) -> Draws:
-        # numbers for the missing cells come last: complete data are given those of `row_draws`
+    def draw_row(row: Array) -> Draws:
+        # uniforms for the missing cells come last: with complete data the draws are those of
+        # `row_draws`
         is_missing = num_columns is not None
         noise, streams = row_uniforms(
             jax.random.fold_in(key, row),
@@ -65,7 +66,7 @@ def bilinear_draws(
             3 + 3 * num_proposals + is_missing,
             dtype,
         )
-        order, bits, number = streams[:3, :num_slots]
+        order, bits, num_new = streams[:3, :num_slots]
         proposals, cells = None, None
         if num_proposals:
             drawn = streams[3 : 3 + 3 * num_proposals, :num_slots].reshape(-1, 3, num_slots)
@@ -73,6 +74,6 @@ def bilinear_draws(
         if num_columns is not None:
             normals = as_normals(jnp.concatenate([noise, streams[-1, :num_turned]]))
             cells = CellDraws(effect=normals[num_columns:], noise=normals[:num_columns])
-        return Draws(RowDraws(order, bits, number[0], cells=None), proposals, cells)
+        return Draws(RowDraws(order, bits, num_new[0], cells=None), proposals, cells)
 
-    return jax.vmap(of_row)(rows)
+    return jax.vmap(draw_row)(rows)

@@ -1,12 +1,12 @@
 """Sweeps over the binary features of X ~ f(U W V') given W, all rows at once.
 
-Given W and V a row of X has the law f(u_i Y) with Y = W V', so that the rows are independent once
-the probabilities of the features are drawn. Everything is written for U; V is drawn by the same
-functions with X and W transposed and U and V exchanged.
+Given W and V a row of X has the distribution f(u_i Y) with Y = W V', so that the rows are
+independent once the probabilities of the features are drawn. Everything is written for U; V is
+drawn by the same functions with X and W transposed and U and V exchanged.
 
 - `draw_bits`: every bit of every row from its conditional.
 - `draw_several`: several bits of a row at once, proposed from the prior (section 3.3).
-- `own.draw_own`: the features that only one row has, with their rows of W.
+- `singletons.draw_singletons`: the features that only one row has, with their rows of W.
 
 A change that would leave a column empty is refused in the first two, the last makes and removes
 features; together they leave the Indian buffet process invariant.
@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax.scipy.special import logit
 
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
-from jaxmf.samplers.bilinear.own import draw_own
 from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.singletons import draw_singletons
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
@@ -55,12 +55,12 @@ def explicit_sweep(
       key: of the step.
       side: U, V, W and X.
       prior: of U.
-      cells: the law of a cell.
+      cells: the likelihood of a cell.
       weight_prior: of W.
       column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
-      num_fixed: the first so many slots of U hold features that are given.
+      num_fixed: the first so many slots of U hold fixed features.
       num_proposals: after the bits, so many proposals to change several bits of a row at once.
-      grows: whether the prior is one with a number of features without bound.
+      grows: whether the prior has an unbounded number of features.
 
     Returns:
       u, weights, and () bool: whether more slots were needed.
@@ -78,7 +78,7 @@ def explicit_sweep(
         side = side._replace(u=jax.lax.fori_loop(0, num_proposals, propose, side.u))
     if not grows:
         return side.u, side.weights, jnp.zeros((), bool)
-    return draw_own(
+    return draw_singletons(
         jax.random.fold_in(key, 2),
         side,
         weight_prior=weight_prior,
@@ -196,7 +196,7 @@ def draw_several(
     gain = cells.rows(x, proposed.astype(x.dtype) @ basis, observed) - cells.rows(
         x, u.astype(x.dtype) @ basis, observed
     )
-    after = jnp.where(accepts(draws.number, gain)[:, None], proposed, u)
+    after = jnp.where(accepts(draws.num_new, gain)[:, None], proposed, u)
     kept = row_prior(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed
     ).movable

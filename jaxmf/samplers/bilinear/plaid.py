@@ -1,4 +1,4 @@
-"""The collapsed sweep of the plaid model: W diagonal and summed out, the rows of U in turn.
+"""The collapsed sweep of the plaid model: W diagonal and summed out, the rows of U sequentially.
 
 X = sum_k w_k u_k v_k' + noise. All rows share the K weights, so a row is a regression on them: with
 D = diag(u_i), Lambda = H + r I of the other rows and omega their mean of w, the observed cells of
@@ -153,8 +153,8 @@ def collapsed_plaid_sweep(
       prior: of U, with a fixed number of features.
       noise_scale: () float, s_X.
       weight_scale: () float, s_W.
-      weight_mean: w0, a number or (K,).
-      num_fixed: the first so many slots hold given features, which never change.
+      weight_mean: w0, () or (K,).
+      num_fixed: the first so many slots hold fixed features, which never change.
       num_proposals: after the bits, so many Metropolis-Hastings proposals of several bits at once.
 
     Returns:
@@ -166,7 +166,7 @@ def collapsed_plaid_sweep(
     """
     if isinstance(prior, IndianBuffet):
         raise ValueError(
-            "a diagonal W pairs the features of rows and columns one by one, so their number must "
+            "a diagonal W pairs the features of rows and columns, so their number must "
             "be fixed: use BetaBernoulli"
         )
     num_rows, num_slots = u.shape
@@ -238,8 +238,8 @@ def _draw_row(
 ) -> tuple[Array, Array | None]:
     """The features of a row and, where cells are missing, its cells."""
     precision = others.gram + design.ratio * jnp.eye(row.u.shape[0], dtype=row.cross.dtype)
-    pull = others.cross + design.ratio * design.centre
-    mean = jax.scipy.linalg.solve(precision, pull, assume_a="pos")
+    right_side = others.cross + design.ratio * design.centre
+    mean = jax.scipy.linalg.solve(precision, right_side, assume_a="pos")
     here = PlaidRow(precision, mean, design.v_gram, row.cross)
     if row.partial is not None:
         part = jnp.where(row.partial.observed[:, None], design.v, 0)

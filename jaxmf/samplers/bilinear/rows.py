@@ -20,7 +20,7 @@ from jax.scipy.special import logit, logsumexp
 
 from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, reach_of
+from jaxmf.likelihoods.bilinear_rows import Turned, TurnedPosterior, density_terms, times_z
 from jaxmf.samplers.bilinear.draws import CellDraws
 from jaxmf.types import Array
 
@@ -32,7 +32,7 @@ class RowFit(NamedTuple):
       z: (K,) bool.
       gap: (L,) float, B_o'(x - B mu'z').
       squares: () float, squared length of x - B mu'z' over o; 0 where nothing is missing.
-      reach: (K, L) float, M_l z.
+      m_z: (K, L) float, M_l z.
       inflation: (L,) float, z M_l z.
       steps: (K, L) float, mu B_o'B_o: what the gap loses with each bit.
       mean: (K, L) float, mu.
@@ -43,7 +43,7 @@ class RowFit(NamedTuple):
     z: Array
     gap: Array
     squares: Array
-    reach: Array
+    m_z: Array
     inflation: Array
     steps: Array
     mean: Array
@@ -73,7 +73,7 @@ def row_fit(
     """
     spread, mean = posterior
     z_float = z.astype(mean.dtype)
-    reach = reach_of(spread, z_float)
+    m_z = times_z(spread, z_float)
     fitted = z_float @ mean
     if partial is None:
         gap, squares, steps, gram = x - fitted, jnp.zeros((), mean.dtype), mean, None
@@ -85,8 +85,8 @@ def row_fit(
         z=z,
         gap=gap,
         squares=squares,
-        reach=reach,
-        inflation=z_float @ reach,
+        m_z=m_z,
+        inflation=z_float @ m_z,
         steps=steps,
         mean=mean,
         spread=spread,
@@ -106,7 +106,7 @@ def flipped(fit: RowFit, k: Array) -> tuple[Array, Array, Array]:
     return (
         fit.gap - sign * step,
         squares,
-        fit.inflation + 2 * sign * at(fit.reach, k, keepdims=False) + width,
+        fit.inflation + 2 * sign * at(fit.m_z, k, keepdims=False) + width,
     )
 
 
@@ -116,9 +116,9 @@ def flip_log_odds(
     """Log odds () of flipping bit k against leaving it: the conditional of every bit.
 
     Args:
-      fit: of the row as it is, its own features taken off the gap.
+      fit: of the row as it is, its singletons subtracted from the gap.
       k: () int.
-      extra: (L,) float, j q for the j own features of the row.
+      extra: (L,) float, j q for the j singletons of the row.
       noise_variance: () float.
       prior_log_odds: (K,) float, of each bit being on.
     """
@@ -128,7 +128,7 @@ def flip_log_odds(
 
 
 def log_likelihood(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
-    """log p(observed cells | bits, own features) of the row as it is, up to a constant."""
+    """log p(observed cells | bits, singletons) of the row as it is, up to a constant."""
     return _log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
 
 
@@ -147,8 +147,8 @@ def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
 
 def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, free_to_move):
     def update(k, here, state):
-        z, gap, squares, reach, inflation, left = state
-        now = fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
+        z, gap, squares, m_z, inflation, left = state
+        now = fit._replace(z=z, gap=gap, squares=squares, m_z=m_z, inflation=inflation)
         log_odds, density, gap_flipped, squares_flipped, inflation_flipped = _flip(
             now, k, extra, noise_variance, prior_log_odds, left
         )
@@ -160,13 +160,13 @@ def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, fre
             z ^ (here & flip),
             jnp.where(flip, gap_flipped, gap),
             jnp.where(flip, squares_flipped, squares),
-            reach + change * widths,
+            m_z + change * widths,
             jnp.where(flip, inflation_flipped, inflation),
             jnp.where(flip, density, left),
         )
 
     left = log_likelihood(fit, extra, noise_variance)
-    start = (fit.z, fit.gap, fit.squares, fit.reach, fit.inflation, left)
+    start = (fit.z, fit.gap, fit.squares, fit.m_z, fit.inflation, left)
     return slots.visit(update, start, order=order, allowed=free_to_move)[:-1]
 
 
@@ -189,12 +189,12 @@ def scan_bits(
       order: (K,) float uniforms; slots are visited from the smallest up.
       uniforms: (K,) float, decides the bit of each slot.
       fit: of the row as it is.
-      extra: (L,) float, j q for the j own features of the row.
+      extra: (L,) float, j q for the j singletons of the row.
       noise_variance: () float.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       free_to_move: (K,) bool, the slots to visit.
     """
-    z, gap, squares, reach, inflation = _scan_bits_fused(
+    z, gap, squares, m_z, inflation = _scan_bits_fused(
         order,
         # a bit flips where logit(u) < log odds; logit(0) = -inf is as it should be
         logit(uniforms),
@@ -204,7 +204,7 @@ def scan_bits(
         prior_log_odds,
         free_to_move,
     )
-    return fit._replace(z=z, gap=gap, squares=squares, reach=reach, inflation=inflation)
+    return fit._replace(z=z, gap=gap, squares=squares, m_z=m_z, inflation=inflation)
 
 
 def _shift(gap, squares, gram, change):
@@ -224,11 +224,11 @@ def shifted(fit: RowFit, change: Array) -> RowFit:
 def moved(fit: RowFit, z: Array) -> RowFit:
     """The fit of the same row with features z (K,) bool."""
     change = z.astype(fit.gap.dtype) - fit.z.astype(fit.gap.dtype)
-    widths = reach_of(fit.spread, change)
+    widths = times_z(fit.spread, change)
     return shifted(fit, change @ fit.mean)._replace(
         z=z,
-        reach=fit.reach + widths,
-        inflation=fit.inflation + 2 * change @ fit.reach + change @ widths,
+        m_z=fit.m_z + widths,
+        inflation=fit.inflation + 2 * change @ fit.m_z + change @ widths,
     )
 
 
@@ -238,13 +238,13 @@ def new_feature_log_weights(
     """Unnormalised log probabilities of j = 0, 1, ..., K new features of a row.
 
     Each adds q_l to the variance and the prior mean of its weights to the mean of turned column l;
-    the weight of j is its Poisson term times the density of the row. The sum goes on until what
+    the weight of j is its Poisson term times the density of the row. The sum continues until what
     lies beyond is rounding beside it. With Q_j the squares of the density, which are convex in j,
     the weights from j on fall at least by rate / (j + 1) exp((Q_{j-1} - Q_j) / 2) each; and their
     densities are at most that of an exact fit.
 
     Args:
-      fit: of the row without own features.
+      fit: of the row without singletons.
       turned: the turned columns; new features have the prior mean of the last slot.
       rate: () float, Poisson rate of new features; 0 gives weight to j = 0 alone.
       noise_variance: () float.
@@ -253,7 +253,7 @@ def new_feature_log_weights(
       (K + 1,) log weights, -inf for what is negligible, and () float: the log of a bound on what
       lies beyond.
     """
-    return _number_log_weights_fused(
+    return _count_log_weights_fused(
         jnp.arange(fit.z.shape[0] + 1),
         # an argument that is not used must not be passed to a fused function
         (fit.gap, None if fit.gram is None else fit.squares, fit.inflation, fit.gram),
@@ -269,7 +269,7 @@ def is_cut_off(log_weights: Array, log_beyond: Array) -> Array:
     return log_beyond - logsumexp(log_weights) > jnp.log(jnp.finfo(log_weights.dtype).eps)
 
 
-def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
+def _count_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
     gap, squares, inflation, gram = fit
     dtype = gap.dtype
     log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
@@ -282,8 +282,8 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
         return jnp.where(falls, log_ratio - jnp.log1p(-jnp.exp(log_ratio)), infinite)
 
     def evaluate(carry):
-        number, log_poisson, log_weights, before, _ = carry
-        j = number.astype(dtype)
+        count, log_poisson, log_weights, before, _ = carry
+        j = count.astype(dtype)
         gap_here, squares_here = _shift(gap, squares, gram, j * new_mean)
         log_determinant, exponent = density_terms(
             gap_here, squares_here, inflation + j * strength, gram, noise_variance
@@ -293,12 +293,12 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
         by_ratio = log_weight + geometric(log_step + 0.5 * jnp.maximum(before - exponent, 0))
         by_fit = log_poisson - 0.5 * log_determinant + geometric(log_step)
         beyond = jnp.where(rate > 0, jnp.minimum(by_ratio, by_fit), -infinite)
-        log_weights = jnp.where(slots == number, log_weight, log_weights)
-        return number + 1, log_poisson + log_step, log_weights, exponent, beyond
+        log_weights = jnp.where(slots == count, log_weight, log_weights)
+        return count + 1, log_poisson + log_step, log_weights, exponent, beyond
 
     def goes_on(carry):
-        number, _, log_weights, _, beyond = carry
-        return (number < slots.shape[0]) & is_cut_off(log_weights, beyond)
+        count, _, log_weights, _, beyond = carry
+        return (count < slots.shape[0]) & is_cut_off(log_weights, beyond)
 
     nothing = jnp.full(slots.shape, -infinite)
     start = (jnp.zeros((), jnp.int32), jnp.zeros((), dtype), nothing, infinite, infinite)
@@ -306,7 +306,7 @@ def _number_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
     return log_weights, beyond
 
 
-_number_log_weights_fused = fused_on_cpu(_number_log_weights)
+_count_log_weights_fused = fused_on_cpu(_count_log_weights)
 
 
 def draw_cells(
@@ -326,8 +326,8 @@ def draw_cells(
 
     Args:
       draws: random numbers.
-      fit: of the row without own features.
-      num_new: () int, its own features.
+      fit: of the row without singletons.
+      num_new: () int, its singletons.
       turned: the turned columns.
       partial: the row.
       noise_scale: () float.
@@ -335,8 +335,8 @@ def draw_cells(
     Returns:
       (J,) float.
     """
-    own_mean = num_new * turned.prior_mean[-1]
-    fit = shifted(fit, own_mean)
+    singleton_mean = num_new * turned.prior_mean[-1]
+    fit = shifted(fit, singleton_mean)
     half = jnp.sqrt(jnp.maximum(fit.inflation + num_new * turned.strength, 0))
     effect = noise_scale * draws.effect @ turned.vectors
     noise = noise_scale * draws.noise
@@ -348,5 +348,5 @@ def draw_cells(
     middle = jnp.eye(half.shape[0], dtype=half.dtype) + half[:, None] * partial.gram * half
     factor = jnp.linalg.cholesky(middle)
     effect = effect + jax.scipy.linalg.cho_solve((factor, True), half * left)
-    turned_row = fit.z.astype(half.dtype) @ fit.mean + own_mean + half * effect
+    turned_row = fit.z.astype(half.dtype) @ fit.mean + singleton_mean + half * effect
     return jnp.where(partial.observed, partial.cells, turned.basis @ turned_row + noise)

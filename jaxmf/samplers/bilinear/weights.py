@@ -1,10 +1,10 @@
 """The weights W of X ~ f(U W V') given U and V.
 
 - Gaussian cells, nothing missing: the eigendecompositions of `likelihoods/bilinear.py`.
-- Gaussian with missing cells, logistic, diagonal W: the normal law of the weights given normal
-  terms exp(linear eta - precision eta^2 / 2) of the observed cells, from the matrix A'OmegaA over
-  pairs of features; Omega destroys the Kronecker form. Where the pairs are many, the rows of W are
-  drawn one at a time. For the logistic law the precisions are
+- Gaussian with missing cells, logistic, diagonal W: the normal distribution of the weights given
+  normal terms exp(linear eta - precision eta^2 / 2) of the observed cells, from the matrix A'OmegaA
+  over pairs of features; Omega destroys the Kronecker form. Where the pairs are many, the rows of W
+  are drawn one at a time. For the logistic likelihood the precisions are
   Polya-Gamma variables (Polson, Scott & Windle 2013).
 - Poisson: every count is split among the base rate and the pairs (k, l) by a multinomial draw; then
   W_kl ~ Gamma(shape + counts of the pair, rate + observed cells of the pair).
@@ -50,10 +50,10 @@ def draw_weights(
       key: of the step.
       u: (I, K) bool.
       v: (J, L) bool.
-      weights: (K, L) float, as they are; the logistic and Poisson draws go on from them.
+      weights: (K, L) float, as they are; the logistic and Poisson draws start from them.
       x: (I, J) float.
       observed: (I, J) bool, or None when nothing is missing.
-      cells: the law of a cell.
+      cells: the likelihood of a cell.
       weight_prior: of W.
       row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
       jointly: draw all of W at once rather than row by row, where it depends on normal terms of
@@ -80,8 +80,8 @@ def draw_weights(
         terms = normal_terms(jax.random.fold_in(key, 0), u, v, weights, x, observed, cells=cells)
         weights_key = jax.random.fold_in(key, 1)
         if jointly or weight_prior.diagonal:
-            law = weight_law(u, v, terms, weight_prior=weight_prior)
-            drawn = sample_weights(weights_key, law)
+            conditional = weight_conditional(u, v, terms, weight_prior=weight_prior)
+            drawn = sample_weights(weights_key, conditional)
         else:
             drawn = _draw_by_rows(weights_key, u, v, weights, terms, weight_prior)
     return jnp.where(there, drawn, 0)
@@ -99,7 +99,7 @@ def normal_terms(
 ) -> NormalTerms:
     """The normal terms of the cells, zero where a cell is missing.
 
-    Those of the logistic law depend on Polya-Gamma variables, drawn here given the weights.
+    Those of the logistic likelihood depend on Polya-Gamma variables, drawn here given the weights.
     """
     if cells.likelihood == "gaussian":
         precision = jnp.full(x.shape, cells.noise_scale**-2, x.dtype)
@@ -114,8 +114,8 @@ def normal_terms(
     return NormalTerms(precision=precision, linear=linear)
 
 
-class WeightLaw(NamedTuple):
-    """The normal law of W given normal terms of the cells.
+class WeightConditional(NamedTuple):
+    """The normal distribution of W given normal terms of the cells.
 
     Attributes:
       mean: (K, L) float.
@@ -127,22 +127,24 @@ class WeightLaw(NamedTuple):
     factor: Array
 
 
-def weight_law(u: Array, v: Array, terms: NormalTerms, *, weight_prior: WeightPrior) -> WeightLaw:
-    """The law of W given U (I, K), V (J, L) and normal terms of the cells.
+def weight_conditional(
+    u: Array, v: Array, terms: NormalTerms, *, weight_prior: WeightPrior
+) -> WeightConditional:
+    """The distribution of W given U (I, K), V (J, L) and normal terms of the cells.
 
     vec W ~ N(P^-1 (A' linear + phi w0), P^-1), P = A' diag(precision) A + phi I, A = U (x) V,
     phi = 1 / weight_scale^2. Free slots are columns of zeros and keep the prior.
     """
     u_float, v_float = u.astype(terms.linear.dtype), v.astype(terms.linear.dtype)
     phi = weight_prior.scale**-2
-    pull = u_float.T @ terms.linear @ v_float + phi * weight_prior.mean
+    right_side = u_float.T @ terms.linear @ v_float + phi * weight_prior.mean
     gram = _weighted_gram(u_float, v_float, terms.precision, diagonal=weight_prior.diagonal)
     factor = jnp.linalg.cholesky(gram + phi * jnp.eye(gram.shape[0], dtype=gram.dtype))
     if weight_prior.diagonal:
-        mean = jnp.diag(cho_solve((factor, True), jnp.diagonal(pull)))
+        mean = jnp.diag(cho_solve((factor, True), jnp.diagonal(right_side)))
     else:
-        mean = cho_solve((factor, True), pull.ravel()).reshape(pull.shape)
-    return WeightLaw(mean=mean, factor=factor)
+        mean = cho_solve((factor, True), right_side.ravel()).reshape(right_side.shape)
+    return WeightConditional(mean=mean, factor=factor)
 
 
 def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> Array:
@@ -167,14 +169,20 @@ def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> A
     return pairs.transpose(0, 2, 1, 3).reshape(num_slots * v.shape[1], -1)
 
 
-def sample_weights(key: Key, law: WeightLaw) -> Array:
-    """W (K, L) from its law."""
-    num_rows, num_columns = law.mean.shape
-    noise = after(slots.normals(key, num_rows, num_columns, law.mean.dtype), law.mean)
+def sample_weights(key: Key, conditional: WeightConditional) -> Array:
+    """W (K, L) from its conditional distribution."""
+    num_rows, num_columns = conditional.mean.shape
+    noise = after(
+        slots.normals(key, num_rows, num_columns, conditional.mean.dtype), conditional.mean
+    )
     solve = jax.scipy.linalg.solve_triangular
-    if law.factor.shape[0] < law.mean.size:  # diagonal
-        return law.mean + jnp.diag(solve(law.factor, jnp.diagonal(noise), lower=True, trans=1))
-    return law.mean + solve(law.factor, noise.ravel(), lower=True, trans=1).reshape(noise.shape)
+    if conditional.factor.shape[0] < conditional.mean.size:  # diagonal
+        return conditional.mean + jnp.diag(
+            solve(conditional.factor, jnp.diagonal(noise), lower=True, trans=1)
+        )
+    return conditional.mean + solve(conditional.factor, noise.ravel(), lower=True, trans=1).reshape(
+        noise.shape
+    )
 
 
 def _draw_by_rows(
@@ -185,20 +193,20 @@ def _draw_by_rows(
     u_float, v_float = u.astype(dtype), v.astype(dtype)
     num_slots, num_columns = weights.shape
     phi = weight_prior.scale**-2
-    prior_pull = phi * jnp.broadcast_to(weight_prior.mean, weights.shape)
+    prior_side = phi * jnp.broadcast_to(weight_prior.mean, weights.shape)
     noise = slots.normals(jax.random.fold_in(key, 0), num_slots, num_columns, dtype)
     order = jnp.argsort(jax.random.uniform(jax.random.fold_in(key, 1), (num_slots,), dtype))
     seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
     solve = jax.scipy.linalg.solve_triangular
 
-    def visit(place, carry):
+    def visit(column, carry):
         weights, residual = carry
-        k = order[place]
+        k = order[column]
         gram = (v_float * seen[k][:, None]).T @ v_float + phi * jnp.eye(num_columns, dtype=dtype)
         factor = jnp.linalg.cholesky(gram)
-        own = v_float @ weights[k]
-        pull = (u_float[:, k] @ residual + seen[k] * own) @ v_float + prior_pull[k]
-        half = solve(factor, pull, lower=True) + noise[k]
+        contribution = v_float @ weights[k]
+        right_side = (u_float[:, k] @ residual + seen[k] * contribution) @ v_float + prior_side[k]
+        half = solve(factor, right_side, lower=True) + noise[k]
         new = solve(factor, half, lower=True, trans=1)
         change = u_float[:, k, None] * (v_float @ (new - weights[k]))
         return weights.at[k].set(new), residual - terms.precision * change
@@ -251,37 +259,41 @@ def _split_counts(
 
     def split_rows(k, carry):
         left, rate, totals = carry
-        own = u[:, k, None] * basis[k]
-        share = jnp.clip(own / jnp.maximum(rate, jnp.finfo(x.dtype).tiny), 0, 1)
+        contribution = u[:, k, None] * basis[k]
+        share = jnp.clip(contribution / jnp.maximum(rate, jnp.finfo(x.dtype).tiny), 0, 1)
         drawn = _binomial(jax.random.fold_in(jax.random.fold_in(key, 0), k), left, share)
         # what is left has at least the base rate, whatever rounding says
-        return left - drawn, jnp.maximum(rate - own, base_rate), totals.at[k].set(drawn.sum(0))
+        return (
+            left - drawn,
+            jnp.maximum(rate - contribution, base_rate),
+            totals.at[k].set(drawn.sum(0)),
+        )
 
     start = (left, rate, jnp.zeros_like(basis))
     totals = jax.lax.fori_loop(0, u.shape[1], split_rows, start)[2]
 
-    own = weights.T[:, :, None] * v.T[:, None, :]
+    contribution = weights.T[:, :, None] * v.T[:, None, :]
     # sums from the first feature up to each: the share of the first one there is exactly one
-    upto = jnp.cumsum(own, axis=0)
+    upto = jnp.cumsum(contribution, axis=0)
 
     def split_columns(step, carry):
         left, counts = carry
-        place = v.shape[1] - 1 - step
-        share = own[place] / jnp.where(upto[place] > 0, upto[place], 1)
+        column = v.shape[1] - 1 - step
+        share = contribution[column] / jnp.where(upto[column] > 0, upto[column], 1)
         keys = jax.vmap(
-            lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), place), k)
+            lambda k: jax.random.fold_in(jax.random.fold_in(jax.random.fold_in(key, 1), column), k)
         )(jnp.arange(u.shape[1]))
         drawn = jax.vmap(_binomial)(keys, left, jnp.clip(share, 0, 1))
-        return left - drawn, counts.at[:, place].set(drawn.sum(1))
+        return left - drawn, counts.at[:, column].set(drawn.sum(1))
 
     nothing = jnp.zeros_like(weights)
     return jax.lax.fori_loop(0, v.shape[1], split_columns, (totals, nothing))[1]
 
 
-def _binomial(key: Key, number: Array, share: Array) -> Array:
+def _binomial(key: Key, num_trials: Array, share: Array) -> Array:
     """Binomial draws; certain ones without a draw."""
-    inside = (share > 0) & (share < 1) & (number > 0)
+    inside = (share > 0) & (share < 1) & (num_trials > 0)
     drawn = jax.random.binomial(
-        key, jnp.where(inside, number, 1), jnp.where(inside, share, 0.5), dtype=number.dtype
+        key, jnp.where(inside, num_trials, 1), jnp.where(inside, share, 0.5), dtype=num_trials.dtype
     )
-    return jnp.where(inside, drawn, jnp.where(share >= 1, number, 0))
+    return jnp.where(inside, drawn, jnp.where(share >= 1, num_trials, 0))

@@ -50,7 +50,7 @@ def propose_bits(
     return fit._replace(
         **{
             name: jnp.where(accepted, getattr(proposal, name), getattr(fit, name))
-            for name in ("z", "gap", "squares", "reach", "inflation")
+            for name in ("z", "gap", "squares", "m_z", "inflation")
         }
     )
 
@@ -67,7 +67,7 @@ def whole_row_log_weights(
     """Log weights of all settings of a row: its bits and the number of its new features.
 
     Args:
-      fit: of the row without own features; slots not `free_to_move` as they shall stay.
+      fit: of the row without singletons; slots not `free_to_move` as they shall stay.
       turned, rate, noise_variance: as in `new_feature_log_weights`.
       prior_log_odds: (K,) float.
       free_to_move: (K,) bool; settings that differ elsewhere have weight 0.

@@ -9,9 +9,9 @@ acceptance ratio has them summed out; columns are independent, which makes that 
 
 - *split*: a cause c is picked, 1/n; every row of c goes to a alone, to b alone, or to both, each
   with probability 1/3; if a or b is left without rows nothing happens. (y_a, y_b) is drawn column
-  by column from its law given everything else.
+  by column from its conditional given everything else.
 - *merge*: an ordered pair (a, b) is picked, 1/(n (n - 1)), and becomes c = a OR b; y_c is drawn
-  from its law given everything else.
+  from its conditional given everything else.
 
 A split to a given unordered pair can come about in two orders, with probability
 2 (1/n) 3^(-m_c) / 2; the merge back picks it in two orders as well, 2 / ((n + 1) n) / 2. So
@@ -24,8 +24,8 @@ eta without these causes; a split is accepted with probability min(1, A), a merg
 where n + 1 is the number of causes before the merge.
 
 **Birth and death** in a row picked at random, each with probability 1/2: a cause that the row alone
-has is added, or one of its s own causes is taken away. With R the rate of new causes of a row and
-f_d(j) the probability of x_d when j more causes are summed out,
+has is added, or one of its s singletons, the causes that no other row has, is removed. With R the
+rate of new causes of a row and f_d(j) the probability of x_d when j more causes are summed out,
 
     A = R / (s + 1) * prod_d f_d(1) / f_d(0),
 
@@ -136,38 +136,38 @@ def split_or_merge(
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
     kinds = jnp.floor(3 * jax.random.uniform(jax.random.fold_in(key, 1), (z.shape[0],), dtype))
     used = jnp.any(z, axis=0)
-    number = jnp.sum(used, dtype=jnp.int32)
+    num_causes = jnp.sum(used, dtype=jnp.int32)
     is_split = choices[0] < 0.5
     first = pick(choices[1], used)
     second = pick(choices[2], used & (jnp.arange(z.shape[1]) != first))
     pair = _pair_of(z, first, second, kinds, is_split)
-    possible = (number >= jnp.where(is_split, 1, 2)) & pair.first.any() & pair.second.any()
+    possible = (num_causes >= jnp.where(is_split, 1, 2)) & pair.first.any() & pair.second.any()
 
     without = z & ~_columns_in(z.shape[1], first, second, is_split)
     weights = activity_log_weights(without, y, x, observed, pair, parameters)
     log_ratio = log_split_ratio(
         pair,
         weights,
-        number + is_split,
+        num_causes + is_split,
         prior=prior,
         parameters=parameters,
         num_rows=z.shape[0],
     )
     log_ratio = jnp.where(is_split, log_ratio, -log_ratio)
-    wanted = possible & accepts(choices[3], log_ratio)
+    accepted = possible & accepts(choices[3], log_ratio)
     claim = slots.claim(used, 1)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 2), (x.shape[1],), dtype)
     empty = jnp.where(is_split, jnp.argmax(claim.claimed), second)
     new_z, new_y = _with_columns(z, y, pair, weights, uniforms, (first, empty), is_split)
-    overflow = wanted & is_split & claim.overflow
-    return jnp.where(wanted, new_z, z), jnp.where(wanted, new_y, y), overflow
+    overflow = accepted & is_split & claim.overflow
+    return jnp.where(accepted, new_z, z), jnp.where(accepted, new_y, y), overflow
 
 
 def pick(uniform: Array, among: Array) -> Array:
     """A uniformly random slot among (K,) bool: () int; it does not depend on the capacity."""
     rank = jnp.cumsum(among)
-    wanted = jnp.floor(uniform * rank[-1]).astype(rank.dtype)
-    return jnp.argmax(among & (rank == jnp.minimum(wanted, rank[-1] - 1) + 1))
+    target = jnp.floor(uniform * rank[-1]).astype(rank.dtype)
+    return jnp.argmax(among & (rank == jnp.minimum(target, rank[-1] - 1) + 1))
 
 
 def _pair_of(z: Array, first: Array, second: Array, kinds: Array, is_split: Array) -> Pair:
@@ -191,13 +191,13 @@ def _with_columns(
     pair: Pair,
     weights: Activity,
     uniforms: Array,
-    places: tuple[Array, Array],
+    slots_of_pair: tuple[Array, Array],
     is_split: Array,
 ) -> tuple[Array, Array]:
-    """Z and Y with the pair, or the merged cause, in slots `places`; the second is then free."""
+    """Z and Y with the pair in `slots_of_pair`, or the merged cause in the first of them."""
     drawn = jax.vmap(draw_index, in_axes=(0, 1))
     parts, whole = drawn(uniforms, weights.parts), drawn(uniforms, weights.whole)
-    first, second = places
+    first, second = slots_of_pair
     columns = (jnp.where(is_split, pair.first, pair.whole), is_split & pair.second)
     rows = (jnp.where(is_split, parts % 2 == 1, whole == 1), is_split & (parts >= 2))
     z = z.at[:, second].set(columns[1]).at[:, first].set(columns[0])
@@ -230,7 +230,7 @@ def activity_log_weights(
     table = noisy_or.gain_table(z.shape[1] + 2, parameters)
     more = jnp.stack([whole, *(column.astype(dtype) for column in (pair.first, pair.second))])
 
-    def of_columns(at: Callable[[Array], Array]) -> Activity:
+    def weigh_columns(at: Callable[[Array], Array]) -> Activity:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
         ones = cells.ones.astype(dtype)
         eta = noisy_or.num_active(z, at(y), dtype).astype(jnp.int32)
@@ -253,7 +253,7 @@ def activity_log_weights(
         )
 
     start = Activity(jnp.zeros((2, num_columns), dtype), jnp.zeros((4, num_columns), dtype))
-    return noisy_or.map_columns(of_columns, num_rows, num_columns, start_value=start)
+    return noisy_or.map_columns(weigh_columns, num_rows, num_columns, start_value=start)
 
 
 def log_split_ratio(
@@ -302,47 +302,47 @@ def birth_or_death(
     prior: IndianBuffet,
     parameters: Parameters,
 ) -> tuple[Array, Array, Array]:
-    """One proposal of a birth or death of a row's own cause; arguments as `repeat_moves`."""
+    """One proposal of a birth or death of a singleton; arguments as `repeat_moves`."""
     dtype = x.dtype
     choices = jax.random.uniform(jax.random.fold_in(key, 0), (4,), dtype)
     row = jnp.minimum((choices[0] * z.shape[0]).astype(jnp.int32), z.shape[0] - 1)
     is_birth = choices[1] < 0.5
     counts = jnp.sum(z, axis=0, dtype=dtype)
-    own = z[row] & (counts == 1)
-    dying = pick(choices[2], own)
+    singletons = z[row] & (counts == 1)
+    dying = pick(choices[2], singletons)
     claim = slots.claim(counts > 0, 1)
     slot = jnp.where(is_birth, jnp.argmax(claim.claimed), dying)
 
     cells = noisy_or.cells_of(x[row], None if observed is None else observed[row])
     others = z[row] & ~(~is_birth & (jnp.arange(z.shape[1]) == dying))
     eta = noisy_or.num_active(others, y, dtype)
-    number = jnp.sum(own) + is_birth
+    num_causes = jnp.sum(singletons) + is_birth
     log_ratio = log_birth_ratio(
-        eta, cells, number, rate=prior.new_rate(z.shape[0]), parameters=parameters
+        eta, cells, num_causes, rate=prior.new_rate(z.shape[0]), parameters=parameters
     )
     log_ratio = jnp.where(is_birth, log_ratio, -log_ratio)
-    wanted = (is_birth | own.any()) & accepts(choices[3], log_ratio)
+    accepted = (is_birth | singletons.any()) & accepts(choices[3], log_ratio)
     uniforms = jax.random.uniform(jax.random.fold_in(key, 1), eta.shape, dtype)
     log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, jnp.zeros((), dtype))
     active = is_birth & (uniforms < jax.nn.sigmoid(log_odds))
     new_z, new_y = z.at[row, slot].set(is_birth), y.at[slot].set(active)
-    overflow = wanted & is_birth & claim.overflow
-    return jnp.where(wanted, new_z, z), jnp.where(wanted, new_y, y), overflow
+    overflow = accepted & is_birth & claim.overflow
+    return jnp.where(accepted, new_z, z), jnp.where(accepted, new_y, y), overflow
 
 
 def log_birth_ratio(
-    eta: Array, cells: Cells, number: Array, *, rate: Array, parameters: Parameters
+    eta: Array, cells: Cells, num_causes: Array, *, rate: Array, parameters: Parameters
 ) -> Array:
-    """log A of the birth of a row's own cause, () float.
+    """log A of the birth of a singleton of a row, () float.
 
     Args:
       eta: (D,) float, active causes of the row without this one.
       cells: (D,) bool, of the row.
-      number: () int, own causes of the row with this one.
+      num_causes: () int, singletons of the row with this one.
       rate: () float, of new causes of a row.
       parameters: of the likelihood.
     """
     gain_of_ones = noisy_or.log_one(eta, parameters, 1.0) - noisy_or.log_one(eta, parameters)
     gain = jnp.where(cells.ones, gain_of_ones, 0)
     gain = gain + jnp.where(cells.zeros, parameters.log_fail_unseen, 0)
-    return jnp.log(rate) - jnp.log(number.astype(eta.dtype)) + jnp.sum(gain)
+    return jnp.log(rate) - jnp.log(num_causes.astype(eta.dtype)) + jnp.sum(gain)

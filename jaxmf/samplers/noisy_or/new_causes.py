@@ -17,9 +17,9 @@ from jaxmf.types import Array, Key
 _MORE_CANDIDATES = 12
 
 
-def number_table(num_slots: int, parameters: Parameters) -> Tally:
+def count_table(num_slots: int, parameters: Parameters) -> Tally:
     """The table that `new_cause_log_weights` needs, with one candidate more than it returns."""
-    return noisy_or.number_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
+    return noisy_or.count_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
 
 
 def new_cause_log_weights(counts: Tally, rate: Array, table: Tally) -> tuple[Array, Array]:
@@ -30,14 +30,14 @@ def new_cause_log_weights(counts: Tally, rate: Array, table: Tally) -> tuple[Arr
     Args:
       counts: of the row, with the causes that it shares, H = K + 1.
       rate: () float, Poisson rate of new causes; 0 gives weight to j = 0 alone.
-      table: of `number_table`.
+      table: of `count_table`.
 
     Returns:
       (J,) log weights, and () bool: whether what lies beyond the last is more than rounding.
     """
     num_candidates = table.ones.shape[0] - 1
     log_poisson, log_tail = feature_rows.log_poisson_terms(rate, num_candidates)
-    log_weights = log_poisson + noisy_or.log_likelihood_of_numbers(counts, table)[:-1]
+    log_weights = log_poisson + noisy_or.log_likelihood_of_counts(counts, table)[:-1]
     # beyond the last candidate a one has probability one at most, a zero that of the next
     log_beyond = log_tail + table.zeros[-1] @ counts.zeros
     return log_weights, feature_rows.cut_off(

@@ -2,9 +2,9 @@
 
 As in `parallel_sweep`: rows are independent given Y and the probabilities of the causes, so these
 are drawn; the bits of all rows are drawn together, refusing for each column a change that would
-empty it; then every row's own causes are drawn anew. Given the shared causes, the numbers of causes
-that only one row has are independent Poisson variables, each times the likelihood of its row with
-their rows of Y summed out; these are then drawn jointly within each row. Last, all of Y.
+empty it; then the singletons of every row are drawn anew. Given the shared causes, the numbers of
+causes that only one row has are independent Poisson variables, each times the likelihood of its row
+with their rows of Y summed out; these are then drawn jointly within each row. Last, all of Y.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
-from jaxmf.samplers.noisy_or.new_causes import new_cause_log_weights, number_table
+from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
 from jaxmf.samplers.noisy_or.sweep import draw_activity, flip_log_odds
 from jaxmf.samplers.parallel_sweep import draw_log_odds
 from jaxmf.types import Array, Key
@@ -45,7 +45,7 @@ def noisy_or_parallel_sweep(
     z = draw_all_bits(
         jax.random.fold_in(key, 2), draws, z, y, cells, prior=prior, parameters=parameters
     )
-    z, y, overflow = draw_own_causes(
+    z, y, overflow = draw_singleton_causes(
         jax.random.fold_in(key, 3), draws, z, y, cells, prior=prior, parameters=parameters
     )
     active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
@@ -112,7 +112,7 @@ def draw_all_bits(
     return jax.lax.fori_loop(0, jnp.sum(movable, dtype=jnp.int32), visit, start)[0]
 
 
-def draw_own_causes(
+def draw_singleton_causes(
     key: Key,
     draws: RowDraws,
     z: Array,
@@ -122,7 +122,7 @@ def draw_own_causes(
     prior: FeaturePrior,
     parameters: Parameters,
 ) -> tuple[Array, Array, Array]:
-    """Every row's own causes and their rows of Y, given the causes that others share.
+    """The singletons of every row and their rows of Y, given the causes that rows share.
 
     Args:
       key: of the rows of Y.
@@ -138,22 +138,22 @@ def draw_own_causes(
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=0)
     shared = z & ~conditional.free
     eta = noisy_or.num_active(shared, y, dtype)
-    table = number_table(num_slots, parameters)
+    table = count_table(num_slots, parameters)
 
-    def draw_number(uniform: Array, eta: Array, cells: Cells) -> tuple[Array, Array]:
+    def draw_count(uniform: Array, eta: Array, cells: Cells) -> tuple[Array, Array]:
         log_weights, cut_off = new_cause_log_weights(
             noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
         )
         return feature_rows.draw_index(uniform, log_weights), cut_off
 
     num_new, cut_off = jax.lax.map(
-        lambda row: draw_number(*row), (draws.number, eta, cells), batch_size=256
+        lambda row: draw_count(*row), (draws.num_new, eta, cells), batch_size=256
     )
     last = jnp.cumsum(num_new)
     claim = slots.claim(~conditional.free, last[-1])
-    place = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    owner = jnp.searchsorted(last, place, side="right")
-    rank = place - (last - num_new)[jnp.minimum(owner, num_rows - 1)]
+    position = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
+    owner = jnp.searchsorted(last, position, side="right")
+    rank = position - (last - num_new)[jnp.minimum(owner, num_rows - 1)]
     y = _draw_their_activity(
         key, jnp.where(conditional.free[:, None], False, y), claim.claimed, owner, rank,
         num_new, eta, cells, parameters,
@@ -175,7 +175,7 @@ def _draw_their_activity(
 ) -> Array:
     """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
 
-    In turn `new` every row that has so many draws one, those still to come summed out.
+    In iteration `new` every row that has so many draws one, those still to come summed out.
     """
     dtype = eta.dtype
     rows = jnp.arange(eta.shape[0])
@@ -184,13 +184,13 @@ def _draw_their_activity(
     def draw(new: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
 
-        def of_row(key: Key, eta: Array, cells: Cells, number: Array) -> Array:
-            to_come = jnp.maximum(number - new - 1, 0).astype(dtype)
+        def draw_row(key: Key, eta: Array, cells: Cells, num_new: Array) -> Array:
+            to_come = jnp.maximum(num_new - new - 1, 0).astype(dtype)
             log_odds = noisy_or.unseen_log_odds(eta, cells, parameters, to_come)
             uniforms = jax.random.uniform(jax.random.fold_in(key, new), eta.shape, dtype)
-            return (uniforms < jax.nn.sigmoid(log_odds)) & (new < number)
+            return (uniforms < jax.nn.sigmoid(log_odds)) & (new < num_new)
 
-        active = jax.vmap(of_row)(keys, eta, cells, num_new)
+        active = jax.vmap(draw_row)(keys, eta, cells, num_new)
         here = claimed & (rank == new)
         drawn = active[jnp.minimum(owner, len(rows) - 1)]
         return jnp.where(here[:, None], drawn, y), eta + active

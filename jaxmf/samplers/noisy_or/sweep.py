@@ -26,9 +26,9 @@ from jaxmf.likelihoods.noisy_or import Cells, Parameters, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
 from jaxmf.samplers.noisy_or.new_causes import (
+    count_table,
     draw_new_causes,
     new_cause_log_weights,
-    number_table,
 )
 from jaxmf.types import Array, Key
 
@@ -102,7 +102,7 @@ def sweep_rows(
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
     present = jnp.asarray(z.shape[0] if num_rows is None else num_rows, jnp.int32)
-    table = number_table(z.shape[1], parameters)
+    table = count_table(z.shape[1], parameters)
 
     def update(row: Array, carry: _Carry) -> _Carry:
         at = jax.lax.dynamic_index_in_dim
@@ -158,7 +158,7 @@ def draw_row(
       counts: (K,) float, ones of the other rows.
       prior: of Z.
       parameters: of the likelihood.
-      table: of `number_table`.
+      table: of `count_table`.
       num_rows: () float, rows that are there.
 
     Returns:
@@ -167,15 +167,15 @@ def draw_row(
     num_slots = z_row.shape[0]
     draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
     conditional = row_prior(prior, counts, num_rows, num_fixed=0)
-    own = z_row & conditional.free
+    singletons = z_row & conditional.free
     y = jnp.where(conditional.free[:, None], 0, y)
     bits, eta = scan_bits(
         draws.order,
         draws.bits,
-        z_row & ~own,
+        z_row & ~singletons,
         y,
         cells,
-        num_own=jnp.sum(own, dtype=y.dtype),
+        num_singletons=jnp.sum(singletons, dtype=y.dtype),
         parameters=parameters,
         prior_log_odds=conditional.log_odds,
         movable=conditional.movable,
@@ -183,7 +183,7 @@ def draw_row(
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1), conditional.rate, table
     )
-    num_new = feature_rows.draw_index(draws.number, log_weights)
+    num_new = feature_rows.draw_index(draws.num_new, log_weights)
     claim = slots.claim(~conditional.free, num_new)
     y = draw_new_causes(
         jax.random.fold_in(key, _NEW_CAUSES),
@@ -247,7 +247,7 @@ def scan_bits(
     y: Array,
     cells: Cells,
     *,
-    num_own: Array,
+    num_singletons: Array,
     parameters: Parameters,
     prior_log_odds: Array,
     movable: Array,
@@ -260,7 +260,7 @@ def scan_bits(
       z: (K,) bool.
       y: (K, D) float.
       cells: (D,) bool, of the row.
-      num_own: () float, causes of the row alone, their activity summed out.
+      num_singletons: () float, causes of the row alone, their activity summed out.
       parameters: of the likelihood.
       prior_log_odds: (K,) float, of each bit being on given the other rows.
       movable: (K,) bool, the slots to visit.
@@ -278,7 +278,7 @@ def scan_bits(
         cells.ones,
         parameters.log_fail * (y @ cells.zeros.astype(y.dtype)),
         noisy_or.num_active(z, y, y.dtype).astype(jnp.int32),
-        noisy_or.gain_table(z.shape[0] + 1, parameters, num_own),
+        noisy_or.gain_table(z.shape[0] + 1, parameters, num_singletons),
         prior_log_odds,
         movable,
     )
@@ -319,14 +319,14 @@ def draw_activity(
     z_float = z.astype(x.dtype)
     num_active = jnp.sum(active, dtype=jnp.int32)
 
-    def of_columns(at) -> Array:
+    def draw_columns(at) -> Array:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
         return _scan_causes(
             order, num_active, at(threshold), z_float, at(y).astype(x.dtype), cells, parameters
         )
 
     start = jnp.zeros(y.shape, bool)
-    drawn = noisy_or.map_columns(of_columns, num_rows, num_columns, start_value=start)
+    drawn = noisy_or.map_columns(draw_columns, num_rows, num_columns, start_value=start)
     return drawn & active[:, None]
 
 
@@ -343,9 +343,9 @@ def _scan_causes(
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)
     gain_of_zeros = parameters.log_fail * (z.T @ cells.zeros.astype(z.dtype))
 
-    def visit(place: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def visit(position: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         y, eta = carry
-        k = order[place]
+        k = order[position]
         has, active = z[:, k][:, None] > 0.5, y[k]
         without = jnp.maximum(eta - active, 0)  # right where the row has the cause
         gain = jnp.sum(jnp.where(has & cells.ones, noisy_or.look_up(table, without), 0), axis=0)

@@ -1,4 +1,4 @@
-"""The exact law of a flexible prior: normaliser, expected counts of groups, draws.
+"""The exact distribution of a flexible prior: normaliser, expected counts of groups, draws.
 
 Where the only features are the counts m_i themselves the sum over all partitions factorises by the
 group of one item,
@@ -40,20 +40,20 @@ def log_normalisers(log_weights: Array) -> Array:
         log_weights: (N,) float, lambda_1 to lambda_N.
 
     Returns:
-        (N + 1,) float, of 0 to N items; of their factorials so that the numbers stay small.
+        (N + 1,) float, of 0 to N items; of their factorials so that the values stay small.
     """
-    number = log_weights.shape[0]
-    of_sizes = log_potentials(log_weights)
-    sizes = jnp.arange(1, number + 1)
-    terms = of_sizes + jnp.log(sizes)
+    num_items = log_weights.shape[0]
+    log_potential = log_potentials(log_weights)
+    sizes = jnp.arange(1, num_items + 1)
+    terms = log_potential + jnp.log(sizes)
 
     def one(index: Array, known: Array) -> Array:
         left = index - sizes
         rest = jnp.where(left >= 0, known[jnp.maximum(left, 0)], -jnp.inf)
         return known.at[index].set(logsumexp(terms + rest) - jnp.log(index))
 
-    start = jnp.full((number + 1,), -jnp.inf, log_weights.dtype).at[0].set(0)
-    return jax.lax.fori_loop(1, number + 1, one, start)
+    start = jnp.full((num_items + 1,), -jnp.inf, log_weights.dtype).at[0].set(0)
+    return jax.lax.fori_loop(1, num_items + 1, one, start)
 
 
 def expected_counts(log_weights: Array, known: Array | None = None) -> Array:
@@ -68,10 +68,10 @@ def expected_counts(log_weights: Array, known: Array | None = None) -> Array:
 
 
 def draw_groups(key: Array, log_weights: Array, batches: Array, shape: tuple[int, int]) -> Array:
-    """Groups of items from the exact law, batch by batch.
+    """Groups of items from the exact distribution, batch by batch.
 
     The size of one item's group, then of one of those left, and so on; who is in it is a random
-    choice, as the law is exchangeable.
+    choice, as the distribution is exchangeable.
 
     Args:
         key: typed PRNG key.
@@ -80,10 +80,10 @@ def draw_groups(key: Array, log_weights: Array, batches: Array, shape: tuple[int
         shape: G and K, at least as many groups as a batch can have.
 
     Returns:
-        (T,) int32; of items that are left out a number without meaning.
+        (T,) int32; of items that are left out an arbitrary value.
     """
-    of_sizes, of_order = jax.random.split(key)
-    number = jnp.zeros((shape[0] + 1,), jnp.int32).at[batches].add(1)
+    sizes_key, order_key = jax.random.split(key)
+    batch_sizes = jnp.zeros((shape[0] + 1,), jnp.int32).at[batches].add(1)
     known, terms = log_normalisers(log_weights), log_potentials(log_weights)
     sizes = jnp.arange(1, log_weights.shape[0] + 1)
     terms = terms + jnp.log(sizes)
@@ -95,20 +95,20 @@ def draw_groups(key: Array, log_weights: Array, batches: Array, shape: tuple[int
         drawn = jnp.where(left > 0, drawn, 0).astype(left.dtype)
         return left - drawn, drawn
 
-    _, drawn = jax.lax.scan(one, number[:-1], jax.random.split(of_sizes, shape[1]))
+    _, drawn = jax.lax.scan(one, batch_sizes[:-1], jax.random.split(sizes_key, shape[1]))
     ends = jnp.cumsum(drawn, axis=0).T
-    return _dealt(of_order, batches, number, ends)
+    return _dealt(order_key, batches, batch_sizes, ends)
 
 
-def _dealt(key: Array, batches: Array, number: Array, ends: Array) -> Array:
+def _dealt(key: Array, batches: Array, batch_sizes: Array, ends: Array) -> Array:
     """Items in a random order, to groups one after the other: `ends` (G, K), running sizes."""
     chance = jax.random.uniform(key, batches.shape)
     order = jnp.lexsort((chance, batches))
-    starts = jnp.cumsum(number) - number
+    starts = jnp.cumsum(batch_sizes) - batch_sizes
     rank = jnp.zeros_like(batches).at[order].set(jnp.arange(batches.shape[0], dtype=batches.dtype))
     rank -= starts[batches].astype(batches.dtype)
-    own = ends[jnp.minimum(batches, ends.shape[0] - 1)]
-    groups = jnp.sum(own <= rank[:, None], axis=1)
+    batch_ends = ends[jnp.minimum(batches, ends.shape[0] - 1)]
+    groups = jnp.sum(batch_ends <= rank[:, None], axis=1)
     return jnp.minimum(groups, ends.shape[1] - 1).astype(jnp.int32)
 
 
@@ -117,11 +117,12 @@ class Signatures(NamedTuple):
 
     Attributes:
         counts: (S, N) int, m_i of each signature.
-        log_numbers: (S,) float, the logarithm of how many partitions have it: N! / prod (i!)^m m!.
+        log_num_partitions: (S,) float, the logarithm of how many partitions have it: N! / prod
+            (i!)^m m!.
     """
 
     counts: np.ndarray
-    log_numbers: np.ndarray
+    log_num_partitions: np.ndarray
 
 
 @lru_cache(maxsize=8)
@@ -138,32 +139,32 @@ def signatures(num_items: int) -> Signatures:
             f"num_items: {num_items} items have too many signatures to list them all; up to "
             f"{MOST_SIGNATURES} are exact where there are features beside the counts of groups"
         )
-    found: list[tuple[int, ...]] = []
+    all_sizes: list[tuple[int, ...]] = []
 
     def extend(sizes: tuple[int, ...], left: int, largest: int) -> None:
         if left == 0:
-            found.append(sizes)
+            all_sizes.append(sizes)
         for size in range(min(left, largest), 0, -1):
             extend((*sizes, size), left - size, size)
 
     extend((), num_items, num_items)
-    counts = np.zeros((len(found), num_items), np.int64)
-    for row, sizes in enumerate(found):
+    counts = np.zeros((len(all_sizes), num_items), np.int64)
+    for row, sizes in enumerate(all_sizes):
         np.add.at(counts[row], np.array(sizes) - 1, 1)
     factorials = log_gamma(np.arange(1, num_items + 1) + 1.0)
-    log_numbers = log_gamma(num_items + 1.0) - counts @ factorials
-    return Signatures(counts, log_numbers - log_gamma(counts + 1.0).sum(axis=1))
+    log_num_partitions = log_gamma(num_items + 1.0) - counts @ factorials
+    return Signatures(counts, log_num_partitions - log_gamma(counts + 1.0).sum(axis=1))
 
 
 def draw_by_signature(key: Array, log_probs: Array, num_items: int) -> Array:
     """Groups of N items, given the log probability (S,) of every signature: (N,) int32."""
-    of_signature, of_order = jax.random.split(key)
-    chosen = jax.random.categorical(of_signature, log_probs)
+    signature_key, order_key = jax.random.split(key)
+    chosen = jax.random.categorical(signature_key, log_probs)
     counts = jnp.asarray(signatures(num_items).counts)[chosen]
     sizes = jnp.repeat(jnp.arange(1, num_items + 1), counts, total_repeat_length=num_items)
     sizes = jnp.where(jnp.arange(num_items) < jnp.sum(counts), sizes, 0)
     batches = jnp.zeros((num_items,), jnp.int32)
-    return _dealt(of_order, batches, jnp.array([num_items, 0]), jnp.cumsum(sizes)[None])
+    return _dealt(order_key, batches, jnp.array([num_items, 0]), jnp.cumsum(sizes)[None])
 
 
 jitted_normalisers = jax.jit(log_normalisers)
@@ -173,9 +174,9 @@ jitted_expected_counts = jax.jit(expected_counts)
 @jax.jit
 def drawn(keys: Array, log_weights: Array) -> Array:
     """Partitions of as many items as there are weights, one a key: (S, N) int32."""
-    number = log_weights.shape[0]
-    batches = jnp.zeros((number,), jnp.int32)
-    return jax.vmap(lambda key: draw_groups(key, log_weights, batches, (1, number)))(keys)
+    num_items = log_weights.shape[0]
+    batches = jnp.zeros((num_items,), jnp.int32)
+    return jax.vmap(lambda key: draw_groups(key, log_weights, batches, (1, num_items)))(keys)
 
 
 @partial(jax.jit, static_argnames="num_items")

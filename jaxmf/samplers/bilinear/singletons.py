@@ -1,7 +1,8 @@
-"""The features that only one row has, with their weights: drawn given those that rows share.
+"""Singletons, the features that only one row has, and their weights, given the shared features.
 
-Gaussian cells: the number of each row from its exact sum, the new rows of W summed out, in place of
-equation 8; other cells: numbers and weights proposed from the prior, accepted row by row.
+Gaussian cells: the number of singletons of each row from its exact sum, the new rows of W summed
+out, in place of equation 8; other cells: numbers and weights proposed from the prior, accepted row
+by row.
 
 Source: Meeds, Ghahramani, Neal & Roweis (2006), section 3.2.
 """
@@ -27,7 +28,7 @@ from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
 
 
-def draw_own(
+def draw_singletons(
     key: Key,
     side: Side,
     *,
@@ -37,7 +38,7 @@ def draw_own(
     column_exists: Array,
     num_fixed: int = 0,
 ) -> tuple[Array, Array, Array]:
-    """Every row's own features and their rows of W, given the features that rows share.
+    """The singletons of every row and their rows of W, given the features that rows share.
 
     Given the shared features, the numbers of features that only one row has are independent
     Poisson variables, each times the likelihood of its row. Gaussian cells: the number is drawn
@@ -50,7 +51,7 @@ def draw_own(
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
     # `exists` without any one row: a column with a single one is free without it
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
-    draw = _draw_own_exactly if cells.likelihood == "gaussian" else _propose_own
+    draw = _draw_singletons_exactly if cells.likelihood == "gaussian" else _propose_singletons
     u, weights, overflow = draw(
         key,
         side,
@@ -63,16 +64,16 @@ def draw_own(
     return u, slots.release(weights, gone, axis=0), overflow
 
 
-def _hand_out(occupied: Array, number: Array) -> tuple[Array, slots.Claim]:
-    """Slots for `number` (I,) new features of each row: bits (I, K), and the claim."""
-    last = jnp.cumsum(number)
+def _hand_out(occupied: Array, num_new: Array) -> tuple[Array, slots.Claim]:
+    """Slots for `num_new` (I,) new features of each row: bits (I, K), and the claim."""
+    last = jnp.cumsum(num_new)
     claim = slots.claim(occupied, last[-1])
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
     owner = jnp.searchsorted(last, rank, side="right")
-    return claim.claimed & (jnp.arange(number.shape[0])[:, None] == owner), claim
+    return claim.claimed & (jnp.arange(num_new.shape[0])[:, None] == owner), claim
 
 
-def _propose_own(
+def _propose_singletons(
     key: Key,
     side: Side,
     conditional: RowPrior,
@@ -81,16 +82,16 @@ def _propose_own(
     weight_prior: WeightPrior,
     column_exists: Array,
 ) -> tuple[Array, Array, Array]:
-    """Own features proposed from the prior in slots that nobody uses, accepted row by row."""
+    """Singletons proposed from the prior in slots that nobody uses, accepted row by row."""
     u, v, weights, x, observed = side
     free = conditional.free
     rows = jnp.arange(u.shape[0])
     row_keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(rows)
-    number = jax.vmap(lambda key: poisson(jax.random.fold_in(key, 0), conditional.rate))(row_keys)
+    num_new = jax.vmap(lambda key: poisson(jax.random.fold_in(key, 0), conditional.rate))(row_keys)
     uniform = jax.vmap(lambda key: jax.random.uniform(jax.random.fold_in(key, 1), (), x.dtype))(
         row_keys
     )
-    bits, claim = _hand_out(~free | jnp.any(u, axis=0), number)
+    bits, claim = _hand_out(~free | jnp.any(u, axis=0), num_new)
     new_key = jax.random.fold_in(key, u.shape[0])
     drawn = weight_prior.sample(new_key, *weights.shape)
     drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
@@ -104,7 +105,7 @@ def _propose_own(
     return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
 
 
-class _OwnFit(NamedTuple):
+class _SingletonFit(NamedTuple):
     """What is left of each row beside its shared features, seen through V.
 
     Attributes:
@@ -123,7 +124,7 @@ class _OwnFit(NamedTuple):
     num_observed: Array
 
 
-def _own_fit(side: Side, shared: Array) -> _OwnFit:
+def _singleton_fit(side: Side, shared: Array) -> _SingletonFit:
     _, v, _, x, observed = side
     v_float = v.astype(x.dtype)
     error = x - shared.astype(x.dtype) @ side.basis
@@ -136,7 +137,7 @@ def _own_fit(side: Side, shared: Array) -> _OwnFit:
         grams = (observed.astype(x.dtype) @ pairs).reshape(-1, v.shape[1], v.shape[1])
         num_observed = jnp.sum(observed, axis=1, dtype=x.dtype)
     values, vectors = jnp.linalg.eigh(grams)
-    return _OwnFit(
+    return _SingletonFit(
         cross=error @ v_float,
         values=jnp.maximum(values, 0),
         vectors=vectors,
@@ -145,7 +146,7 @@ def _own_fit(side: Side, shared: Array) -> _OwnFit:
     )
 
 
-def _draw_own_exactly(
+def _draw_singletons_exactly(
     key: Key,
     side: Side,
     conditional: RowPrior,
@@ -154,9 +155,9 @@ def _draw_own_exactly(
     weight_prior: WeightPrior,
     column_exists: Array,
 ) -> tuple[Array, Array, Array]:
-    """The numbers of own features from their sums; then the sum of their weights, then these.
+    """The numbers of singletons from their sums; then the sum of their weights, then these.
 
-    Given its number n, the own features of a row add V s to it, s ~ N(n w0, n scale^2 I): its
+    Given their number n, the singletons of a row add V s to it, s ~ N(n w0, n scale^2 I): its
     covariance is noise^2 I + n scale^2 V V'. Given s the n rows of W are exchangeable normals
     with that sum.
     """
@@ -164,7 +165,7 @@ def _draw_own_exactly(
     dtype = x.dtype
     free = conditional.free
     shared = u & ~free
-    fit = _own_fit(side, shared)
+    fit = _singleton_fit(side, shared)
     by_row = None if side.observed is None else 0
     axes: Any = (0, by_row, by_row, 0, 0)
     mean = jnp.where(column_exists, weight_prior.mean, 0).astype(dtype)
@@ -173,43 +174,43 @@ def _draw_own_exactly(
     )
     scales = Scales(noise=cells.noise_scale, feature=weight_prior.scale)
     log_weights, cut_off = jax.vmap(
-        lambda fit: _own_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
-        in_axes=(_OwnFit(*axes),),
+        lambda fit: _count_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
+        in_axes=(_SingletonFit(*axes),),
     )(fit)
-    number = jax.vmap(feature_rows.draw_index)(draws.number, log_weights)
-    bits, claim = _hand_out(~free, number)
+    num_new = jax.vmap(feature_rows.draw_index)(draws.num_new, log_weights)
+    bits, claim = _hand_out(~free, num_new)
 
     row_normals = slots.normals(jax.random.fold_in(key, 1), u.shape[0], fit.cross.shape[1], dtype)
     sums = jax.vmap(
         lambda fit, count, normal: _draw_sum(fit, count, normal, mean, scales),
-        in_axes=(_OwnFit(*axes), 0, 0),
-    )(fit, number.astype(dtype), row_normals)
+        in_axes=(_SingletonFit(*axes), 0, 0),
+    )(fit, num_new.astype(dtype), row_normals)
     slot_normals = weight_prior.scale * slots.normals(
         jax.random.fold_in(key, 2), u.shape[1], weights.shape[1], dtype
     )
     bits_float = bits.astype(dtype)
-    share = (sums - bits_float @ slot_normals) / jnp.maximum(number, 1)[:, None]
+    share = (sums - bits_float @ slot_normals) / jnp.maximum(num_new, 1)[:, None]
     drawn = slot_normals + bits_float.T @ share
     drawn = jnp.where(claim.claimed[:, None] & column_exists, drawn, 0)
     weights = jnp.where(free[:, None], drawn, weights)
     return shared | bits, weights, claim.overflow | jnp.any(cut_off)
 
 
-def _own_log_weights(
-    fit: _OwnFit, mean: Array, rate: Array, scales: Scales, num_candidates: int
+def _count_log_weights(
+    fit: _SingletonFit, mean: Array, rate: Array, scales: Scales, num_candidates: int
 ) -> tuple[Array, Array]:
-    """Log weights of n = 0, 1, ... own features of a row, and whether the sum was cut off.
+    """Log weights of n = 0, 1, ... singletons of a row, and whether the sum was cut off.
 
     n adds n V w0 to the mean of the row; along the eigenvector l of V'V, whose eigenvalue is t,
     its variance is noise^2 (1 + n t / r), in all other directions noise^2.
     """
-    number = jnp.arange(num_candidates, dtype=mean.dtype)[:, None]
+    num_new = jnp.arange(num_candidates, dtype=mean.dtype)[:, None]
     turned_cross, turned_mean = fit.vectors.T @ fit.cross, fit.vectors.T @ mean
     seen = fit.values > jnp.finfo(mean.dtype).eps * 64 * jnp.maximum(jnp.max(fit.values), 1)
     safe = jnp.where(seen, fit.values, 1)
-    along = jnp.where(seen, (turned_cross - number * fit.values * turned_mean) ** 2 / safe, 0)
+    along = jnp.where(seen, (turned_cross - num_new * fit.values * turned_mean) ** 2 / safe, 0)
     across = fit.squares - jnp.sum(along[0])
-    inflation = 1 + number * fit.values / scales.ratio
+    inflation = 1 + num_new * fit.values / scales.ratio
     constant = -0.5 * (
         fit.num_observed * jnp.log(2 * jnp.pi * scales.noise_variance)
         + across / scales.noise_variance
@@ -231,13 +232,17 @@ def _own_log_weights(
     )
 
 
-def _draw_sum(fit: _OwnFit, number: Array, normal: Array, mean: Array, scales: Scales) -> Array:
-    """The sum (L,) of the rows of W of `number` own features of a row, given the row.
+def _draw_sum(
+    fit: _SingletonFit, num_new: Array, normal: Array, mean: Array, scales: Scales
+) -> Array:
+    """The sum (L,) of the rows of W of `num_new` singletons of a row, given the row.
 
     The square root of its covariance is symmetric, so that the capacity does not enter.
     """
-    number = jnp.maximum(number, 1)
-    precision = fit.values / scales.noise_variance + 1 / (number * scales.feature**2)
-    pull = fit.cross / scales.noise_variance + mean / scales.feature**2
-    turned = (fit.vectors.T @ pull) / precision + (fit.vectors.T @ normal) / jnp.sqrt(precision)
+    num_new = jnp.maximum(num_new, 1)
+    precision = fit.values / scales.noise_variance + 1 / (num_new * scales.feature**2)
+    right_side = fit.cross / scales.noise_variance + mean / scales.feature**2
+    turned = (fit.vectors.T @ right_side) / precision + (fit.vectors.T @ normal) / jnp.sqrt(
+        precision
+    )
     return fit.vectors @ turned

@@ -8,32 +8,32 @@ import jax.numpy as jnp
 from jax import Array
 
 from jaxmf import tables
-from jaxmf.priors.partition_prior import Numbers
+from jaxmf.priors.partition_prior import Hyperparameters
 
 
-class FlexibleSeating(NamedTuple):
+class FlexibleCache(NamedTuple):
     """Counts as a sweep works on them.
 
     Attributes:
         counts: (G, K) float, items of batch g in group k.
         joining: (G, K) float, the weight of every group for one more item; 0 where it has none.
         weights: (L + 1,) float, that of a group of 0 to L items.
-        numbers: what else the state holds.
+        hyperparameters: what else the state holds.
         unobserved: (G, K) float, items that no data belong to; None where there are none.
     """
 
     counts: Array
     joining: Array
     weights: Array
-    numbers: Numbers
+    hyperparameters: Hyperparameters
     unobserved: Array | None
 
 
-def joined(seating: Any, batch: Array, group: Array) -> Any:
+def joined(cache: Any, batch: Array, group: Array) -> Any:
     """The weight of a group after its size has changed."""
-    total = tables.entry(seating.counts, batch, group)
-    if seating.unobserved is not None:
-        total = total + tables.entry(seating.unobserved, batch, group)
-    weight = tables.row(seating.weights, total.astype(jnp.int32))
+    total = tables.entry(cache.counts, batch, group)
+    if cache.unobserved is not None:
+        total = total + tables.entry(cache.unobserved, batch, group)
+    weight = tables.row(cache.weights, total.astype(jnp.int32))
     weight = jnp.where(total > 0, weight, jnp.zeros_like(weight))
-    return seating._replace(joining=tables.put_entry(seating.joining, batch, group, weight))
+    return cache._replace(joining=tables.put_entry(cache.joining, batch, group, weight))

@@ -1,0 +1,112 @@
+"""Matrices of counts opened up into tokens, a block of rows at a time."""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxmf.data import checks
+from jaxmf.data.container import is_sparse
+from jaxmf.data.lean import aligned_empty
+from jaxmf.engine.memory import refuse_copy
+
+BLOCK = 1024  # rows of a matrix whose tokens stand together
+
+
+class Counted(NamedTuple):
+    """Rows and columns of tokens, (T,) int32 each, and the shape of the matrix."""
+
+    rows: np.ndarray
+    columns: np.ndarray
+    shape: tuple[int, int]
+
+
+class _Cells(NamedTuple):
+    rows: np.ndarray
+    columns: np.ndarray
+    counts: np.ndarray
+
+
+def open_up(counts: Any) -> Counted:
+    """So many equal tokens for each count.
+
+    The tokens of a column stand together, in the order of the rows; of many rows, block by block.
+    A sweep, which takes tokens as they stand, then finds in the cache what it knows of a word, and
+    of the documents of a block.
+
+    Args:
+        counts: (N, D) whole numbers, an array or a scipy.sparse matrix.
+
+    Raises:
+        TypeError, ValueError: no matrix of counts, no token, or more than int32 can index.
+        MemoryError: so many tokens do not fit.
+    """
+    matrix = _checked_sparse(counts) if is_sparse(counts) else _checked_shape(counts)
+    total = sum(int(cells.counts.sum(dtype=np.int64)) for cells in _blocks(matrix))
+    if total > checks.INT32_MAX:
+        raise ValueError(
+            f"counts: {total} tokens are more than int32 can index ({checks.INT32_MAX}). "
+            "Split the rows, or use a model of counts."
+        )
+    if total == 0:
+        raise ValueError("counts: all counts are 0, there is no token. At least one is needed.")
+    refuse_copy(2 * 2 * 4 * total, None)
+    rows, columns = (aligned_empty((total,), np.dtype(np.int32)) for _ in range(2))
+    filled = 0
+    for cells in _blocks(matrix):
+        size = int(cells.counts.sum(dtype=np.int64))
+        here = slice(filled, filled + size)
+        rows[here] = np.repeat(cells.rows, cells.counts)
+        columns[here] = np.repeat(cells.columns, cells.counts)
+        filled += size
+    return Counted(rows, columns, (int(matrix.shape[0]), int(matrix.shape[1])))
+
+
+def _blocks(matrix: Any) -> Iterator[_Cells]:
+    """The cells that are not zero of blocks of rows, by columns and then rows."""
+    for start in range(0, matrix.shape[0], BLOCK):
+        block = matrix[start : start + BLOCK]
+        if is_sparse(matrix):
+            by_column = block.tocsc()
+            rows = by_column.indices
+            columns = np.repeat(np.arange(matrix.shape[1]), np.diff(by_column.indptr))
+            counts = by_column.data.astype(np.int64)
+        else:
+            columns, rows = np.nonzero(block.T)
+            counts = block[rows, columns].astype(np.int64)
+        yield _Cells(rows + start, columns, counts)
+
+
+def _checked_shape(counts: Any) -> np.ndarray:
+    array = checks.as_numeric("counts", counts)
+    checks.check_matrix_shape("counts", array.shape)
+    checks.check_counts("counts", array)
+    return array
+
+
+def _checked_sparse(matrix: Any) -> Any:
+    """A matrix of counts by rows, an offence shown at its cell."""
+    from scipy.sparse import csr_array
+
+    matrix = matrix if matrix.format in ("csr", "coo") else matrix.tocoo(copy=False)
+    numbers = checks.as_numeric("counts", matrix.data)
+    try:
+        checks.check_counts("counts", numbers)
+    except ValueError as error:
+        first, cells = _first_offence(numbers), matrix.tocoo(copy=False)
+        where = f"row {cells.row[first]}, column {cells.col[first]}"
+        raise ValueError(str(error).replace(f"position {first}", where)) from None
+    return matrix if matrix.format == "csr" else csr_array(matrix)
+
+
+def _first_offence(numbers: np.ndarray) -> int:
+    """The position that `check_counts` shows: of its first check that something fails."""
+    for bad in (
+        ~np.isfinite(numbers),
+        numbers < 0,
+        numbers != np.floor(numbers),
+        numbers > checks.INT32_MAX,
+    ):
+        if bad.any():
+            return int(np.argmax(bad))
+    raise AssertionError("nothing is wrong with these counts")

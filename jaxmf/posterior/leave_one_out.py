@@ -1,0 +1,260 @@
+"""Whether a run predicts its cells better than row and column means would: without hiding any.
+
+A few hundred observed cells are each predicted from all the others. The draws of a run know the
+cell, so they are weighted by 1 / p(x | draw, other cells), which turns them into draws given the
+other cells alone (importance sampling, Pareto-smoothed; Gelfand 1996, Vehtari et al. 2017). A cell
+whose weights are unreliable is left out, and where many are nothing is said. The comparison is
+with the row and column means, or the frequency of a column's ones, of the other cells too.
+
+No data are hidden and no random number of the run is used: its draws are what they were.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from jaxmf.model import PredictsCells
+from jaxmf.posterior import categories, pareto, prediction
+from jaxmf.posterior.cell_laws import CELL_LAWS, cell_law
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.posterior import Posterior
+
+_NUM_CELLS = 256
+_FEWEST_CELLS = 40
+_FEWEST_DRAWS = 100
+_MOST_DRAWS = 400
+_SHARE_OF_DRAWS = 2  # one of so many is used where there are more than a hundred
+_LEAST_RELIABLE = 0.5
+_LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
+_FEWEST_GROUPS = 20
+_MOST_NUMBERS = 2**25  # in the draws that are used
+_LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
+
+Cells = tuple[np.ndarray, np.ndarray]
+
+
+class Comparison(NamedTuple):
+    """Losses of cells that were each predicted from the others.
+
+    Args:
+        unit: of the losses: "squared error", or "log score" of cells that are 0 or 1.
+        model: (M,) loss of the posterior's predictions.
+        baseline: (M,) loss of row and column means, or of column frequencies.
+        rows: (M,) int.
+        columns: (M,) int.
+    """
+
+    unit: str
+    model: np.ndarray
+    baseline: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+
+    @property
+    def excess(self) -> float:
+        """Mean loss of the model above that of the baseline."""
+        return float(np.mean(self.model - self.baseline))
+
+    @property
+    def standard_error(self) -> float:
+        """Of `excess`: the largest of those with cells, rows or columns as the units.
+
+        Rows and columns count where there are twenty of them.
+        """
+        difference = self.model - self.baseline
+        residual = difference - difference.mean()
+        size = residual.size
+        errors = [np.sqrt(np.sum(residual**2) / (size * (size - 1)))]
+        for groups in (self.rows, self.columns):
+            sums = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+            if sums.size >= _FEWEST_GROUPS:
+                factor = sums.size / (sums.size - 1)
+                errors.append(np.sqrt(factor * np.sum(sums**2)) / size)
+        return float(max(errors))
+
+
+def compare(posterior: Posterior) -> Comparison | None:
+    """The posterior beside simple means on observed cells, each predicted from all others.
+
+    Args:
+        posterior: of chains.
+    Returns:
+        None where the model has no cells, the draws lack what predictions need or are so large that
+        a hundred take 2^25 numbers, there are too few of either, or the weights of more than half
+        of the cells are unreliable.
+    """
+    if not _is_answered(posterior):
+        return None
+    known = _known_cells(posterior.data)
+    if known is None or known[2].size < _FEWEST_CELLS:
+        return None
+    rows, columns, values = known
+    chosen = np.random.default_rng(0).permutation(values.size)[:_NUM_CELLS]
+    cells, x = (rows[chosen], columns[chosen]), values[chosen]
+    means, log_densities = _conditionals(posterior, cells, x)
+    weights, shapes = pareto.smoothed_weights(-log_densities)
+    is_reliable = shapes < pareto.largest_shape(len(weights))
+    is_reliable &= np.isfinite(means).all(axis=0) & np.isfinite(log_densities).all(axis=0)
+    if is_reliable.mean() < _LEAST_RELIABLE:
+        return None
+    if cell_law(posterior.model) is CELL_LAWS["bernoulli"]:
+        unit = "log score"
+        model = -np.log(np.sum(weights * np.exp(log_densities), axis=0))
+        frequency = column_frequencies(columns, values, chosen)
+        baseline = -np.log(np.where(x == 1, frequency, 1 - frequency))
+    else:
+        unit = "squared error"
+        model = (x - np.sum(weights * means, axis=0)) ** 2
+        baseline = (x - row_and_column_means(rows, columns, values, chosen)) ** 2
+    kept = [part[is_reliable] for part in (model, baseline, *cells)]
+    return Comparison(unit, *kept)
+
+
+def _is_answered(posterior: Posterior) -> bool:
+    model = posterior.model
+    return (
+        posterior.meta.method == "sample"
+        and model.predicts_its_rows
+        and model.cells_given_draw is not None
+        and isinstance(model, PredictsCells)
+        and any(name in posterior.draws for name in _LATENT)
+        and _num_used(posterior) >= _FEWEST_DRAWS
+    )
+
+
+def _known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rows, columns and values of the observed cells, (T,) each; None for other data."""
+    values = getattr(data, "values", None)
+    if values is None or np.ndim(values) not in (1, 2):
+        return None
+    values = np.asarray(values, dtype=float)
+    if values.ndim == 1:
+        return np.asarray(data.rows), np.asarray(data.columns), values
+    observed = getattr(data, "observed", None)
+    is_known = np.ones(values.shape, bool) if observed is None else np.asarray(observed)
+    rows, columns = np.nonzero(is_known)
+    return rows, columns, values[rows, columns]
+
+
+def _num_used(posterior: Posterior) -> int:
+    """How many draws are used: half of them, 100 to 400, fewer where they are large."""
+    total = posterior.num_chains * posterior.num_draws
+    size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
+    number = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
+    return min(total, number, _MOST_NUMBERS // max(size, 1))
+
+
+def _thinned(posterior: Posterior) -> dict[str, np.ndarray]:
+    """The draws that are used on one axis, at even distances in all chains."""
+    total = posterior.num_chains * posterior.num_draws
+    chosen = np.linspace(0, total - 1, _num_used(posterior)).astype(int)
+    shape = (posterior.num_chains, posterior.num_draws)
+    chain, draw = np.unravel_index(chosen, shape)
+    return {name: values[chain, draw] for name, values in posterior.draws.items()}
+
+
+def _conditionals(
+    posterior: Posterior, cells: Cells, x: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Means and log densities (S, M) of cells given a draw and all other cells."""
+    model, data, draws = posterior.model, posterior.data, _thinned(posterior)
+    blocks = list(prediction.predict_cells(model, data, draws, *cells))
+    mean = np.concatenate([block[1] for block in blocks]).astype(float)
+    variance = np.concatenate([block[2] for block in blocks]).astype(float)
+    if categories.has_categories(model):
+        return mean, _log_probabilities(model, data, draws, cells, x)
+    if model.cells_given_draw == "independent":
+        return mean, np.asarray(cell_law(model).log_density(x, mean, variance), float)
+    noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
+    return without_cell(x, mean, variance, noise_variance)
+
+
+def without_cell(
+    x: np.ndarray, mean: np.ndarray, variance: np.ndarray, noise_variance: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and log density of a normal cell that the parameters, summed out, do not know.
+
+    A replicate of the cell has variance noise (1 + h), h being the leverage of the cell; without it
+    the residual is 1 / (1 - h) times as large and the variance noise / (1 - h).
+
+    Args:
+        x: (M,) the cells.
+        mean, variance: (S, M) of replicates given all cells.
+        noise_variance: (S, 1).
+    """
+    remainder = np.maximum(2 - variance / noise_variance, _LEAST_REMAINDER)
+    residual = (x - mean) / remainder
+    spread = noise_variance / remainder
+    return x - residual, -0.5 * (np.log(2 * np.pi * spread) + residual**2 / spread)
+
+
+def _log_probabilities(
+    model: Any, data: Any, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+) -> np.ndarray:
+    """Log probabilities (S, M) of the values of cells that have few."""
+    levels = np.asarray(model.values, float)
+    index = np.argmin(np.abs(levels[:, None] - x), axis=0)
+    blocks = categories.probabilities_of_draws(model, data, draws, cells)
+    chosen = [block[:, np.arange(x.size), index] for _, block in blocks]
+    return np.log(np.maximum(np.concatenate(chosen).astype(float), np.finfo(float).tiny))
+
+
+def column_frequencies(columns: np.ndarray, values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Frequency of ones among the other cells of the column of each chosen cell, one half added.
+
+    Args:
+        columns, values: (T,) all observed cells.
+        chosen: (M,) positions of some of them.
+    """
+    ones, sizes = np.bincount(columns, values), np.bincount(columns)
+    of_cell = columns[chosen]
+    return (ones[of_cell] - values[chosen] + 0.5) / sizes[of_cell]
+
+
+def row_and_column_means(
+    rows: np.ndarray, columns: np.ndarray, values: np.ndarray, chosen: np.ndarray
+) -> np.ndarray:
+    """Level, column effect and row effect of each chosen cell from all the others: (M,) float.
+
+    Column means of what is left by the level, then row means of what is left by those, shrunk by
+    the ratio of the variances within and between (the best linear prediction of random effects).
+
+    Args:
+        rows, columns, values: (T,) all observed cells.
+        chosen: (M,) positions of some of them.
+    """
+    level = (values.sum() - values[chosen]) / (values.size - 1)
+    residual = values - values.mean()
+    by_column = _Effects(columns, residual)
+    column_effect = by_column.without(columns[chosen], residual[chosen])
+    residual = residual - by_column.whole()[columns]
+    row_effect = _Effects(rows, residual).without(rows[chosen], residual[chosen])
+    return level + column_effect + row_effect
+
+
+class _Effects:
+    """Shrunken means of the groups of some residuals."""
+
+    def __init__(self, groups: np.ndarray, residual: np.ndarray) -> None:
+        self.sums, self.sizes = np.bincount(groups, residual), np.bincount(groups)
+        sizes, total = self.sizes[self.sizes > 0], residual.size
+        means = self.sums[self.sizes > 0] / sizes
+        num_groups = sizes.size
+        within = max(float(residual @ residual - sizes @ means**2), 0.0)
+        within /= max(total - num_groups, 1)
+        scale = total - np.sum(sizes.astype(float) ** 2) / total
+        centred = means - residual.mean()
+        between = (sizes @ centred**2 - (num_groups - 1) * within) / max(scale, 1e-300)
+        self.shrinkage = within / between if between > 0 else np.inf
+
+    def whole(self) -> np.ndarray:
+        """Effects of all groups."""
+        return self.sums / np.maximum(self.sizes + self.shrinkage, 1e-300)
+
+    def without(self, groups: np.ndarray, residual: np.ndarray) -> np.ndarray:
+        """Effects of groups (M,) from all but one residual of each."""
+        sizes = self.sizes[groups] - 1 + self.shrinkage
+        return (self.sums[groups] - residual) / np.maximum(sizes, 1e-300)
