@@ -39,7 +39,7 @@ from benchmarks.harness import (
     row,
 )
 from benchmarks.side_features import any_features
-from benchmarks.told import all_told, has_dates
+from benchmarks.side_information import has_dates, with_side_information
 from jaxmf import datasets
 from jaxmf.data import Entries, Features, rating_features
 
@@ -199,7 +199,7 @@ def published(name: str, law: str, quick: bool) -> list[Row]:
     data_name = "ml-100k" if name == "u1" else name
     known = ratings(data_name)
     is_test = known.test["u1"] if name == "u1" else tenth(known.data.num_entries)
-    data, features = all_told(known, is_test)
+    data, features = with_side_information(known, is_test)
     likelihood = {"gaussian": mf.Gaussian(), "ordinal": mf.Ordinal()}[law]
     settings: dict[str, Any] = {"likelihood": likelihood, "coefficients": False}
     num_factors = 10 if name == "u1" else 32

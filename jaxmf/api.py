@@ -191,7 +191,9 @@ def particle_filter(
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's filter.
     Returns:
-        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows.
+        The posterior, with `log_weights` and `log_evidence`; `extend` takes in more rows. With
+        default scales, whose priors are taken from the data, the evidence is empirical Bayes and
+        not comparable with that of fixed scales; see `Posterior.log_evidence`.
     Raises:
         ValueError, TypeError: as `sample`.
     """

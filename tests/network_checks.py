@@ -43,12 +43,12 @@ def statistics_of(network):
                     values = values.reshape(len(DOCUMENTS), -1).astype(jnp.result_type(float))
                     apart = jnp.sum(jnp.abs(values[:, None] - values), axis=-1)
                     found[f"{child} within {name}"] = jnp.sum(same * jnp.exp(-apart))
-        return found | numbers_of(state)
+        return found | hyperparameters_of(state)
 
     return statistics
 
 
-def numbers_of(state):
+def hyperparameters_of(state):
     """Hyperparameters, but for the weights of groups, whose order means nothing."""
     found = {}
     for name, numbers in state.numbers.items():

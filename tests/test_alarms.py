@@ -1,5 +1,6 @@
 """Every alarm has a run that raises it and one that does not."""
 
+import dataclasses
 import re
 import signal
 
@@ -149,3 +150,14 @@ def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_p
     assert "No draw was kept" in str(post)
     post.save(tmp_path / "saved")
     assert mf.load(tmp_path / "saved").num_draws == 0
+
+
+def test_the_noise_of_a_filter_is_that_of_its_weights():
+    """Particles without weight say nothing: their noise raises no alarm, and hides none."""
+    noise = np.where(np.arange(500) < 50, 0.5, 5.0)[None]
+    heavy = np.where(np.arange(500) < 50, 0.0, -50.0)[None]
+    post = posterior(method="particle_filter", noise_scale=noise)
+    few_matter = dataclasses.replace(post, particle_log_weights=heavy)
+    assert "noise" not in kinds(few_matter)
+    assert "noise" not in kinds(dataclasses.replace(post, particle_log_weights=np.zeros((1, 500))))
+    assert "noise" in kinds(dataclasses.replace(post, particle_log_weights=-50 - heavy))

@@ -3,7 +3,7 @@
 import numpy as np
 
 import jaxmf as mf
-from benchmarks import factors, recommender, told
+from benchmarks import factors, recommender, side_information
 from benchmarks.factor_chains import random_split, run, split
 from jaxmf import datasets
 from jaxmf.data import Entries
@@ -97,10 +97,10 @@ def rated(times):
     )
 
 
-def test_a_users_day_is_a_row_and_is_told_what_the_user_is():
-    days = told.DAY * np.array([900, 902, 900, 900, 901])
+def test_a_users_day_is_a_row_and_has_the_features_of_the_user():
+    days = side_information.DAY * np.array([900, 902, 900, 900, 901])
     is_test = np.array([False, True, False, False, True])
-    data, known = told.all_told(rated(days), is_test)
+    data, known = side_information.with_side_information(rated(days), is_test)
     rows = known["row_features"]
     assert list(rows.blocks) == ["rated", "about", "user", "day"]
     assert data.train.shape == (4, 2)  # the first user has two days
@@ -119,6 +119,6 @@ def test_a_users_day_is_a_row_and_is_told_what_the_user_is():
 
 def test_without_dates_rows_are_users():
     is_test = np.array([False, True, False, False, True])
-    data, known = told.all_told(rated([1, 2, 1, 2, 1]), is_test)
+    data, known = side_information.with_side_information(rated([1, 2, 1, 2, 1]), is_test)
     assert data.train.shape == (3, 2)
     assert list(known["row_features"].blocks) == ["rated", "about"]

@@ -102,6 +102,15 @@ def test_predict_writes_a_table(finished, tmp_path, capsys):
     assert [line[:2] for line in lines[1:]] == [["1", "0"], ["4", "2"], ["7", "4"]]
     expected = mf.load(finished).predict().mean
     np.testing.assert_allclose([float(line[2]) for line in lines[1:]], expected, rtol=1e-4)
+    # with the headings of a file of ratings; and without any
+    cells.write_text("user,item,stars\n1,0,5\n4,2,1\n7,4,3\n")
+    assert cli.run(["predict", str(finished), str(cells)]) == 0
+    assert list(csv.reader(capsys.readouterr().out.splitlines())) == lines
+    cells.write_text("1,0\n4,2\n")
+    assert cli.run(["predict", str(finished), str(cells)]) == 2
+    assert "its first line is ['1', '0'], a cell; write a line of headings" in (
+        " ".join(capsys.readouterr().err.split())
+    )
     out = tmp_path / "predictions.csv"
     assert cli.run(["predict", str(finished), "-o", str(out), "--quantiles", "0.5"]) == 0
     assert out.read_text().splitlines()[0] == "row,column,mean,sd,50%"
@@ -166,7 +175,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         (["report", "."], "holds no finished run"),
         (["predict", "."], "holds no finished run"),
         (["predict", "RUN", "nowhere.csv"], "there is no such file"),
-        (["predict", "RUN", "bad.csv"], "has no column 'row'"),
+        (["predict", "RUN", "bad.csv"], "write a line of headings above it"),
         (["predict", "RUN", "outside.csv"], "is outside 0..11"),
         (["predict", "RUN", "--quantiles", "2"], "levels lie between 0 and 1"),
         (["report", "RUN", "-o", "."], ". is a folder; name the HTML file to write"),
@@ -238,11 +247,14 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
             *map(np.asarray, (data.rows, data.columns, data.values)), strict=True
         )
     ]
-    ratings, folder = tmp_path / "ratings.csv", tmp_path / "run"
+    ratings, folder = tmp_path / "ratings.csv", tmp_path / "a run"
     ratings.write_text("user,item,rating\n" + "\n".join(lines) + "\n")
     arguments = ["fit", "bpmf", str(ratings), "--out", str(folder), "--hold-out", "0.2"]
     more = ["--chains", "1", "--samples", "4", "--warmup", "2", "--set", "num_factors=1"]
     assert cli.run([*arguments, *more]) == 0
+    printed = capsys.readouterr().out
+    assert "held-out error (root mean square over 6 cells)" in printed
+    assert f"Next: jaxmf recommend '{folder}'" in printed
     post, truth = mf.load(folder), read_notes(folder)[1]
     assert post.data.num_entries == 24
     assert truth.num_entries == 6

@@ -57,3 +57,41 @@ def test_a_column_of_texts_in_a_matrix_is_named():
 def test_what_is_no_frame_is_left_as_it_is():
     for x in (np.eye(2), [[1, 2]], "text", None, pl.Series([1, 2])):
         assert as_pandas(x) is x
+
+
+def test_a_first_column_of_texts_is_the_ids_as_in_files():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"id": ["x", "y"], "a": [1.0, 2.0], "b": [3.0, 4.0]})
+    data = mf.Dense.from_array(table)
+    assert (data.row_names.tolist(), data.column_names.tolist()) == (["x", "y"], ["a", "b"])
+    np.testing.assert_array_equal(data.to_array(), [[1, 3], [2, 4]])
+    assert mf.Tokens.from_counts(table.astype({"a": int})).names["document"].tolist() == ["x", "y"]
+    for other in (table.assign(id="x"), table[["a", "id", "b"]], table.set_index(["a"])):
+        with pytest.raises(TypeError, match=r"column 'id'.*df.set_index\('id'\)"):
+            mf.Dense.from_array(other)
+
+
+@pytest.mark.parametrize(
+    "words", [["the cat sat", "a dog"], [["the", "cat"], ["a"]], np.array(["a b", "c"])]
+)
+def test_words_in_place_of_counts_are_sent_to_the_constructor_of_words(words):
+    with pytest.raises(TypeError, match=r"these are words.*Tokens.from_columns\(\{'document'"):
+        mf.Tokens.from_counts(words)
+
+
+def test_a_table_with_texts_is_no_matrix_of_features():
+    pd = pytest.importorskip("pandas")
+    table = pd.DataFrame({"id": ["x", "y"], "age": [20, 30]})
+    with pytest.raises(TypeError, match=r"Features.from_pandas\(df, id='column of the ids'\)"):
+        mf.Features(table)
+    assert mf.Features(table[["age"]]).shape == (2, 1)
+
+
+def test_lines_of_features_are_numbered_as_in_the_file(tmp_path):
+    path = tmp_path / "users.csv"
+    path.write_text("id,age,job\n\na,20,x\n\nb,,y\n")
+    with pytest.raises(ValueError, match=r"column 'age': is missing in line 5"):
+        mf.data.read_features(path)
+    path.write_text("id,age\n\na,20\n,30\n")
+    with pytest.raises(ValueError, match="line 4 has no id in column 'id'"):
+        mf.data.read_features(path)

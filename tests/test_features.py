@@ -212,7 +212,7 @@ def test_features_from_files(tmp_path):
     assert films.to_array().tolist() == [[-1, 1, 1], [1, 1, 0]]
     path = tmp_path / "users.tsv"
     path.write_text("age\tid\tjob\n20\tann\t1\n\tbo\t2\n")
-    with pytest.raises(ValueError, match=r"users.tsv: column 'age': is missing at line 1"):
+    with pytest.raises(ValueError, match=r"users.tsv: column 'age': is missing in line 3"):
         read_features(path, id="id")
     people = read_features(path, id="id", categorical=["job"], missing="zero")
     assert people.labels == ("age", "job=1", "job=2")

@@ -134,7 +134,7 @@ def test_representatives_are_as_many_as_words():
         jax.random.key(2), BASE
     )
     for name, number in (("table", 3), ("dish", 10)):
-        counts = learning.own_statistics(
+        counts = learning.statistics_of_block(
             network, name, network.parts(name, network.sizes(tokens, {"table": 16, "dish": 16})),
             state, tokens,
         )  # fmt: skip
@@ -251,7 +251,7 @@ WITH_WORDS = Tokens({**BASE.columns, "word": [0] * 7}, {**BASE.sizes, "word": 3}
             lambda: mf.Network(
                 **franchise(mf.FlexiblePrior(np.zeros(9), num_unobserved=[1, 2]), DISHES)
             ).check_data(WITH_WORDS, "data"),
-            "num_unobserved has 2 numbers, and there are 3",
+            "num_unobserved has 2 values, and there are 3",
         ),
         (
             lambda: mf.Network(**franchise(TABLES, mf.FlexiblePrior([0.0], num_unobserved=1))),

@@ -64,3 +64,14 @@ def test_parts_are_blocks_levels_of_a_heading_and_numbers_beside_each_other():
     assert jax.tree.map(lambda leaf: leaf, blocks).parts == (5, 2)
     found = kernels.of_columns(blocks, jnp.array([1.0, 2.0]))
     assert found.tolist() == [1.0] * 5 + [2.0] * 2
+
+
+def test_rows_have_one_sum_up_to_the_rounding_of_their_floats():
+    """With 64-bit floats sums that differ in the seventh digit are different."""
+    table = np.array([[1.0, 0.0], [1.0, 1e-6]])
+    part = slice(0, 2)
+    with jax.enable_x64(True):
+        assert float(kernels._total(Features(table), part)) == 0
+        assert float(kernels._total(Features(table / 3 * [[1, 1], [1, 0]]), part)) == 1 / 3
+    rounded = (table + 2e-7 * np.array([[1.0, 0], [0, 0]])).astype(np.float32) * [[1, 1], [1, 0]]
+    assert float(kernels._total(Features(rounded.astype(np.float32)), part)) > 0

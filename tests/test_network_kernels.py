@@ -6,7 +6,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks import numbers
+from jaxmf.blocks import hyperparameters
 from tests.network_checks import (
     GAMMA,
     check_step,
@@ -118,7 +118,7 @@ def test_concentrations_whose_sum_is_left_out_are_caught(monkeypatch):
     def of_sizes_alone(key, total, sizes):
         return jnp.sum(jnp.log1p(sizes))
 
-    monkeypatch.setattr(numbers, "_minus_log_shares", of_sizes_alone)
+    monkeypatch.setattr(hyperparameters, "_minus_log_shares", of_sizes_alone)
     with pytest.raises(AssertionError, match=r"concentration . of topic"):
         check("the sum left out", *CASES["concentrations of each"])
 

@@ -9,8 +9,8 @@ import pytest
 import jaxmf as mf
 from jaxmf.blocks import parallel, starting
 from jaxmf.blocks.elimination import Factor
-from jaxmf.blocks.few import random_tokens, sweep_few
 from jaxmf.blocks.state import State
+from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.samplers.restaurants import count_tables_at_once
@@ -164,7 +164,7 @@ def with_a_few(network, key, state):
     """A step whose sequential part sees two of the five."""
     of_few, of_all = jax.random.split(key)
     few = random_tokens(of_few, 5, 2)
-    state, _ = sweep_few(network, ("group",), of_few, state, FIVE, few)
+    state, _ = sweep_subset(network, ("group",), of_few, state, FIVE, few)
     return all_at_once(network, of_all, state)
 
 

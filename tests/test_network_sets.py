@@ -16,7 +16,7 @@ from tests.network_checks import (
     GAMMA,
     check_step,
     check_topics_of_six,
-    numbers_of,
+    hyperparameters_of,
     observed,
     whole_step,
     words,
@@ -73,7 +73,7 @@ def statistics_of(network):
         if "length" in network.blocks:
             length = drawn.values["length"]
             found["lengths"] = jnp.sum(same * jnp.exp(-jnp.abs(length[:, None] - length)))
-        return found | numbers_of(state)
+        return found | hyperparameters_of(state)
 
     return statistics
 

@@ -129,11 +129,11 @@ def by_function(rho):
             network_of(length=mf.Block(mf.GammaPoisson(), observed=True)),
             "0.1.* at token 0 is no co",
         ),
-        (network_of(word=by_function(lambda topic: topic / 2)), "whole numbers.*got float"),
+        (network_of(word=by_function(lambda topic: topic / 2)), "integers.*got float"),
         (network_of(word=by_function(lambda topic: topic - 1)), "between -1 and 0"),
         (
             network_of(word=by_function(lambda topic: topic.astype(np.int64) * 2**40)),
-            "whole numbers from 0 up",
+            "integers from 0 up",
         ),
         (
             network_of(word=by_function(lambda topic, document: topic[:3])),
@@ -152,7 +152,7 @@ def test_numbers_of_parts_that_are_too_large():
     with pytest.raises(ValueError, match="4,294,967,296 parts are more than int32"):
         mf.Network(x=block).parts("x", sizes)
     block = by_function(lambda user, z: user * z)
-    assert mf.Network(x=block).parts("x", sizes | {"user": 10}).number == 10
+    assert mf.Network(x=block).parts("x", sizes | {"user": 10}).num_parts == 10
     block = by_function(lambda user, item: user)
     with pytest.raises(ValueError, match="at most 4,194,304 are tabulated"):
         mf.Network(x=block).parts("x", sizes | {"user": 2**11})
@@ -174,7 +174,7 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
     sizes = {"a": 2, "b": 3, "c": 4}
     network = mf.Network(x=mf.Block(WORDS, by=("c", "a", "b"), observed=True))
     parts = network.parts("x", sizes)
-    assert (parts.shape, parts.number) == ((4, 2, 3), 24)
+    assert (parts.shape, parts.num_parts) == ((4, 2, 3), 24)
     values = {"a": jnp.asarray([1, 0]), "b": jnp.asarray([2, 0]), "c": jnp.asarray([3, 1])}
     wanted = np.ravel_multi_index(([3, 1], [1, 0], [2, 0]), (4, 2, 3))
     np.testing.assert_array_equal(parts.of(values, None), wanted)

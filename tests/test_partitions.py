@@ -9,7 +9,7 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.blocks.numbers import shared_weights
+from jaxmf.blocks.hyperparameters import shared_weights
 from jaxmf.priors.partition_prior import CountCache
 from jaxmf.priors.partitions import (
     log_dirichlet_multinomial,

@@ -1,4 +1,4 @@
-"""A mixture block: a variable with a value for every token, its law, and what partitions it."""
+"""A mixture block: a variable of every token, its family or prior, and what partitions it."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Block(Readable):
     """One variable of a network: a value for every token.
 
     The tokens are partitioned by the values of the parents; the tokens of a part share the
-    parameters of the law, which are summed out.
+    parameters of the family or prior, which are summed out.
 
     Args:
         law: of an observed variable a family, such as `DirichletMultinomial`; of a latent indicator
             a prior of partitions, such as `Dirichlet` or `HDP`.
         by: the parents: names of columns of the tokens or of other blocks, one or several; none for
             one part with all tokens. Or the function rho of the thesis: of the parents' values,
-            which are named by its arguments, to the number of a part, as arrays of integers.
+            which are named by its arguments, to the index of a part, as arrays of integers.
         observed: whether the tokens have a column with its values.
         per: of a latent indicator: names of columns and of at most one other indicator. There is
             one value for every combination of theirs, not one for every token: with
@@ -43,7 +43,8 @@ class Block(Readable):
             all at a table. `by` is of columns among them.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing, or do not go together.
+        TypeError, ValueError: `law` is neither a family nor a prior of partitions, a name is not a
+            string, or the settings contradict each other.
 
     Example:
         >>> from jaxmf.priors.partitions import Dirichlet
@@ -72,11 +73,11 @@ class Block(Readable):
         object.__setattr__(self, "observed", check_flag("observed", observed))
         object.__setattr__(self, "rho", check_function("rho", rho))
         object.__setattr__(self, "per", _names(per, "per"))
-        if type(law) is not object:  # jax puts one there when it looks at the structure
+        if type(law) is not object:  # a placeholder that jax passes when it rebuilds a pytree
             self._check()
 
     def with_law(self, law: Law) -> Block:
-        """The block with another law."""
+        """The block with another family or prior."""
         return Block(law, self.by, self.observed, self.rho, self.per)
 
     def _check(self) -> None:
@@ -105,7 +106,7 @@ class Block(Readable):
 
 
 def _is_rebuilt(law: Any) -> bool:
-    """Whether jax put something else in the law's place."""
+    """Whether jax put a placeholder where the family or prior was."""
     if isinstance(law, str | int | float | list | tuple | dict) or callable(law):
         return False
     return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")

@@ -14,11 +14,11 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential
 from jaxmf.blocks.counts import all_parts, block_statistics
 from jaxmf.blocks.density import log_joint_of
-from jaxmf.blocks.few import random_tokens, sweep_few
-from jaxmf.blocks.numbers import is_updated, update_numbers
+from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.sets import sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
 from jaxmf.blocks.state import State
+from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
@@ -103,7 +103,7 @@ def plan(
 
 
 def _joint_indicators(network: Network, joint: Any) -> list[str]:
-    """The indicators in sets that are drawn together; refuses what are no such sets."""
+    """The indicators in sets that are drawn together; refuses other names and repeated ones."""
     is_sets = isinstance(joint, tuple | list)
     if not is_sets or not all(isinstance(chosen, tuple | list) for chosen in joint):
         raise TypeError(
@@ -158,13 +158,13 @@ def step(
     sweep_all = _parallel_sweeps if plan.sweep == "parallel" else _sequential_sweeps
     state, overflow = sweep_all(plan, network, key, state, data)
     if holders(network):
-        own_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
-        state, info = sweep_unobserved(network, own_key, state, data)
+        index_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
+        state, info = sweep_unobserved(network, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
     if any(is_updated(network.blocks[name].law) for name in network.order):
-        own_key = jax.random.fold_in(key, len(plan.sets))
+        index_key = jax.random.fold_in(key, len(plan.sets))
         at_once = plan.sweep == "parallel"
-        state, _ = update_numbers(network, own_key, state, data, at_once=at_once)
+        state, _ = update_hyperparameters(network, index_key, state, data, at_once=at_once)
     return state, Info(overflow=overflow)
 
 
@@ -172,14 +172,14 @@ def _sequential_sweeps(
     plan: SamplerPlan, network: Network, key: Key, state: State, data: Tokens
 ) -> tuple[State, dict[str, Array]]:
     overflow: dict[str, Array] = {}
-    for place, names in enumerate(plan.sets):
-        own_key, dish = jax.random.fold_in(key, place), network.tables.get(names[0])
-        if dish is not None:
-            state, info = sweep_tokens(network, names[0], dish, own_key, state, data)
+    for index, names in enumerate(plan.sets):
+        index_key, set_variable = jax.random.fold_in(key, index), network.tables.get(names[0])
+        if set_variable is not None:
+            state, info = sweep_tokens(network, names[0], set_variable, index_key, state, data)
         elif network.blocks[names[0]].per:
-            state, info = sweep_sets(network, names[0], own_key, state, data)
+            state, info = sweep_sets(network, names[0], index_key, state, data)
         else:
-            state, info = sequential.sweep(network, names, own_key, state, data)
+            state, info = sequential.sweep(network, names, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
     return _split_merge(plan, network, key, state, data, overflow)
 
@@ -193,17 +193,17 @@ def _parallel_sweeps(
     choices when the step is repeated with more slots.
     """
     overflow: dict[str, Array] = {}
-    for place, names in enumerate(plan.sets):
+    for index, names in enumerate(plan.sets):
         if any(network.blocks[name].law.grows for name in names):
-            of_tokens, of_sweep = jax.random.split(jax.random.fold_in(key, place))
-            number = min(_FEW, data.num_tokens)
-            chosen = random_tokens(of_tokens, data.num_tokens, number)
-            state, info = sweep_few(network, names, of_sweep, state, data, chosen)
+            tokens_key, sweep_key = jax.random.split(jax.random.fold_in(key, index))
+            num_chosen = min(_FEW, data.num_tokens)
+            chosen = random_tokens(tokens_key, data.num_tokens, num_chosen)
+            state, info = sweep_subset(network, names, sweep_key, state, data, chosen)
             overflow = merge_overflow(overflow, info.overflow)
     state, overflow = _split_merge(plan, network, key, state, data, overflow)
-    for place, names in enumerate(plan.sets):
-        own_key = jax.random.fold_in(key, len(plan.sets) + 1 + place)
-        state = parallel.sweep(network, names, own_key, state, data)
+    for index, names in enumerate(plan.sets):
+        index_key = jax.random.fold_in(key, len(plan.sets) + 1 + index)
+        state = parallel.sweep(network, names, index_key, state, data)
     return state, overflow
 
 
@@ -215,11 +215,11 @@ def _split_merge(
     data: Tokens,
     overflow: dict[str, Array],
 ) -> tuple[State, dict[str, Array]]:
-    for place, name in enumerate(network.indicators):
+    for index, name in enumerate(network.indicators):
         if plan.split_merge and can_split(network, name):
-            own_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), place)
+            index_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), index)
             settings = {"num_proposals": plan.split_merge, "num_scans": _SCANS}
-            state, info = split_merge(network, name, own_key, state, data, **settings)
+            state, info = split_merge(network, name, index_key, state, data, **settings)
             overflow = merge_overflow(overflow, info.overflow)
     return state, overflow
 
@@ -237,18 +237,18 @@ def record(
     draw = {"log_joint": log_joint_of(network, state, statistics)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
-    for name, numbers in state.numbers.items():
+    for name, hyperparameters in state.numbers.items():
         law = network.blocks[name].law
         draw |= {
-            f"{name}_{label}": number
-            for label, number in numbers.items()
+            f"{name}_{label}": value
+            for label, value in hyperparameters.items()
             if label not in law.hyperparameters or not is_fixed(getattr(law, label))
         }
     if plan.keep == "scalars":
         return {label: value for label, value in draw.items() if value.ndim == 0}
     parts = all_parts(network, state, data)
-    for name, own in statistics.items():
-        draw |= kept_statistics(name, parts[name], own)
+    for name, leaves in statistics.items():
+        draw |= kept_statistics(name, parts[name], leaves)
     if plan.keep == "assignments":
         draw |= {f"{name}_of_tokens": values for name, values in state.values.items()}
     return draw
@@ -272,19 +272,19 @@ def _with_axes(label: str, leaf: Array, shape: tuple[int, ...]) -> Array:
 
 def grow(state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for the values of growing indicators."""
-    numbers = dict(state.numbers)
+    hyperparameters = dict(state.numbers)
     for name, size in sizes.items():
-        if "weights" in numbers[name]:
-            weights = slots.pad_axis(numbers[name]["weights"], 0, size)
-            numbers[name] = numbers[name] | {"weights": weights}
-        if "unobserved" in numbers[name]:
-            unobserved = slots.pad_axis(numbers[name]["unobserved"], 1, size)
-            numbers[name] = numbers[name] | {"unobserved": unobserved}
+        if "weights" in hyperparameters[name]:
+            weights = slots.pad_axis(hyperparameters[name]["weights"], 0, size)
+            hyperparameters[name] = hyperparameters[name] | {"weights": weights}
+        if "unobserved" in hyperparameters[name]:
+            unobserved = slots.pad_axis(hyperparameters[name]["unobserved"], 1, size)
+            hyperparameters[name] = hyperparameters[name] | {"unobserved": unobserved}
     occupied = {
-        name: slots.pad_axis(own, 0, sizes.get(name, own.shape[0]))
-        for name, own in state.slots.items()
+        name: slots.pad_axis(in_use, 0, sizes.get(name, in_use.shape[0]))
+        for name, in_use in state.slots.items()
     }
-    return state._replace(numbers=numbers, slots=occupied)
+    return state._replace(numbers=hyperparameters, slots=occupied)
 
 
 def capacity(state: State) -> dict[str, int]:

@@ -48,20 +48,20 @@ def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array
 def statistics_of(
     name: str, law: Any, parts: Parts, values: Mapping[str, Array], num_slots: int | None
 ) -> PyTree:
-    """The statistics of one block: counts (G, K) int32 of an indicator, otherwise its family's own.
+    """The statistics of one block: counts (G, K) int32 of an indicator, else its family's.
 
     Args:
         name: of the block.
-        law: of the block.
+        law: the family or prior of the block.
         parts: of the block.
         values: of its parents and of itself, (T,) each.
         num_slots: K of an indicator, None for an observed block.
     """
-    own = values[name]
-    groups = part_of(parts, values, own.shape[0])
+    values_of_block = values[name]
+    groups = part_of(parts, values, values_of_block.shape[0])
     if num_slots is not None:
-        return count_pairs(groups, own, (parts.number, num_slots))
-    return law.statistics(groups, own, parts.number)
+        return count_pairs(groups, values_of_block, (parts.num_parts, num_slots))
+    return law.statistics(groups, values_of_block, parts.num_parts)
 
 
 def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> Parts:
@@ -72,8 +72,8 @@ def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> Parts:
 
 def first_of_sets(sets: Array, num_sets: int) -> Array:
     """(T,) int32: the first token of the set that a token is in."""
-    place = jnp.arange(sets.shape[0], dtype=jnp.int32)
-    return jnp.full((num_sets,), sets.shape[0], jnp.int32).at[sets].min(place)[sets]
+    index = jnp.arange(sets.shape[0], dtype=jnp.int32)
+    return jnp.full((num_sets,), sets.shape[0], jnp.int32).at[sets].min(index)[sets]
 
 
 def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) -> Array:
@@ -93,19 +93,21 @@ def count_sets(pair: tuple[Array, Array], first: Array, shape: tuple[int, int]) 
 
 def block_statistics(network: Network, state: State, data: Tokens) -> dict[str, PyTree]:
     """The statistics of all blocks."""
-    own_parts = all_parts(network, state, data)
+    parts = all_parts(network, state, data)
     return {
-        name: own_statistics(network, name, own_parts[name], state, data) for name in network.order
+        name: statistics_of_block(network, name, parts[name], state, data) for name in network.order
     }
 
 
-def own_statistics(network: Network, name: str, parts: Parts, state: State, data: Tokens) -> PyTree:
+def statistics_of_block(
+    network: Network, name: str, parts: Parts, state: State, data: Tokens
+) -> PyTree:
     """The statistics of one block; of one with `per` counts of sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     block = network.blocks[name]
     if not block.per:
         return statistics_of(name, block.law, parts, values, slots.get(name))
     groups = part_of(parts, values, data.num_tokens)
-    of_sets = set_parts(network, name, network.sizes(data, slots))
-    first = first_of_sets(part_of(of_sets, values, data.num_tokens), of_sets.number)
-    return count_sets((groups, values[name]), first, (parts.number, slots[name]))
+    parts_of_sets = set_parts(network, name, network.sizes(data, slots))
+    first = first_of_sets(part_of(parts_of_sets, values, data.num_tokens), parts_of_sets.num_parts)
+    return count_sets((groups, values[name]), first, (parts.num_parts, slots[name]))

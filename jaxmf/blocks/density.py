@@ -26,12 +26,12 @@ def log_joint_of(network: Network, state: State, statistics_by_block: Mapping[st
     """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))
     for name, statistics in statistics_by_block.items():
-        law, numbers = network.blocks[name].law, state.numbers[name]
+        law, hyperparameters = network.blocks[name].law, state.numbers[name]
         if name in network.indicators:
-            total += law.log_prob(statistics, numbers)
+            total += law.log_prob(statistics, hyperparameters)
         else:
-            total += jnp.sum(law.log_marginal(statistics, numbers))
+            total += jnp.sum(law.log_marginal(statistics, hyperparameters))
         for hyperparameter in law.hyperparameters:
-            of_prior = log_prior(getattr(law, hyperparameter), numbers[hyperparameter])
-            total += jnp.sum(of_prior)
+            log_priors = log_prior(getattr(law, hyperparameter), hyperparameters[hyperparameter])
+            total += jnp.sum(log_priors)
     return total

@@ -48,19 +48,19 @@ def draw(
     """
     waiting, tables = list(factors), []
     for name in reversed(names):
-        mine = [factor for factor in waiting if name in factor.names]
+        with_name = [factor for factor in waiting if name in factor.names]
         waiting = [factor for factor in waiting if name not in factor.names]
-        product = _product(names, mine)
+        product = _product(names, with_name)
         tables.append(product)
         if len(product.names) > 1:
             waiting.append(Factor(product.names[:-1], jnp.sum(product.values, axis=-1)))
     chosen: dict[str, Array] = {}
     steps = zip(names, reversed(tables), uniforms, num_lanes, strict=True)
-    for name, table, uniform, number in steps:
+    for name, table, uniform, lanes in steps:
         weights = table.values
         for before in table.names[:-1]:
             weights = lax.dynamic_index_in_dim(weights, chosen[before], 0, keepdims=False)
-        chosen[name] = choose(weights, uniform, num_lanes=number)
+        chosen[name] = choose(weights, uniform, num_lanes=lanes)
     return [chosen[name] for name in names]
 
 
@@ -69,7 +69,7 @@ def _product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
     together = tuple(name for name in names if any(name in f.names for f in factors))
     product = None
     for factor in factors:
-        axes = [place for place, name in enumerate(together) if name not in factor.names]
+        axes = [axis for axis, name in enumerate(together) if name not in factor.names]
         values = jnp.expand_dims(factor.values, axes)
         product = values if product is None else product * values
     assert product is not None

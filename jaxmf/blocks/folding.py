@@ -1,8 +1,8 @@
 """Further levels of a column, such as documents or users not seen in training, given a draw.
 
-What the training data taught is held at its posterior mean: the laws of observed blocks, and of
-indicators that do not hang on the column. The indicators of the new tokens that do are sampled,
-each new level having probabilities of its own, and these are averaged.
+What the training data taught is held at its posterior mean: the predictive distributions of
+observed blocks, and of indicators that do not hang on the column. The indicators of the new tokens
+that do are sampled, each new level having separate probabilities, and these are averaged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.scipy.special import xlogy
 
 from jaxmf import tables
 from jaxmf.blocks.counts import all_parts, all_values, slot_sizes, statistics_of
-from jaxmf.blocks.prediction import Draw, family_statistics, numbers_of, probabilities
+from jaxmf.blocks.prediction import Draw, family_statistics, hyperparameters_of, probabilities
 from jaxmf.blocks.sequential import first_sweep, sweep
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -31,14 +31,18 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["law", "known", "numbers"], meta_fields=[])
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["law", "known", "hyperparameters"],
+    meta_fields=[],
+)
 @dataclass(frozen=True)
 class _KnownFamily(SweptFamily):
     """A family whose groups have the statistics of the training data, whatever joins them."""
 
     law: Any
     known: PyTree
-    numbers: dict[str, Array]
+    hyperparameters: dict[str, Array]
 
     pads = False
 
@@ -50,22 +54,22 @@ class _KnownFamily(SweptFamily):
         del groups, values, num_groups
         return ()
 
-    def begin(self, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
-        del statistics, numbers
-        return self.law.begin(self.known, self.numbers)
+    def begin(self, statistics: PyTree, hyperparameters: dict[str, Array]) -> PyTree:
+        del statistics, hyperparameters
+        return self.law.begin(self.known, self.hyperparameters)
 
-    def move(self, working: PyTree, group: Array, value: Array, amount: int) -> PyTree:
+    def move(self, cache: PyTree, group: Array, value: Array, amount: int) -> PyTree:
         del group, value, amount
-        return working
+        return cache
 
-    def predictive(self, working: PyTree, lanes: Lanes, value: Array) -> Array:
-        return self.law.predictive(working, lanes, value)
+    def predictive(self, cache: PyTree, lanes: Lanes, value: Array) -> Array:
+        return self.law.predictive(cache, lanes, value)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=[])
 @dataclass(frozen=True)
 class _KnownPartition(PartitionPrior):
-    """Groups with given probabilities in every batch: (G, K) float."""
+    """Groups with fixed probabilities in every batch: (G, K) float."""
 
     table: Array
 
@@ -77,33 +81,33 @@ class _KnownPartition(PartitionPrior):
         del capacity
         return self.table.shape[1]
 
-    def begin(self, counts: Array, numbers: dict[str, Array], *, with_sizes: bool) -> Any:
-        del counts, numbers, with_sizes
+    def begin(self, counts: Array, hyperparameters: dict[str, Array], *, with_sizes: bool) -> Any:
+        del counts, hyperparameters, with_sizes
         return self.table
 
-    def unassign(self, seating: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, counts: Any, batch: Array, group: Array) -> Any:
         del batch, group
-        return seating
+        return counts
 
-    def assign(self, seating: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, counts: Any, batch: Array, group: Array, uniform: Array) -> Any:
         del batch, group, uniform
-        return seating
+        return counts
 
-    def move(self, seating: Any, batch: Array, group: Array, amount: int) -> Any:
+    def move(self, counts: Any, batch: Array, group: Array, amount: int) -> Any:
         del batch, group, amount
-        return seating
+        return counts
 
-    def weights(self, seating: Any, batch: Array) -> tuple[Array, Array]:
-        return tables.row(seating, batch), jnp.ones((), bool)
+    def weights(self, counts: Any, batch: Array) -> tuple[Array, Array]:
+        return tables.row(counts, batch), jnp.ones((), bool)
 
-    def next_probabilities(self, seating: Any, lanes: Lanes) -> tuple[Array, Array]:
-        return tables.take(seating, lanes), jnp.ones((), bool)
+    def next_probabilities(self, counts: Any, lanes: Lanes) -> tuple[Array, Array]:
+        return tables.take(counts, lanes), jnp.ones((), bool)
 
-    def predictive(self, seating: Any, lanes: Lanes, group: Array) -> Array:
-        return tables.take_from_column(seating, lanes, group)
+    def predictive(self, counts: Any, lanes: Lanes, group: Array) -> Array:
+        return tables.take_from_column(counts, lanes, group)
 
-    def log_prob(self, counts: Array, numbers: dict[str, Array]) -> Array:
-        del numbers
+    def log_prob(self, counts: Array, hyperparameters: dict[str, Array]) -> Array:
+        del hyperparameters
         return jnp.sum(xlogy(counts, self.table))
 
 
@@ -114,7 +118,7 @@ class _KnownPartition(PartitionPrior):
 )
 @dataclass(frozen=True)
 class _AroundShared(Dirichlet):
-    """A Dirichlet law around shared weights, which are zero where no group is."""
+    """A Dirichlet prior around shared weights, which are zero where no group is."""
 
     def __post_init__(self) -> None:
         pass
@@ -147,39 +151,41 @@ def fold_in(
     Raises:
         ValueError: no indicator hangs on the column.
     """
-    own = tuple(name for name in network.indicators if column in network.blocks[name].by)
-    if not own:
+    inside = tuple(name for name in network.indicators if column in network.blocks[name].by)
+    if not inside:
         raise ValueError(f"no indicator of the network is partitioned by {column!r}")
     held = _held(network, draw, column)
     values = {name: jnp.zeros((new.num_tokens,), jnp.int32) for name in held.indicators}
-    numbers = {
-        name: {"concentration": held.blocks[name].law.concentration} if name in own else {}
+    hyperparameters = {
+        name: {"concentration": held.blocks[name].law.concentration} if name in inside else {}
         for name in held.indicators
     }
-    numbers |= {name: _numbers(network, draw, name, column) for name in held.observed}
-    state = State(values, numbers, {})
+    hyperparameters |= {
+        name: _hyperparameters(network, draw, name, column) for name in held.observed
+    }
+    state = State(values, hyperparameters, {})
     known: tuple[str, ...] = ()
-    for place, name in enumerate(held.indicators):
-        own_key = jax.random.fold_in(key, place)
-        state = first_sweep(held, (name,), known, own_key, state, new)
+    for position, name in enumerate(held.indicators):
+        index_key = jax.random.fold_in(key, position)
+        state = first_sweep(held, (name,), known, index_key, state, new)
         known = (*known, name)
 
     def once(index: Array, carry: tuple[State, dict[str, Array]]) -> Any:
         state, total = carry
-        for place, name in enumerate(held.indicators):
-            own_key = jax.random.fold_in(jax.random.fold_in(key, len(known) + index), place)
-            state, _ = sweep(held, (name,), own_key, state, new)
-        found = _current(held, own, state, new)
+        for position, name in enumerate(held.indicators):
+            index_key = jax.random.fold_in(jax.random.fold_in(key, len(known) + index), position)
+            state, _ = sweep(held, (name,), index_key, state, new)
+        current = _current(held, inside, state, new)
         is_kept = index >= num_sweeps // 2
-        return state, {name: total[name] + jnp.where(is_kept, found[name], 0) for name in own}
+        return state, {name: total[name] + jnp.where(is_kept, current[name], 0) for name in inside}
 
-    start = jax.tree.map(jnp.zeros_like, _current(held, own, state, new))
+    start = jax.tree.map(jnp.zeros_like, _current(held, inside, state, new))
     total = jax.lax.fori_loop(0, num_sweeps, once, (state, start))[1]
-    return {name: total[name] / (num_sweeps - num_sweeps // 2) for name in own}
+    return {name: total[name] / (num_sweeps - num_sweeps // 2) for name in inside}
 
 
 def _held(network: Network, draw: Draw, column: str) -> Network:
-    """The network with what was learned in place of what is to be learned."""
+    """The network with learned parameters in place of unknown ones."""
     blocks = dict(network.blocks)
     for name, block in network.blocks.items():
         hangs = column in block.by
@@ -188,32 +194,32 @@ def _held(network: Network, draw: Draw, column: str) -> Network:
             law = block.law
             if f"{name}_cells" in draw:
                 law = law.with_size(draw[f"{name}_cells"].shape[0])
-            law = _KnownFamily(law, statistics, numbers_of(network, draw, name))
+            law = _KnownFamily(law, statistics, hyperparameters_of(network, draw, name))
             blocks[name] = block.with_law(law)
         elif not block.observed and not hangs:
             table = probabilities(network, draw, name)
             law = _KnownPartition(table.reshape(-1, table.shape[-1]))
             blocks[name] = block.with_law(law)
         elif not block.observed:
-            blocks[name] = block.with_law(_of_new_levels(network, draw, name))
+            blocks[name] = block.with_law(_prior_of_new_levels(network, draw, name))
     return type(network)(blocks, network.order)
 
 
-def _of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
-    """The prior of a new level's probabilities: a Dirichlet law around the shared weights."""
+def _prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
+    """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
     law, counts = network.blocks[name].law, draw[f"{name}_counts"]
     if not law.labels_shared:
         raise ValueError(
             f"{name}: the groups of a {type(law).__name__} mean nothing to new levels; use HDP"
         )
     flat = counts.reshape(-1, counts.shape[-1])
-    seating = law.begin(flat, numbers_of(network, draw, name), with_sizes=False)
-    pseudo, _ = law.pseudo(seating)
+    cache = law.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
+    pseudo, _ = law.pseudo(cache)
     return _AroundShared(counts.shape[-1], jnp.broadcast_to(pseudo, (counts.shape[-1],)))
 
 
-def _numbers(network: Network, draw: Draw, name: str, column: str) -> dict[str, Array]:
-    return numbers_of(network, draw, name) if column in network.blocks[name].by else {}
+def _hyperparameters(network: Network, draw: Draw, name: str, column: str) -> dict[str, Array]:
+    return hyperparameters_of(network, draw, name) if column in network.blocks[name].by else {}
 
 
 def _current(

@@ -1,7 +1,7 @@
 """Words that are held out of documents whose words sit at tables.
 
 Each is an unobserved item of its document: it sits at a table, which the chain draws, and its word
-has the predictive law of that table's dish (section 7.5).
+has the predictive distribution of that table's dish (section 7.5).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
-from jaxmf.blocks.counts import all_values, own_statistics, slot_sizes, statistics_of
+from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of, statistics_of_block
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.types import Array
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def word_probabilities(
     network: Network, state: State, data: Tokens, documents: Array, words: Array
 ) -> Array:
-    """Probabilities of held-out words given where all others are: (M,) float.
+    """Probabilities of held-out words given the tables of all others: (M,) float.
 
     One of the unobserved words of the document, any of them, leaves its table; the next table and
     the word there are summed out. At a table without words that are known the dish is that of one
@@ -40,37 +40,39 @@ def word_probabilities(
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     parts = {name: network.parts(name, sizes) for name in (table, dish, word)}
-    counts = own_statistics(network, table, parts[table], state, data)
+    counts = statistics_of_block(network, table, parts[table], state, data)
     law = network.blocks[table].law
-    seating = law.begin(counts, state.numbers[table], with_sizes=False)
+    cache = law.begin(counts, state.numbers[table], with_sizes=False)
     batches = values[network.blocks[table].by[0]]
     eaten = jnp.zeros(counts.shape, jnp.int32).at[batches, values[table]].set(values[dish])
     dish_law = network.blocks[dish].law.prior_of_new_tables()
-    of_dishes = own_statistics(network, dish, parts[dish], state, data)
-    dishes = dish_law.begin(of_dishes, state.numbers[dish], with_sizes=False)
-    of_new, _ = dish_law.weights(dishes, jnp.zeros((), jnp.int32))
-    of_new = of_new / jnp.sum(of_new)
-    # in which dish the words of a document are, (G, K), when one of them has left any table
+    dish_counts = statistics_of_block(network, dish, parts[dish], state, data)
+    dishes = dish_law.begin(dish_counts, state.numbers[dish], with_sizes=False)
+    new_dish_weights, _ = dish_law.weights(dishes, jnp.zeros((), jnp.int32))
+    new_dish_weights = new_dish_weights / jnp.sum(new_dish_weights)
+    # probabilities (G, K) of dishes for the words of a document, when one has left any table
     width = counts.shape[1]
 
-    def of_document(batch: Array) -> Array:
-        held = seating.unobserved[batch]
+    def shares_of_document(batch: Array) -> Array:
+        held = cache.unobserved[batch]
 
-        def after(own: Array) -> Array:
-            left = law.move_unobserved(alone, nothing, own, -1)
+        def after(table_of_word: Array) -> Array:
+            left = law.move_unobserved(alone, nothing, table_of_word, -1)
             weights, _ = law.weights(left, nothing)
             return weights / jnp.sum(weights)
 
         nothing = jnp.zeros((), jnp.int32)
         fields = ("counts", "joining", "unobserved")
-        alone = seating._replace(**{name: getattr(seating, name)[batch][None] for name in fields})
+        alone = cache._replace(**{name: getattr(cache, name)[batch][None] for name in fields})
         share = held / jnp.maximum(jnp.sum(held), 1)
         at_tables = share @ jax.vmap(after)(jnp.arange(width))
         known = counts[batch] > 0
-        shares = jnp.zeros(of_new.shape).at[eaten[batch]].add(jnp.where(known, at_tables, 0))
-        return shares + jnp.sum(jnp.where(known, 0, at_tables)) * of_new
+        shares = (
+            jnp.zeros(new_dish_weights.shape).at[eaten[batch]].add(jnp.where(known, at_tables, 0))
+        )
+        return shares + jnp.sum(jnp.where(known, 0, at_tables)) * new_dish_weights
 
-    shares = jax.lax.map(of_document, jnp.arange(counts.shape[0]))
+    shares = jax.lax.map(shares_of_document, jnp.arange(counts.shape[0]))
     family = network.blocks[word].law
     statistics = statistics_of(word, family, parts[word], values, None)
     table_of_words = family.probabilities(statistics, state.numbers[word])

@@ -6,8 +6,8 @@
 
 *From data*, by contrastive divergence: the chain of the posterior is interrupted, a few sweeps with
 the likelihood removed start from where it is, and the parameters move towards what the posterior
-had and away from what the prior made of it; then the chain goes on from where it was. With the
-gradients of any optax optimiser, and any form of the weights with parameters of its own.
+had and away from what the prior made of it; then the chain continues from where it was. With the
+gradients of any optax optimiser, and any parametric form of the weights.
 
 Source: Porteous (2010), section 7.2; Hinton (2002), Training products of experts.
 """
@@ -25,7 +25,7 @@ import optax
 
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.blocks import chain, sequential, starting
-from jaxmf.blocks.counts import own_statistics, slot_sizes
+from jaxmf.blocks.counts import slot_sizes, statistics_of_block
 from jaxmf.blocks.network import Network
 from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import check_coverage, sweep_unobserved
@@ -87,15 +87,15 @@ def contrastive_divergence(
         num_warmup: sweeps of the posterior before the first.
         num_sweeps: sweeps of the posterior before each.
         num_prior_sweeps: sweeps without the likelihood from there.
-        capacity: slots to begin with; or a number for every growing indicator.
+        capacity: slots to begin with, or one value for every growing indicator.
         seed: of everything.
 
     Returns:
         Learned.
 
     Raises:
-        TypeError, ValueError: the block has no such prior, or the form is none for it; numbers
-            that are none.
+        TypeError, ValueError: the block has no flexible prior, or the form returns another prior;
+            settings that are none.
     """
     check_count("num_steps", num_steps)
     check_count("num_sweeps", num_sweeps)
@@ -122,25 +122,25 @@ def contrastive_divergence(
             lambda state, first: warm_up(problem, num_warmup, network, key, state, tokens), state, 0
         )[0]
     carry = (parameters, optimizer.init(parameters), state)
-    found = []
+    histories = []
     for first in range(0, num_steps, _CHUNK):
-        number = min(_CHUNK, num_steps - first)
+        length = min(_CHUNK, num_steps - first)
 
-        def advance(state: State, first: int, carry: Any = carry, number: int = number) -> Any:
-            own = (*carry[:2], state)
-            return run(problem, number, network, key, own, tokens, jnp.asarray(first, jnp.int32))
+        def advance(state: State, first: int, carry: Any = carry, length: int = length) -> Any:
+            now = (*carry[:2], state)
+            return run(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
 
         carry, history = _with_room(advance, carry[2], first)
-        found.append(history)
-    history = jax.tree.map(lambda *parts: np.concatenate(parts), *found)
+        histories.append(history)
+    history = jax.tree.map(lambda *parts: np.concatenate(parts), *histories)
     averages = jax.tree.map(lambda leaf: jnp.asarray(leaf[num_steps // 2 :].mean(axis=0)), history)
     return Learned(form(averages), averages, history, carry[2])
 
 
 def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
     """The network with another flexible prior in one of its blocks."""
-    own = network.blocks[block].with_law(prior)
-    return Network(network.blocks | {block: own}, network.order)
+    changed = network.blocks[block].with_law(prior)
+    return Network(network.blocks | {block: changed}, network.order)
 
 
 def sweep_prior(
@@ -159,13 +159,15 @@ def sweep_prior(
         The state after, with nothing else changed, and overflow.
     """
     alone = Network({block: network.blocks[block]}, (block,))
-    own = State(
+    swept = State(
         {block: state.values[block]}, {block: state.numbers[block]}, {block: state.slots[block]}
     )
-    of_tokens, of_others = jax.random.split(key)
-    own, info = sequential.sweep(alone, (block,), of_tokens, own, data)
-    own, other = sweep_unobserved(alone, of_others, own, data)
-    after = State(state.values | own.values, state.numbers | own.numbers, state.slots | own.slots)
+    tokens_key, others_key = jax.random.split(key)
+    swept, info = sequential.sweep(alone, (block,), tokens_key, swept, data)
+    swept, other = sweep_unobserved(alone, others_key, swept, data)
+    after = State(
+        state.values | swept.values, state.numbers | swept.numbers, state.slots | swept.slots
+    )
     return after, Info(overflow=merge_overflow(info.overflow, other.overflow))
 
 
@@ -181,24 +183,24 @@ class _Learning(NamedTuple):
 
 
 def _warm_up(
-    problem: _Learning, number: int, network: Network, key: Key, state: State, data: Tokens
+    problem: _Learning, num_steps: int, network: Network, key: Key, state: State, data: Tokens
 ) -> Any:
-    own_key = jax.random.fold_in(key, 1)
+    warmup_key = jax.random.fold_in(key, 1)
 
     def one(index: Array, carry: Any) -> Any:
         state, no_room = carry
-        sweep_key = jax.random.fold_in(own_key, index)
+        sweep_key = jax.random.fold_in(warmup_key, index)
         state, info = chain.step(problem.plan, network, sweep_key, state, data, jnp.ones(()))
         return state, merge_overflow(no_room, info.overflow)
 
     nothing = dict.fromkeys(state.slots, jnp.zeros((), bool))
-    state, no_room = jax.lax.fori_loop(0, number, one, (state, nothing))
+    state, no_room = jax.lax.fori_loop(0, num_steps, one, (state, nothing))
     return (state, None), no_room
 
 
 def _steps(
     problem: _Learning,
-    number: int,
+    num_steps: int,
     network: Network,
     key: Key,
     carry: Any,
@@ -208,27 +210,27 @@ def _steps(
     block = problem.block
 
     def one(carry: Any, index: Array) -> Any:
-        (parameters, of_optimizer, state), no_room = carry
-        own_key = jax.random.fold_in(jax.random.fold_in(key, 2), index)
+        (parameters, optimizer_state, state), no_room = carry
+        step_key = jax.random.fold_in(jax.random.fold_in(key, 2), index)
         now = with_prior(network, block, problem.form(parameters))
         for sweep in range(problem.num_sweeps):
-            sweep_key = jax.random.fold_in(own_key, sweep)
+            sweep_key = jax.random.fold_in(step_key, sweep)
             state, info = chain.step(problem.plan, now, sweep_key, state, data, jnp.ones(()))
             no_room = merge_overflow(no_room, info.overflow)
-        apart = state
+        from_prior = state
         for sweep in range(problem.num_prior_sweeps):
-            sweep_key = jax.random.fold_in(own_key, problem.num_sweeps + sweep)
-            apart, info = sweep_prior(now, block, sweep_key, apart, data)
+            sweep_key = jax.random.fold_in(step_key, problem.num_sweeps + sweep)
+            from_prior, info = sweep_prior(now, block, sweep_key, from_prior, data)
             no_room = merge_overflow(no_room, info.overflow)
-        gradient = contrast(problem.form, parameters, now, block, (state, apart), data)
+        gradient = contrast(problem.form, parameters, now, block, (state, from_prior), data)
         ascent = jax.tree.map(jnp.negative, gradient)
-        updates, of_optimizer = problem.optimizer.update(ascent, of_optimizer, parameters)
+        updates, optimizer_state = problem.optimizer.update(ascent, optimizer_state, parameters)
         parameters = optax.apply_updates(parameters, updates)
-        return ((parameters, of_optimizer, state), no_room), parameters
+        return ((parameters, optimizer_state, state), no_room), parameters
 
     nothing = dict.fromkeys(carry[2].slots, jnp.zeros((), bool))
     (carry, no_room), history = jax.lax.scan(
-        one, (carry, nothing), first + jnp.arange(number, dtype=jnp.int32)
+        one, (carry, nothing), first + jnp.arange(num_steps, dtype=jnp.int32)
     )
     return (carry, history), no_room
 
@@ -246,20 +248,22 @@ def contrast(
     d / d theta of sum_a lambda_a(theta) (phi_a(m) - phi_a(m')), m of the first state and m' of the
     second.
     """
-    (counts, numbers), (others, other_numbers) = (
+    (counts, hyperparameters), (others, other_hyperparameters) = (
         (_counts(network, block, state, data), state.numbers[block]) for state in states
     )
 
-    def apart(parameters: PyTree) -> Array:
+    def log_ratio(parameters: PyTree) -> Array:
         prior = form(parameters)
-        return prior.log_prob(counts, numbers) - prior.log_prob(others, other_numbers)
+        return prior.log_prob(counts, hyperparameters) - prior.log_prob(
+            others, other_hyperparameters
+        )
 
-    return jax.grad(apart)(parameters)
+    return jax.grad(log_ratio)(parameters)
 
 
 def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
     parts = network.parts(block, network.sizes(data, slot_sizes(state, network)))
-    return own_statistics(network, block, parts, state, data)
+    return statistics_of_block(network, block, parts, state, data)
 
 
 def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -> Any:
@@ -274,8 +278,8 @@ def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -
 
 
 def _check_block(network: Network, block: str) -> None:
-    own: Block | None = network.blocks.get(block)
-    if own is None or not isinstance(own.law, FlexiblePrior) or own.per:
+    named: Block | None = network.blocks.get(block)
+    if named is None or not isinstance(named.law, FlexiblePrior) or named.per:
         known = [
             name
             for name in network.indicators
@@ -289,11 +293,11 @@ def _check_block(network: Network, block: str) -> None:
 
 def _checked_form(network: Network, block: str, prior: Any) -> FlexiblePrior:
     check_flexible("form(parameters)", prior)
-    own = network.blocks[block].law.num_unobserved
-    if prior.num_unobserved != own:
+    expected = network.blocks[block].law.num_unobserved
+    if prior.num_unobserved != expected:
         raise ValueError(
             f"form(parameters): has num_unobserved={prior.num_unobserved}, and {block!r} of the "
-            f"model {own}; give both the same"
+            f"model {expected}; give both the same"
         )
     return prior
 
@@ -308,7 +312,7 @@ def match_moments_by_sampling(
     num_chains: int = 16,
     seed: int = 0,
 ) -> Learned:
-    """The flexible prior with given expected counts of groups, by the sampler of eq 7.4.
+    """The flexible prior with these expected counts of groups, by the sampler of eq 7.4.
 
     `match_moments` has exact gradients and is to be preferred; this one is as the thesis has it.
 
@@ -325,55 +329,55 @@ def match_moments_by_sampling(
         Learned; the parameters are the weights (N,).
 
     Raises:
-        ValueError: counts that no law has.
+        ValueError: counts that no distribution of partitions has.
     """
     check_count("num_steps", num_steps)
     check_count("num_sweeps", num_sweeps)
     check_count("num_chains", num_chains)
     check_number("learning_rate", learning_rate, above=0)
     check_number("shrinkage", shrinkage, least=0)
-    wanted = jnp.asarray(check_expected_counts(expected_counts, max(shrinkage, 1e-12)))
-    wanted = wanted.astype(jnp.result_type(float))
-    number = wanted.shape[0]
-    tokens = Tokens({"all": np.zeros(number, np.int32)}, {"all": 1})
+    targets = jnp.asarray(check_expected_counts(expected_counts, max(shrinkage, 1e-12)))
+    targets = targets.astype(jnp.result_type(float))
+    num_items = targets.shape[0]
+    tokens = Tokens({"all": np.zeros(num_items, np.int32)}, {"all": 1})
     key = jax.random.key(check_seed("seed", seed))
     # a chain each, all in one group at first; there is room for as many as there are items
-    slots = jnp.zeros((num_chains, number), bool).at[:, 0].set(True)
-    values = {"group": jnp.zeros((num_chains, number), jnp.int32)}
+    slots = jnp.zeros((num_chains, num_items), bool).at[:, 0].set(True)
+    values = {"group": jnp.zeros((num_chains, num_items), jnp.int32)}
     state = State(values, {"group": {}}, {"group": slots})
     settings = (learning_rate, shrinkage, num_steps, num_sweeps)
-    history, state = _moment_steps(settings, wanted, key, state, tokens)
+    history, state = _moment_steps(settings, targets, key, state, tokens)
     weights = np.asarray(history, float)[num_steps // 2 :].mean(axis=0)
     return Learned(FlexiblePrior(weights), weights, np.asarray(history), state)
 
 
 @partial(jax.jit, static_argnums=0)
 def _moment_steps(
-    settings: tuple[float, float, int, int], wanted: Array, key: Key, state: State, data: Tokens
+    settings: tuple[float, float, int, int], targets: Array, key: Key, state: State, data: Tokens
 ) -> tuple[Array, State]:
     from jaxmf.blocks.block import Block
 
     learning_rate, shrinkage, num_steps, num_sweeps = settings
-    sizes = jnp.arange(1, wanted.shape[0] + 1)
+    sizes = jnp.arange(1, targets.shape[0] + 1)
 
     def one(carry: tuple[Array, State], index: Array) -> Any:
         weights, state = carry
         network = Network({"group": Block(FlexiblePrior(weights))}, ("group",))
 
-        def of_chain(chain_key: Key, state: State) -> tuple[State, Array]:
+        def sweep_chain(chain_key: Key, state: State) -> tuple[State, Array]:
             for sweep in range(num_sweeps):
-                own_key = jax.random.fold_in(chain_key, sweep)
-                state, _ = sweep_prior(network, "group", own_key, state, data)
+                sweep_key = jax.random.fold_in(chain_key, sweep)
+                state, _ = sweep_prior(network, "group", sweep_key, state, data)
             counts = _counts(network, "group", state, data)[0]
             return state, jnp.sum(counts[:, None] == sizes, axis=0).astype(weights.dtype)
 
         keys = jax.random.split(jax.random.fold_in(key, index), state.slots["group"].shape[0])
-        state, counts = jax.vmap(of_chain)(keys, state)
+        state, counts = jax.vmap(sweep_chain)(keys, state)
         rate = learning_rate / (1 + index / 50)
-        apart = wanted - jnp.mean(counts, axis=0) - shrinkage * weights
-        weights = weights + rate * apart
+        difference = targets - jnp.mean(counts, axis=0) - shrinkage * weights
+        weights = weights + rate * difference
         return (weights, state), weights
 
-    start = jax.scipy.special.gammaln(sizes.astype(wanted.dtype))  # those of a Dirichlet process
+    start = jax.scipy.special.gammaln(sizes.astype(targets.dtype))  # those of a Dirichlet process
     (_, state), history = jax.lax.scan(one, (start, state), jnp.arange(num_steps))
     return history, state

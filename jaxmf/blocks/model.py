@@ -29,7 +29,7 @@ class NetworkModel(Readable, Model, ABC):
     """Base of the models that are short descriptions of a network.
 
     Attributes:
-        joint: sets of indicators that the sampler draws together unless told otherwise.
+        joint: sets of indicators that the sampler draws together by default.
     """
 
     joint: tuple[tuple[str, ...], ...] = ()
@@ -57,7 +57,7 @@ class NetworkModel(Readable, Model, ABC):
         """Refuses data that the network cannot take.
 
         Raises:
-            ValueError: in words.
+            ValueError: the data and the network do not fit together.
         """
         self.network().check_data(self.tokens(data), name)
 

@@ -2,8 +2,8 @@
 
 Each block is a variable with a value for every token: an observed column, or a latent indicator.
 The parents of a block partition its tokens, and given the partition the blocks are independent (eq
-4.2). With the parameters of every part summed out, an indicator is drawn from its own law and the
-predictive laws of the blocks that it partitions (eq 5.5).
+4.2). With the parameters of every part summed out, an indicator is drawn from its prior and the
+predictive distributions of the blocks that it partitions (eq 5.5).
 
 Source: Porteous (2010), Networks of mixture blocks for nonparametric Bayesian models, chapters
 4 and 5.
@@ -34,7 +34,7 @@ class Network(NetworkModel):
     """Variables of tokens, and which of them partitions which.
 
     Args:
-        blocks: name -> `Block`; given as keywords, or as one mapping.
+        blocks: name -> `Block`; as keywords, or as one mapping.
 
     Attributes:
         order: the names, parents before children.
@@ -86,8 +86,8 @@ class Network(NetworkModel):
     def columns(self) -> tuple[str, ...]:
         """Columns that the tokens must have: parents that are no blocks, and observed blocks."""
         named = [p for name in self.order for p in (*self.blocks[name].by, *self.blocks[name].per)]
-        given = [parent for parent in named if parent not in self.blocks]
-        return tuple(dict.fromkeys((*given, *self.observed)))
+        named_columns = [parent for parent in named if parent not in self.blocks]
+        return tuple(dict.fromkeys((*named_columns, *self.observed)))
 
     @property
     def tables(self) -> dict[str, str]:
@@ -132,7 +132,7 @@ class Network(NetworkModel):
         """Refuses tokens that lack a column, or have values that a family does not know.
 
         Raises:
-            ValueError: in words.
+            ValueError: the data and the network do not fit together.
         """
         if not self.observed:
             raise ValueError(
@@ -176,7 +176,7 @@ class Network(NetworkModel):
         Args:
             key: typed PRNG key.
             data: tokens with the columns that are no blocks; those of observed blocks are replaced,
-                and say how many values a family has that was not told.
+                and say how many values a family has whose size is None.
             capacity: slots of growing indicators; by default as many as there are tokens, so that
                 there is always room.
 
@@ -188,7 +188,8 @@ class Network(NetworkModel):
         """
         return simulation.simulate(self, key, data, capacity=capacity)
 
-    # --- as a model of its own --------------------------------------------------------------------
+    # --- as a model
+    # --------------------------------------------------------------------------------
 
     def network(self) -> Network:
         """The network itself."""

@@ -7,11 +7,12 @@ parameters are forgotten: a state is that of the sequential sweep, and the two m
 **Groups that come and go.** Parameters are drawn of the groups in use alone, and a token cannot
 join a group that is not. Were it free to leave every group, groups would be emptied and never made:
 that does not leave the posterior invariant. So every group in use stays in use, in this way. Every
-token has a fresh uniform number, drawn without looking at the state. The token of a group with the
-smallest number holds the group: it stays where it is, and tokens with smaller numbers than that of
-a group's holder cannot join the group. Given the numbers, and who holds which group, the states
+token has a fresh uniform variable, drawn without looking at the state. The token of a group with
+the
+smallest one holds the group: it stays where it is, and tokens with smaller ones than that of
+a group's holder cannot join the group. Given the uniforms, and who holds which group, the states
 that remain are those in which every token that holds nothing is in some group whose holder has a
-smaller number, and within these the tokens are independent:
+smaller uniform, and within these the tokens are independent:
 
     p(z | parameters, numbers, holders) ~ prod_i pi_{z_i} f(x_i | theta_{z_i}) 1[number of the
     holder of z_i < number of i].
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 TOKEN_AXIS = "data"
-_PIECE = 16  # places that a draw looks at together
+_PIECE = 16  # weights that a draw sums at once
 _CELLS = 2**22  # entries of the largest table of a block of tokens
 
 
@@ -55,7 +56,7 @@ class _Holders(NamedTuple):
     """Who holds the groups of a growing indicator.
 
     Attributes:
-        uniforms: (T,) float, the tokens' numbers.
+        uniforms: (T,) float, the tokens' uniforms.
         batches: (T,) int32, the batch of a token; zeros where all batches share their groups.
         smallest: (G, K) float, the number of a group's holder; infinite where it is not in use.
     """
@@ -80,16 +81,16 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     Returns:
         The state after.
     """
-    of_parameters, of_tokens, of_holders = jax.random.split(key, 3)
+    parameters_key, tokens_key, holders_key = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
-    parameters = _parameters(of_parameters, roles, values, slots, state)
+    parameters = _parameters(parameters_key, roles, values, slots, state)
     holders = {
-        role.name: _holders(jax.random.fold_in(of_holders, place), role, values, slots[role.name])
-        for place, role in enumerate(roles)
+        role.name: _holders(jax.random.fold_in(holders_key, index), role, values, slots[role.name])
+        for index, role in enumerate(roles)
         if role.is_drawn and role.law.grows
     }
-    drawn = draw_tokens(of_tokens, names, roles, values, parameters, holders)
+    drawn = draw_tokens(tokens_key, names, roles, values, parameters, holders)
     return state._replace(values=state.values | drawn)
 
 
@@ -113,19 +114,19 @@ def first_sweep(
         state: of all tokens, with the slots of the few.
         data: all tokens.
     """
-    of_parameters, of_tokens = jax.random.split(key)
+    parameters_key, tokens_key = jax.random.split(key)
     ready = {*data.columns, *data.values, *known, *names}
     values, slots = all_values(*few), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots), ready=ready)
-    parameters = _parameters(of_parameters, roles, values, slots, few[0])
+    parameters = _parameters(parameters_key, roles, values, slots, few[0])
     for role in roles:
         if role.is_indicator:
-            own = parameters[role.name]
+            log_weights = parameters[role.name]
             # of a batch without any of the few: the first group
-            is_first = jnp.where(jnp.arange(own.shape[1]) == 0, 0.0, -jnp.inf)
-            is_known = jnp.any(jnp.isfinite(own), axis=1, keepdims=True)
-            parameters[role.name] = jnp.where(is_known, own, is_first)
-    drawn = draw_tokens(of_tokens, names, roles, all_values(state, data), parameters, {})
+            is_first = jnp.where(jnp.arange(log_weights.shape[1]) == 0, 0.0, -jnp.inf)
+            is_known = jnp.any(jnp.isfinite(log_weights), axis=1, keepdims=True)
+            parameters[role.name] = jnp.where(is_known, log_weights, is_first)
+    drawn = draw_tokens(tokens_key, names, roles, all_values(state, data), parameters, {})
     return state._replace(values=state.values | drawn)
 
 
@@ -139,36 +140,38 @@ def _parameters(
     """Parameters of families, and log probabilities of indicators, from their conditionals."""
     parameters = {}
     statistics = statistics_of_roles(roles, values, slots)
-    for place, role in enumerate(roles):
-        own_key, numbers = jax.random.fold_in(key, place), state.numbers[role.name]
+    for index, role in enumerate(roles):
+        index_key, hyperparameters = jax.random.fold_in(key, index), state.numbers[role.name]
         draw = sample_log_weights if role.is_indicator else _sample_family
-        parameters[role.name] = draw(own_key, role.law, statistics[role.name], numbers)
+        parameters[role.name] = draw(index_key, role.law, statistics[role.name], hyperparameters)
     return parameters
 
 
-def _sample_family(key: Key, law: Any, statistics: PyTree, numbers: dict[str, Array]) -> PyTree:
-    return law.sample_parameters(key, statistics, numbers)
+def _sample_family(
+    key: Key, law: Any, statistics: PyTree, hyperparameters: dict[str, Array]
+) -> PyTree:
+    return law.sample_parameters(key, statistics, hyperparameters)
 
 
 def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) -> _Holders:
-    """Draws the numbers of tokens, and finds the smallest of every group."""
-    own = values[role.name]
-    uniforms = jax.random.uniform(key, own.shape, jnp.result_type(float))
-    batches, number = jnp.zeros_like(own), 1
+    """Draws the uniforms of tokens, and finds the smallest of every group."""
+    groups = values[role.name]
+    uniforms = jax.random.uniform(key, groups.shape, jnp.result_type(float))
+    batches, num_batches = jnp.zeros_like(groups), 1
     if not role.law.labels_shared:
-        batches, number = part_of(role.parts, values, own.shape[0]), role.parts.number
-    nobody = jnp.full((number, num_slots), jnp.inf, uniforms.dtype)
-    return _Holders(uniforms, batches, nobody.at[batches, own].min(uniforms))
+        batches, num_batches = part_of(role.parts, values, groups.shape[0]), role.parts.num_parts
+    nobody = jnp.full((num_batches, num_slots), jnp.inf, uniforms.dtype)
+    return _Holders(uniforms, batches, nobody.at[batches, groups].min(uniforms))
 
 
-def _log_allowed(holders: _Holders, own: Array) -> Array:
-    """Where tokens may go: (B, K), 0 or -inf. `own` (B,) is where they are."""
+def _log_allowed(holders: _Holders, groups: Array) -> Array:
+    """Where tokens may go: (B, K), 0 or -inf. `groups` (B,) is where they are."""
     smallest = holders.smallest[holders.batches]
-    number = holders.uniforms[:, None]
-    of_own = jnp.take_along_axis(smallest, own[:, None], axis=1)
-    stays = jnp.arange(smallest.shape[1]) == own[:, None]
-    # of tokens with equal numbers all hold their groups
-    allowed = jnp.where(of_own < number, smallest < number, stays)
+    mark = holders.uniforms[:, None]
+    smallest_of_group = jnp.take_along_axis(smallest, groups[:, None], axis=1)
+    stays = jnp.arange(smallest.shape[1]) == groups[:, None]
+    # of tokens with equal uniforms all hold their groups
+    allowed = jnp.where(smallest_of_group < mark, smallest < mark, stays)
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 
@@ -188,18 +191,18 @@ def draw_tokens(
     columns = {name: values[name] for name in sorted(needed | {role.name for role in roles})}
     num_tokens = values[names[0]].shape[0]
     uniforms = jax.random.uniform(key, (num_tokens, len(names)), jnp.result_type(float))
-    marks = {name: (own.uniforms, own.batches) for name, own in holders.items()}
+    marks = {name: (holder.uniforms, holder.batches) for name, holder in holders.items()}
 
-    def of_block(block: tuple[Any, Any, Array]) -> tuple[Array, ...]:
+    def draw_block(block: tuple[Any, Any, Array]) -> tuple[Array, ...]:
         columns, marks, uniforms = block
         factors = _log_factors(roles, columns, parameters)
-        for name, (numbers, batches) in marks.items():
-            own = _Holders(numbers, batches, holders[name].smallest)
-            factors.append(Factor((name,), _log_allowed(own, columns[name])))
+        for name, (mark, batches) in marks.items():
+            holder = _Holders(mark, batches, holders[name].smallest)
+            factors.append(Factor((name,), _log_allowed(holder, columns[name])))
         return tuple(draw_all(names, factors, uniforms))
 
     num_cells = _num_cells(names, roles, parameters)
-    drawn = _in_blocks(of_block, (columns, marks, uniforms), num_tokens, num_cells)
+    drawn = _in_blocks(draw_block, (columns, marks, uniforms), num_tokens, num_cells)
     return dict(zip(names, drawn, strict=True))
 
 
@@ -207,17 +210,17 @@ def _in_blocks(function: Any, tokens: PyTree, num_tokens: int, num_cells: int) -
     """A function of tokens over blocks of them, each spread over the devices of the mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0
-    number = -(-num_tokens * num_cells // (_CELLS * max(devices, 1)))
-    size = -(-num_tokens // number)
+    num_blocks = -(-num_tokens * num_cells // (_CELLS * max(devices, 1)))
+    size = -(-num_tokens // num_blocks)
     size = -(-size // max(devices, 1)) * max(devices, 1)
 
     def cut(leaf: Array) -> Array:
-        padding = [(0, number * size - num_tokens), *[(0, 0)] * (leaf.ndim - 1)]
-        blocks = jnp.pad(leaf, padding).reshape(number, size, *leaf.shape[1:])
+        padding = [(0, num_blocks * size - num_tokens), *[(0, 0)] * (leaf.ndim - 1)]
+        blocks = jnp.pad(leaf, padding).reshape(num_blocks, size, *leaf.shape[1:])
         return _spread(blocks) if devices else blocks
 
     def join(leaf: Array) -> Array:
-        return leaf.reshape(number * size, *leaf.shape[2:])[:num_tokens]
+        return leaf.reshape(num_blocks * size, *leaf.shape[2:])[:num_tokens]
 
     return jax.tree.map(join, jax.lax.map(function, jax.tree.map(cut, tokens)))
 
@@ -229,27 +232,31 @@ def _spread(blocks: Array) -> Array:
 def _log_factors(
     roles: tuple[Role, ...], columns: Mapping[str, Array], parameters: Mapping[str, PyTree]
 ) -> list[Factor]:
-    """The factors of the law of the drawn indicators: log values (B or 1, ...)."""
+    """The factors of the distribution of the drawn indicators: log values (B or 1, ...)."""
     factors = []
     for role in roles:
-        places, shape = _places(role, columns)
-        own, value = parameters[role.name], columns[role.name]
+        indices, shape = _indices(role, columns)
+        block_parameters, value = parameters[role.name], columns[role.name]
         if role.is_drawn:
-            table = own[places]
-            factors.append(Factor((*role.over, role.name), table.reshape(-1, *shape, own.shape[1])))
+            table = block_parameters[indices]
+            factors.append(
+                Factor(
+                    (*role.over, role.name), table.reshape(-1, *shape, block_parameters.shape[1])
+                )
+            )
             continue
         if role.is_indicator:
-            log_values = own[places, value[:, None]]
+            log_values = block_parameters[indices, value[:, None]]
         elif role.parts.table is None and role.parts.by == role.over:  # all parts, in their order
-            log_values = jax.vmap(role.law.log_prob, (None, 0))(own, value)
+            log_values = jax.vmap(role.law.log_prob, (None, 0))(block_parameters, value)
         else:
-            places = jnp.broadcast_to(places, (value.shape[0], places.shape[1]))
-            log_values = role.law.log_prob_at(own, places, value)
+            indices = jnp.broadcast_to(indices, (value.shape[0], indices.shape[1]))
+            log_values = role.law.log_prob_at(block_parameters, indices, value)
         factors.append(Factor(role.over, log_values.reshape(-1, *shape)))
     return factors
 
 
-def _places(role: Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int, ...]]:
+def _indices(role: Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int, ...]]:
     """The parts of tokens for all values of the drawn parents: (B or 1, n); n is prod of shape."""
     shape = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
     values = {name: columns[name][:, None] for name in role.parts.by}
@@ -257,8 +264,8 @@ def _places(role: Role, columns: Mapping[str, Array]) -> tuple[Array, tuple[int,
         grids = np.indices(shape, np.int32).reshape(len(shape), 1, -1)
         values |= {name: jnp.asarray(grid) for name, grid in zip(role.over, grids, strict=True)}
     table = None if role.parts.table is None else jnp.asarray(role.parts.table)
-    places = role.parts.of(values, table)
-    return places if places.ndim else places.reshape(1, 1), shape
+    indices = role.parts.of(values, table)
+    return indices if indices.ndim else indices.reshape(1, 1), shape
 
 
 def _num_cells(
@@ -269,8 +276,8 @@ def _num_cells(
     scopes = [{*role.over, *((role.name,) if role.is_drawn else ())} for role in roles]
     largest = 1
     for name in reversed(names):
-        mine = [scope for scope in scopes if name in scope]
-        together = set().union(*mine)
+        with_name = [scope for scope in scopes if name in scope]
+        together = set().union(*with_name)
         largest = max(largest, int(np.prod([sizes[one] for one in together], dtype=object)))
         scopes = [scope for scope in scopes if name not in scope] + [together - {name}]
     return largest
@@ -292,39 +299,39 @@ def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -
     """
     waiting, tables = list(factors), []
     for name in reversed(names):
-        mine = [factor for factor in waiting if name in factor.names]
+        with_name = [factor for factor in waiting if name in factor.names]
         waiting = [factor for factor in waiting if name not in factor.names]
-        product = _log_product(names, mine)
+        product = _log_product(names, with_name)
         tables.append(product)
         if len(product.names) > 1:
             waiting.append(Factor(product.names[:-1], logsumexp(product.values, axis=-1)))
     chosen: dict[str, Array] = {}
     num_tokens = uniforms.shape[0]
-    for place, (name, table) in enumerate(zip(names, reversed(tables), strict=True)):
+    for position, (name, table) in enumerate(zip(names, reversed(tables), strict=True)):
         weights = jnp.broadcast_to(table.values, (num_tokens, *table.values.shape[1:]))
         for before in table.names[:-1]:
             index = chosen[before].reshape(-1, *[1] * (weights.ndim - 1))
             weights = jnp.take_along_axis(weights, index, axis=1)[:, 0]
-        chosen[name] = choose_all(weights, uniforms[:, place])
+        chosen[name] = choose_all(weights, uniforms[:, position])
     return [chosen[name] for name in names]
 
 
 def choose_all(log_weights: Array, uniforms: Array) -> Array:
-    """Draws a place in each row with probability proportional to exp(log weight).
+    """Draws an index in each row with probability proportional to exp(log weight).
 
     Args:
         log_weights: (B, K) float, -inf for no weight, at least one finite in a row.
         uniforms: (B,) float in [0, 1).
 
     Returns:
-        (B,) int32, places of positive weight.
+        (B,) int32, indices of positive weight.
     """
     num_rows, size = log_weights.shape
     height = -(-size // _PIECE)
     weights = jnp.exp(log_weights - jnp.max(log_weights, axis=1, keepdims=True))
     weights = jnp.pad(weights, ((0, 0), (0, height * _PIECE - size)))
     weights = weights.reshape(num_rows, height, _PIECE)
-    # a piece of the row first, then a place in it: a third of the time of one long running sum
+    # a piece of the row first, then an index in it: a third of the time of one long running sum
     sums = jnp.sum(weights, axis=2)
     running = jnp.cumsum(sums, axis=1)
     goal = uniforms * running[:, -1]
@@ -332,18 +339,18 @@ def choose_all(log_weights: Array, uniforms: Array) -> Array:
     before = jnp.take_along_axis(running, jnp.maximum(piece - 1, 0)[:, None], axis=1)[:, 0]
     inside = weights[jnp.arange(num_rows), piece]
     running = jnp.stack(list(itertools.accumulate(inside.T)), axis=1)
-    place = _passed(inside, running, goal - jnp.where(piece > 0, before, 0))
-    return piece * _PIECE + place
+    index = _passed(inside, running, goal - jnp.where(piece > 0, before, 0))
+    return piece * _PIECE + index
 
 
 def _passed(weights: Array, running: Array, goal: Array) -> Array:
-    """The first place in each row at which the running sum passes the goal: (B,) int32.
+    """The first index in each row at which the running sum passes the goal: (B,) int32.
 
-    Rounding may let the sum end short of it; then the last place of positive weight is meant.
+    Rounding may let the sum end short of it; then it is the last index of positive weight.
     """
-    place = jnp.sum(running <= goal[:, None], axis=1, dtype=jnp.int32)
+    index = jnp.sum(running <= goal[:, None], axis=1, dtype=jnp.int32)
     last = weights.shape[1] - 1 - jnp.argmax((weights > 0)[:, ::-1], axis=1)
-    return jnp.minimum(place, last.astype(jnp.int32))
+    return jnp.minimum(index, last.astype(jnp.int32))
 
 
 def _log_product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
@@ -351,6 +358,6 @@ def _log_product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
     together = tuple(name for name in names if any(name in f.names for f in factors))
     total: Any = 0
     for factor in factors:
-        axes = [1 + place for place, name in enumerate(together) if name not in factor.names]
+        axes = [1 + index for index, name in enumerate(together) if name not in factor.names]
         total = total + jnp.expand_dims(factor.values, axes)
     return Factor(together, total)

@@ -1,8 +1,8 @@
 """What a draw of a network says of tokens not seen: indicators summed out, parameters averaged.
 
-A draw is the dictionary that a chain records, with the statistics of every block. The law of a
-further token given its columns is the sum over its indicators of their predictive probabilities
-times the predictive law of the observed block (eq 6.8 to 6.11).
+A draw is the dictionary that a chain records, with the statistics of every block. The distribution
+of a further token given its columns is the sum over its indicators of their predictive
+probabilities times the predictive distribution of the observed block (eq 6.8 to 6.11).
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ class CellMoments(NamedTuple):
     variance: Array
 
 
-def numbers_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
+def hyperparameters_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
     """The hyperparameters of a block in a draw; fixed ones are the model's."""
     law = network.blocks[name].law
-    numbers = dict(law.start() if network.blocks[name].observed else {})
+    hyperparameters = dict(law.start() if network.blocks[name].observed else {})
     for label in (*law.hyperparameters, "weights", "rest", "unobserved"):
         if f"{name}_{label}" in draw:
-            numbers[label] = draw[f"{name}_{label}"]
+            hyperparameters[label] = draw[f"{name}_{label}"]
         elif label in law.hyperparameters:
-            numbers[label] = hyper.initial_value(getattr(law, label))
-    return numbers
+            hyperparameters[label] = hyper.initial_value(getattr(law, label))
+    return hyperparameters
 
 
 def probabilities(network: Network, draw: Draw, name: str) -> Array:
@@ -53,12 +53,12 @@ def probabilities(network: Network, draw: Draw, name: str) -> Array:
     if network.blocks[name].per or name in network.tables:
         raise ValueError(
             f"{name}: has to do with sets of tokens (`per`), of which there are no predictions; "
-            "the HDP by direct assignment has the same law and predicts"
+            "the HDP by direct assignment has the same distribution and predicts"
         )
     law, counts = network.blocks[name].law, draw[f"{name}_counts"]
     flat = counts.reshape(-1, counts.shape[-1])
-    seating = law.begin(flat, numbers_of(network, draw, name), with_sizes=False)
-    weights = jax.vmap(lambda batch: law.weights(seating, batch)[0])(jnp.arange(flat.shape[0]))
+    cache = law.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
+    weights = jax.vmap(lambda batch: law.weights(cache, batch)[0])(jnp.arange(flat.shape[0]))
     return (weights / jnp.sum(weights, axis=-1, keepdims=True)).reshape(counts.shape)
 
 
@@ -90,7 +90,7 @@ def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
     """E[phi] of an observed block of categories in every part: (*parts, V) float."""
     statistics, shape = family_statistics(network, draw, name)
     law = network.blocks[name].law.with_size(draw[f"{name}_cells"].shape[0])
-    table = law.probabilities(statistics, numbers_of(network, draw, name))
+    table = law.probabilities(statistics, hyperparameters_of(network, draw, name))
     return table.reshape(*shape, -1)
 
 
@@ -100,7 +100,7 @@ def predict_categories(
     name: str,
     data: Tokens,
     columns: Mapping[str, Array],
-    given: Mapping[str, Array] | None = None,
+    fixed: Mapping[str, Array] | None = None,
 ) -> Array:
     """Probabilities of the values of an observed block for further tokens: (T, V) float.
 
@@ -110,11 +110,11 @@ def predict_categories(
         name: an observed block of categories.
         data: the training data.
         columns: the columns of the tokens that are no blocks, (T,) int32 each.
-        given: probabilities of indicators to use in place of the draw's, such as those of
+        fixed: probabilities of indicators to use in place of the draw's, such as those of
             documents that were folded in.
     """
     table = category_probabilities(network, draw, name)
-    return _sum_out(network, draw, name, data, columns, table, given or {})
+    return _sum_out(network, draw, name, data, columns, table, fixed or {})
 
 
 def predict_moments(
@@ -123,18 +123,18 @@ def predict_moments(
     name: str,
     data: Tokens,
     columns: Mapping[str, Array],
-    given: Mapping[str, Array] | None = None,
+    fixed: Mapping[str, Array] | None = None,
 ) -> CellMoments:
     """Mean and variance of the values of an observed block of real values for further tokens."""
     law = network.blocks[name].law
     statistics, shape = family_statistics(network, draw, name)
-    mean, variance = law.moments(statistics, numbers_of(network, draw, name))
+    mean, variance = law.moments(statistics, hyperparameters_of(network, draw, name))
     mean, variance = mean.reshape(*shape, -1), variance.reshape(*shape, -1)
     centre = jnp.mean(mean, axis=tuple(range(mean.ndim - 1)))
     # squares of what is left of the mean: nothing cancels
     both = jnp.concatenate([mean - centre, variance + (mean - centre) ** 2], axis=-1)
     first, second = jnp.split(
-        _sum_out(network, draw, name, data, columns, both, given or {}), 2, axis=-1
+        _sum_out(network, draw, name, data, columns, both, fixed or {}), 2, axis=-1
     )
     moments = CellMoments(centre + first, jnp.maximum(second - first**2, 0))
     return CellMoments(*(m[..., 0] if m.shape[-1] == 1 else m for m in moments))
@@ -147,13 +147,13 @@ def _sum_out(
     data: Tokens,
     columns: Mapping[str, Array],
     table: Array,
-    given: Mapping[str, Array],
+    fixed: Mapping[str, Array],
 ) -> Array:
     """A table over parts (*parts, M) averaged over the indicators of tokens: (T, M)."""
-    operands, terms, letters = indicator_terms(network, draw, name, data, columns, given)
+    operands, terms, letters = indicator_terms(network, draw, name, data, columns, fixed)
     table = one_axis_a_parent(network, name, table, sizes_of(network, draw, name, data))
-    own, axes = by_parents(network, name, table, columns, letters)
-    operands, terms = [*operands, own], [*terms, axes + "Z"]
+    table_of_block, axes = by_parents(network, name, table, columns, letters)
+    operands, terms = [*operands, table_of_block], [*terms, axes + "Z"]
     batch = any(term.startswith("T") for term in terms)
     result = jnp.einsum(f"{','.join(terms)}->{'T' if batch else ''}Z", *operands)
     length = next(iter(columns.values())).shape[0]
@@ -166,9 +166,9 @@ def indicator_terms(
     name: str,
     data: Tokens,
     columns: Mapping[str, Array],
-    given: Mapping[str, Array],
+    fixed: Mapping[str, Array],
 ) -> tuple[list[Array], list[str], dict[str, str]]:
-    """The laws of the indicators that a block hangs on, for tokens with known columns.
+    """The distributions of the indicators that a block depends on, for tokens with known columns.
 
     Returns:
         Operands of an einsum, their axes ("T" for tokens), and the letter of every indicator.
@@ -177,10 +177,10 @@ def indicator_terms(
     sizes = sizes_of(network, draw, name, data)
     operands, terms = [], []
     for block in letters:
-        own = given[block] if block in given else probabilities(network, draw, block)
-        own = one_axis_a_parent(network, block, own, sizes)
-        own, axes = by_parents(network, block, own, columns, letters)
-        operands.append(own)
+        table_of_block = fixed[block] if block in fixed else probabilities(network, draw, block)
+        table_of_block = one_axis_a_parent(network, block, table_of_block, sizes)
+        table_of_block, axes = by_parents(network, block, table_of_block, columns, letters)
+        operands.append(table_of_block)
         terms.append(axes + letters[block])
     return operands, terms, letters
 
@@ -193,14 +193,14 @@ def sizes_of(network: Network, draw: Draw, name: str, data: Tokens) -> dict[str,
 
 def ancestors(network: Network, name: str) -> tuple[str, ...]:
     """The indicators that an observed block hangs on, parents first."""
-    found: set[str] = set()
+    ancestors_found: set[str] = set()
     waiting = list(network.blocks[name].by)
     while waiting:
         parent = waiting.pop()
-        if parent in network.indicators and parent not in found:
-            found.add(parent)
+        if parent in network.indicators and parent not in ancestors_found:
+            ancestors_found.add(parent)
             waiting += network.blocks[parent].by
-    return tuple(block for block in network.indicators if block in found)
+    return tuple(block for block in network.indicators if block in ancestors_found)
 
 
 def one_axis_a_parent(network: Network, name: str, table: Array, sizes: Mapping[str, int]) -> Array:
@@ -244,11 +244,11 @@ def predictive_groups(
     Returns:
         (M,) and (M, K) float.
     """
-    law, numbers = network.blocks[name].law, numbers_of(network, draw, name)
+    law, hyperparameters = network.blocks[name].law, hyperparameters_of(network, draw, name)
     prior = jnp.log(probabilities(network, draw, indicator))
-    working = law.begin(family_statistics(network, draw, name)[0], numbers)
+    cache = law.begin(family_statistics(network, draw, name)[0], hyperparameters)
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, prior.shape[0])
-    of_groups = jax.vmap(lambda value: law.predictive(working, lanes, value))(values)
-    together = prior + (of_groups if law.is_log else jnp.log(of_groups))
+    densities = jax.vmap(lambda value: law.predictive(cache, lanes, value))(values)
+    together = prior + (densities if law.is_log else jnp.log(densities))
     total = jax.nn.logsumexp(together, axis=1)
     return total, jnp.exp(together - total[:, None])

@@ -22,7 +22,7 @@ class Role(NamedTuple):
 
     Attributes:
         name: of the block.
-        law: of the block.
+        law: the family or prior of the block.
         parts: of the block.
         over: its parents among the indicators that are drawn.
         is_drawn: whether it is one of them itself.
@@ -88,13 +88,13 @@ class Below(NamedTuple):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """What a token must have: the blocks' own values, and those of their other parents."""
+        """Columns that a token must have: the blocks' values, and those of their other parents."""
         needed = {parent for role in self.roles for parent in role.parts.by} - {self.name}
         return tuple(sorted(needed | {role.name for role in self.roles}))
 
     def moved(
         self,
-        working: Mapping[str, PyTree],
+        cache: Mapping[str, PyTree],
         token: Mapping[str, Array],
         look_up: Mapping[str, Array],
         *,
@@ -102,7 +102,7 @@ class Below(NamedTuple):
         amount: Any,
     ) -> dict[str, PyTree]:
         """A token into the parts of a group (amount 1), or out of them (-1)."""
-        after = dict(working)
+        after = dict(cache)
         for name, law, parts, *_ in self.roles:
             part = parts.of({**token, self.name: group}, look_up.get(name))
             after[name] = law.move(after[name], part, token[name], amount)
@@ -110,7 +110,7 @@ class Below(NamedTuple):
 
     def log_predicted(
         self,
-        working: Mapping[str, PyTree],
+        cache: Mapping[str, PyTree],
         token: Mapping[str, Array],
         look_up: Mapping[str, Array],
     ) -> Array:
@@ -118,27 +118,27 @@ class Below(NamedTuple):
         total = jnp.zeros((self.num_groups,), jnp.result_type(float))
         for name, law, parts, *_ in self.roles:
             lanes = parts.lanes(token, self.name, look_up.get(name))
-            result = law.predictive(working[name], lanes, token[name])
+            result = law.predictive(cache[name], lanes, token[name])
             total += result if law.is_log else jnp.log(result)
         return total
 
     def likely(
         self,
-        working: Mapping[str, PyTree],
+        cache: Mapping[str, PyTree],
         token: Mapping[str, Array],
         look_up: Mapping[str, Array],
     ) -> Array:
         """Probabilities of a token's values in every group up to one factor: (K,) float."""
         if len(self.roles) > 1 or any(role.law.is_log for role in self.roles):
-            logs = self.log_predicted(working, token, look_up)
+            logs = self.log_predicted(cache, token, look_up)
             return jnp.exp(logs - jnp.max(logs))
         ((name, law, parts, *_),) = self.roles
         lanes = parts.lanes(token, self.name, look_up.get(name))
-        return law.predictive(working[name], lanes, token[name])
+        return law.predictive(cache[name], lanes, token[name])
 
     # --- tokens that are predicted one after the other without being moved ---
 
-    def nothing_ahead(self) -> dict[str, tuple[Array, Array]] | None:
+    def no_tokens(self) -> dict[str, tuple[Array, Array]] | None:
         """For `log_predicted_after`, before any token; None where a family does not know it.
 
         Returns:
@@ -150,27 +150,27 @@ class Below(NamedTuple):
         if any(role.parts.table is not None for role in self.roles):
             return None  # which tokens share a part depends on the group
         dtype = jnp.result_type(float)
-        ahead = {}
+        joined = {}
         for role in self.roles:
-            number = role.parts.number // self.num_groups
-            shape = (role.law.size, number)
-            ahead[role.name] = jnp.zeros(shape, dtype), jnp.zeros((number,), dtype)
-        return ahead
+            num_others = role.parts.num_parts // self.num_groups
+            shape = (role.law.size, num_others)
+            joined[role.name] = jnp.zeros(shape, dtype), jnp.zeros((num_others,), dtype)
+        return joined
 
-    def gone_ahead(
-        self, ahead: Mapping[str, Any], token: Mapping[str, Array], amount: int
+    def with_token(
+        self, joined: Mapping[str, Any], token: Mapping[str, Array], amount: int
     ) -> dict[str, tuple[Array, Array]]:
         """With one token more (amount 1), or less (-1)."""
         after = {}
         for name, _, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
-            same, before = ahead[name]
+            same, before = joined[name]
             same = tables.add_entry(same, token[name], others, amount)
             after[name] = same, tables.add(before, others, amount)
         return after
 
     def log_predicted_after(
-        self, working: Mapping[str, PyTree], token: Mapping[str, Array], ahead: Mapping[str, Any]
+        self, cache: Mapping[str, PyTree], token: Mapping[str, Array], joined: Mapping[str, Any]
     ) -> Array:
         """As `log_predicted`, where some tokens and this one have joined every group: (K,) float.
 
@@ -179,11 +179,11 @@ class Below(NamedTuple):
         total = jnp.zeros((self.num_groups,), jnp.result_type(float))
         for name, law, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
-            same = tables.entry(ahead[name][0], token[name], others) - 1
-            before = tables.row(ahead[name][1], others) - 1
+            same = tables.entry(joined[name][0], token[name], others) - 1
+            before = tables.row(joined[name][1], others) - 1
             lanes = parts.lanes(token, self.name, None)
             total += jnp.log(
-                law.predictive_after(working[name], lanes, token[name], same=same, before=before)
+                law.predictive_after(cache[name], lanes, token[name], same=same, before=before)
             )
         return total
 

@@ -83,8 +83,8 @@ def first_sweep(
 
 def _nothing(role: Role, widths: Mapping[str, int]) -> PyTree:
     if role.is_indicator:
-        return jnp.zeros((role.parts.number, widths[role.name]), jnp.int32)
-    return role.law.empty(role.parts.number)
+        return jnp.zeros((role.parts.num_parts, widths[role.name]), jnp.int32)
+    return role.law.empty(role.parts.num_parts)
 
 
 def _run(
@@ -100,7 +100,7 @@ def _run(
     is_first: bool,
 ) -> tuple[State, Info]:
     values = all_values(state, data)
-    working = {r.name: _begin(r, statistics[r.name], state.numbers[r.name]) for r in roles}
+    caches = {r.name: _begin(r, statistics[r.name], state.numbers[r.name]) for r in roles}
     needed = {parent for role in roles for parent in role.parts.by}
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
@@ -112,20 +112,20 @@ def _run(
     compiled = _Compiled(names, births, lanes, roles, is_first)
     fuses = all(role.law.fuses for role in roles if role.is_indicator)
     loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
-    drawn, working, no_room = loop(columns, working, look_up, uniforms)
-    numbers, occupied = dict(state.numbers), dict(state.slots)
+    drawn, caches, no_room = loop(columns, caches, look_up, uniforms)
+    hyperparameters, occupied = dict(state.numbers), dict(state.slots)
     for name in names:
         law = network.blocks[name].law
         if law.grows:
-            counts, numbers[name] = law.end(working[name])
+            counts, hyperparameters[name] = law.end(caches[name])
             occupied[name] = jnp.any(counts > 0, axis=0)
     overflow = {name: no_room for name in names if network.blocks[name].law.grows}
-    after = State({**state.values, **drawn}, numbers, occupied)
+    after = State({**state.values, **drawn}, hyperparameters, occupied)
     return after, Info(overflow=overflow)
 
 
 def _has_births(law: Any) -> bool:
-    """Whether a new group of a law needs a number of its own: its weight."""
+    """Whether a new group of a law needs a further uniform, for its weight."""
     return law.grows and law.labels_shared
 
 
@@ -139,24 +139,26 @@ def _widths(
 ) -> dict[str, int]:
     """How many values of every indicator the sweep makes room for.
 
-    Of the last one drawn as many as make whole vectors, if all laws concerned can leave values
-    without weight. Not where logarithms are taken: the highest must be that of a value with weight;
-    nor where `exact` ones are asked for.
+    Of the last one drawn as many as make whole vectors, if all families and priors concerned can
+    leave values without weight. Not where logarithms are taken: the highest must be that of a value
+    with weight; nor where `exact` ones are asked for.
     """
     widths = slot_sizes(state, network)
     last, concerned = names[-1], involved(network, names)
     blocks = [network.blocks[name] for name in concerned]
-    laws = [network.blocks[name].law for name in concerned if name not in names]
-    in_logs = len(laws) > _MOST_FACTORS or any(getattr(law, "is_log", False) for law in laws)
+    not_drawn = [network.blocks[name].law for name in concerned if name not in names]
+    in_logs = len(not_drawn) > _MOST_FACTORS or any(
+        getattr(law, "is_log", False) for law in not_drawn
+    )
     if not exact and not in_logs and all(b.law.pads and b.rho is None for b in blocks):
         widths[last] = tables.padded(widths[last])
     return widths
 
 
-def _begin(role: Role, statistics: PyTree, numbers: Mapping[str, Array]) -> PyTree:
+def _begin(role: Role, statistics: PyTree, hyperparameters: Mapping[str, Array]) -> PyTree:
     if role.is_indicator:
-        return role.law.begin(statistics, dict(numbers), with_sizes=bool(role.over))
-    return role.law.begin(statistics, dict(numbers))
+        return role.law.begin(statistics, dict(hyperparameters), with_sizes=bool(role.over))
+    return role.law.begin(statistics, dict(hyperparameters))
 
 
 class _Compiled(NamedTuple):
@@ -171,14 +173,14 @@ class _Compiled(NamedTuple):
     def loop(
         self,
         columns: dict[str, Array],
-        working: dict[str, PyTree],
+        caches: dict[str, PyTree],
         look_up: dict[str, Array],
         uniforms: Array,
     ) -> tuple[dict[str, Array], dict[str, PyTree], Array]:
         """The indicators of all tokens, what the sweep works on, and whether room was short."""
         # read from one array and written to another, or the compiler copies it at every token
         empty = {name: jnp.zeros_like(columns[name]) for name in self.names}
-        start = (empty, working, jnp.zeros((), bool))
+        start = (empty, caches, jnp.zeros((), bool))
 
         def one_token(index: Array, carry: Any) -> Any:
             return self.one_token(index, carry, columns, look_up, uniforms)
@@ -195,29 +197,29 @@ class _Compiled(NamedTuple):
     ) -> Any:
         """One token leaves, draws and joins."""
         names = self.names
-        drawn, working, no_room = carry
+        drawn, caches, no_room = carry
         values = {name: tables.row(column, index) for name, column in columns.items()}
         chance = tables.row(uniforms, index)
         if not self.is_first:
-            working = self.moved(working, values, look_up, None)
-        factors, room = _factors(self.roles, working, values, look_up)
-        own = [chance[place] for place in range(len(names))]
-        new = draw(names, factors, own, self.lanes)
+            caches = self.moved(caches, values, look_up, None)
+        factors, room = _factors(self.roles, caches, values, look_up)
+        chances = [chance[position] for position in range(len(names))]
+        new = draw(names, factors, chances, self.lanes)
         values = values | dict(zip(names, new, strict=True))
         births = {name: chance[len(names) + i] for i, name in enumerate(self.births)}
-        working = self.moved(working, values, look_up, births)
+        caches = self.moved(caches, values, look_up, births)
         drawn = {name: tables.put(drawn[name], index, values[name]) for name in names}
-        return drawn, working, no_room | ~room
+        return drawn, caches, no_room | ~room
 
     def moved(
         self,
-        working: Mapping[str, PyTree],
+        caches: Mapping[str, PyTree],
         values: Mapping[str, Array],
         look_up: Mapping[str, Array],
         births: Mapping[str, Array] | None,
     ) -> dict[str, PyTree]:
         """The token out of its parts (births None) or into them."""
-        after = dict(working)
+        after = dict(caches)
         for name, law, parts, _, is_drawn in self.roles:
             part, value = parts.of(values, look_up.get(name)), values[name]
             if not is_drawn:
@@ -232,29 +234,29 @@ class _Compiled(NamedTuple):
 
 def _factors(
     roles: tuple[Role, ...],
-    working: Mapping[str, PyTree],
+    caches: Mapping[str, PyTree],
     values: Mapping[str, Array],
     look_up: Mapping[str, Array],
 ) -> tuple[list[Factor], Array]:
-    """The factors of the law of the drawn indicators of a token, and whether there was room."""
+    """Factors of the distribution of a token's drawn indicators, and whether there was room."""
     factors: list[Factor] = []
     logs: dict[tuple[str, ...], Array] = {}
     num_plain = sum(not (role.is_drawn or getattr(role.law, "is_log", False)) for role in roles)
     room = jnp.ones((), bool)
     for role in roles:
-        own, table = working[role.name], look_up.get(role.name)
+        cache, table = caches[role.name], look_up.get(role.name)
         if role.is_drawn and not role.over:
-            weights, has_room = role.law.weights(own, role.parts.of(values, table))
+            weights, has_room = role.law.weights(cache, role.parts.of(values, table))
             factors.append(Factor((role.name,), weights))
             room &= has_room
             continue
         lanes, shape = _lanes(role, values, table)
         if role.is_drawn:
-            laws, has_room = role.law.next_probabilities(own, lanes)
-            factors.append(Factor((*role.over, role.name), laws.reshape(*shape, -1)))
+            probabilities, has_room = role.law.next_probabilities(cache, lanes)
+            factors.append(Factor((*role.over, role.name), probabilities.reshape(*shape, -1)))
             room &= has_room
             continue
-        result = role.law.predictive(own, lanes, values[role.name]).reshape(shape)
+        result = role.law.predictive(cache, lanes, values[role.name]).reshape(shape)
         if getattr(role.law, "is_log", False):
             logs[role.over] = logs.get(role.over, 0) + result
         elif num_plain > _MOST_FACTORS:
@@ -269,12 +271,12 @@ def _factors(
 def _together(logs: Mapping[tuple[str, ...], Array]) -> dict[tuple[str, ...], Array]:
     """Logarithms over some of the variables of another table are added to it.
 
-    Exponentials of each alone could all be zero where their highest places lie far apart.
+    Exponentials of each alone could all be zero where their maxima are at different indices.
     """
     sums: dict[tuple[str, ...], Array] = {}
     for over in sorted(logs, key=len, reverse=True):
         wider = next((names for names in sums if set(over) < set(names)), over)
-        axes = [place for place, name in enumerate(wider) if name not in over]
+        axes = [index for index, name in enumerate(wider) if name not in over]
         sums[wider] = sums.get(wider, 0) + jnp.expand_dims(logs[over], axes)
     return sums
 
@@ -290,5 +292,5 @@ def _lanes(
     all_values = dict(values)
     for name, grid in zip(role.over, grids, strict=True):
         all_values[name] = jnp.asarray(grid, jnp.int32)
-    places = role.parts.of(all_values, table)
-    return Lanes(jnp.zeros((), jnp.int32), 1, places.shape[0], places), sizes
+    parts_of_token = role.parts.of(all_values, table)
+    return Lanes(jnp.zeros((), jnp.int32), 1, parts_of_token.shape[0], parts_of_token), sizes

@@ -4,8 +4,9 @@ All tokens of a set, which is a combination of values of the variables in `per`,
 Two sweeps are for them:
 
 - *tokens* (here; eq 5.5 with the dishes of new tables summed out): a token chooses a table u of its
-  batch; at a table that others sit at it eats v of that table; at a new one any dish, drawn from
-  the prior of dishes times the predictive law of its values: p(u = new) ~ alpha sum_v p(v) f_v(x).
+  batch; at a table of others it has the dish v of that table; at a new one any dish, drawn from
+  the prior of dishes times the predictive distribution of its values: p(u = new) ~ alpha sum_v p(v)
+    f_v(x).
 - *sets* (`whole_sets.py`): all tokens of a set leave together, and the set chooses a dish with the
   prior of dishes times the ratio of log marginals f_v(tokens of the set | others with dish v).
 
@@ -27,14 +28,14 @@ from jaxmf import tables
 from jaxmf.blocks.counts import (
     all_values,
     first_of_sets,
-    own_statistics,
     part_of,
     set_parts,
     slot_sizes,
     statistics_of,
+    statistics_of_block,
 )
 from jaxmf.blocks.roles import Below, below, look_up_of, statistics_of_roles
-from jaxmf.blocks.seating import batch_of, seat_all
+from jaxmf.blocks.sequential_prior import assign_all, batch_of
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
@@ -57,8 +58,8 @@ class Problem(NamedTuple):
         batches: (T,) int32, the batch of dishes that a token's set is in; None where there is one
             only, see `batch_of`.
         sets: (T,) int32.
-        seating: of dishes, a customer a set.
-        working: block -> what a sweep works on.
+        cache: of dishes, a customer a set.
+        caches: block -> what a sweep works on.
     """
 
     law: Any
@@ -67,41 +68,41 @@ class Problem(NamedTuple):
     look_up: dict[str, Array]
     batches: Array | None
     sets: Array
-    seating: Any
-    working: dict[str, PyTree]
+    cache: Any
+    caches: dict[str, PyTree]
 
 
 def problem_of(network: Network, dish: str, law: Any, state: State, data: Tokens) -> Problem:
-    """The problem of the dishes of a network, with a law for them."""
+    """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     partitioned = below(network, dish, sizes)
     statistics = statistics_of_roles(partitioned.roles, values, slots)
-    working = {
+    caches = {
         role.name: role.law.begin(statistics[role.name], state.numbers[role.name])
         for role in partitioned.roles
     }
-    own_parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
-    counts = own_statistics(network, dish, own_parts, state, data)
+    parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
+    counts = statistics_of_block(network, dish, parts, state, data)
     return Problem(
         law=law,
         below=partitioned,
         columns={name: values[name] for name in partitioned.columns},
         look_up=look_up_of(partitioned.roles),
-        batches=part_of(own_parts, values, data.num_tokens) if own_parts.number > 1 else None,
-        sets=part_of(of_sets, values, data.num_tokens),
-        seating=law.begin(counts, state.numbers[dish], with_sizes=False),
-        working=working,
+        batches=part_of(parts, values, data.num_tokens) if parts.num_parts > 1 else None,
+        sets=part_of(parts_of_sets, values, data.num_tokens),
+        cache=law.begin(counts, state.numbers[dish], with_sizes=False),
+        caches=caches,
     )
 
 
-def ended(dish: str, law: Any, state: State, seating: Any, values: dict[str, Array]) -> State:
+def ended(dish: str, law: Any, state: State, cache: Any, values: dict[str, Array]) -> State:
     """The state with what a sweep leaves of the dishes."""
-    counts, numbers = law.end(seating)
+    counts, hyperparameters = law.end(cache)
     slots = dict(state.slots)
     if law.grows:
         slots[dish] = jnp.any(counts > 0, axis=0)
-    return State(state.values | values, state.numbers | {dish: numbers}, slots)
+    return State(state.values | values, state.numbers | {dish: hyperparameters}, slots)
 
 
 # --- tokens choose tables -------------------------------------------------------------------------
@@ -129,22 +130,24 @@ def sweep_tokens(
     parts = network.parts(table, network.sizes(data, slots))
     batches = part_of(parts, values, data.num_tokens)
     counts = statistics_of(table, law, parts, values, width)
-    seating = law.begin(counts, state.numbers[table], with_sizes=False)
+    cache = law.begin(counts, state.numbers[table], with_sizes=False)
     # which dish each table of a batch has
-    eaten = jnp.zeros((parts.number, width), jnp.int32).at[batches, values[table]].set(values[dish])
+    eaten = (
+        jnp.zeros((parts.num_parts, width), jnp.int32).at[batches, values[table]].set(values[dish])
+    )
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
     compiled = _TokenLoop(problem.law, problem.below, law)
     fuses = law.fuses and problem.law.fuses
     loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
-    drawn, seating, of_dishes, no_table, no_dish = loop(
+    drawn, cache, dish_cache, no_table, no_dish = loop(
         problem.columns,
         problem.look_up,
         (values[table], batches, problem.batches),
-        (seating, problem.seating, eaten, problem.working),
+        (cache, problem.cache, eaten, problem.caches),
         uniforms,
     )
-    state = ended(dish, problem.law, state, of_dishes, {table: drawn[0], dish: drawn[1]})
-    state = ended(table, law, state, seating, {})
+    state = ended(dish, problem.law, state, dish_cache, {table: drawn[0], dish: drawn[1]})
+    state = ended(table, law, state, cache, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
         if network.blocks[name].law.grows:
@@ -159,60 +162,62 @@ class _TokenLoop(NamedTuple):
 
     def loop(self, columns: Any, look_up: Any, now: Any, start: Any, uniforms: Array) -> Any:
         tables_now, batches, dish_batches = now
-        seating, of_dishes, eaten, working = start
+        cache, dish_cache, eaten, caches = start
 
         def one(index: Array, carry: Any) -> Any:
-            drawn, seating, of_dishes, eaten, working, no_table, no_dish = carry
+            drawn, cache, dish_cache, eaten, caches, no_table, no_dish = carry
             token = token_at(columns, index)
             batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)
             chance = tables.row(uniforms, index)
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
-            working = self.below.moved(working, token, look_up, group=dish, amount=-1)
-            seating = self.table_law.unassign(seating, batch, table)
-            is_gone = tables.entry(seating.counts, batch, table) == 0
-            of_dishes = self._without(is_gone, of_dishes, dish_batch, dish)
-            likely = self.below.likely(working, token, look_up)
-            of_each, room_dish = self.law.weights(of_dishes, dish_batch)
-            of_new = of_each * likely
-            of_tables, room_table = self.table_law.weights(seating, batch)
-            taken = tables.row(seating.counts, batch) > 0
-            new_one = jnp.sum(of_new) / jnp.sum(of_each)
+            caches = self.below.moved(caches, token, look_up, group=dish, amount=-1)
+            cache = self.table_law.unassign(cache, batch, table)
+            is_gone = tables.entry(cache.counts, batch, table) == 0
+            dish_cache = self._without(is_gone, dish_cache, dish_batch, dish)
+            likely = self.below.likely(caches, token, look_up)
+            dish_weights, room_dish = self.law.weights(dish_cache, dish_batch)
+            new_dish_weights = dish_weights * likely
+            table_weights, room_table = self.table_law.weights(cache, batch)
+            taken = tables.row(cache.counts, batch) > 0
+            new_one = jnp.sum(new_dish_weights) / jnp.sum(dish_weights)
             there = likely[tables.row(eaten, batch)]
-            table = tables.choose(of_tables * jnp.where(taken, there, new_one), chance[0])
+            table = tables.choose(table_weights * jnp.where(taken, there, new_one), chance[0])
             # changed first, then read, or the table is copied for every token
-            seating = self.table_law.assign(seating, batch, table, chance[3])
-            is_new = tables.entry(seating.counts, batch, table) == 1
+            cache = self.table_law.assign(cache, batch, table, chance[3])
+            is_new = tables.entry(cache.counts, batch, table) == 1
             dish = tables.entry(eaten, batch, table)
-            dish, of_dishes = self._drawn(is_new, dish, of_dishes, dish_batch, of_new, chance)
+            dish, dish_cache = self._drawn(
+                is_new, dish, dish_cache, dish_batch, new_dish_weights, chance
+            )
             eaten = tables.put_entry(eaten, batch, table, dish)
-            working = self.below.moved(working, token, look_up, group=dish, amount=1)
+            caches = self.below.moved(caches, token, look_up, group=dish, amount=1)
             drawn = (tables.put(drawn[0], index, table), tables.put(drawn[1], index, dish))
             no_table, no_dish = no_table | ~room_table, no_dish | ~room_dish
-            return drawn, seating, of_dishes, eaten, working, no_table, no_dish
+            return drawn, cache, dish_cache, eaten, caches, no_table, no_dish
 
         empty = (jnp.zeros_like(tables_now), jnp.zeros_like(tables_now))
         no = jnp.zeros((), bool)
-        begin = (empty, seating, of_dishes, eaten, working, no, no)
-        drawn, seating, of_dishes, _, _, no_table, no_dish = jax.lax.fori_loop(
+        begin = (empty, cache, dish_cache, eaten, caches, no, no)
+        drawn, cache, dish_cache, _, _, no_table, no_dish = jax.lax.fori_loop(
             0, uniforms.shape[0], one, begin
         )
-        return drawn, seating, of_dishes, no_table, no_dish
+        return drawn, cache, dish_cache, no_table, no_dish
 
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
 
-    def _without(self, is_gone: Array, of_dishes: Any, batch: Array, dish: Array) -> Any:
+    def _without(self, is_gone: Array, dish_cache: Any, batch: Array, dish: Array) -> Any:
         def leave(carry: Any) -> Any:
             return jnp.zeros((), bool), self.law.unassign(carry[1], batch, dish)
 
-        return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, of_dishes))[1]
+        return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
 
     def _drawn(
         self,
         is_new: Array,
         dish: Array,
-        of_dishes: Any,
+        dish_cache: Any,
         batch: Array,
         weights: Array,
         chance: Array,
@@ -223,7 +228,7 @@ class _TokenLoop(NamedTuple):
             drawn = tables.choose(weights, chance[1])
             return jnp.zeros((), bool), drawn, self.law.assign(carry[2], batch, drawn, chance[2])
 
-        start = (is_new, dish, of_dishes)
+        start = (is_new, dish, dish_cache)
         return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]
 
 
@@ -235,17 +240,19 @@ def token_at(columns: Mapping[str, Array], index: Array) -> dict[str, Array]:
 # --- where they start -----------------------------------------------------------------------------
 
 
-def first_dishes(network: Network, dish: str, key: Key, state: State, data: Tokens) -> State:
+def first_values_of_sets(
+    network: Network, dish: str, key: Key, state: State, data: Tokens
+) -> State:
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes, law = network.sizes(data, slots), network.blocks[dish].law
     parts, groups, first = items_of_sets(network, dish, values, sizes, data.num_tokens)
-    shape = (parts.number, slots[dish])
-    own = seat_all(key, law, state.numbers[dish], groups, shape, first=first)
-    numbers, occupied = state.numbers | {dish: own[1]}, dict(state.slots)
+    shape = (parts.num_parts, slots[dish])
+    drawn_and_counts = assign_all(key, law, state.numbers[dish], groups, shape, first=first)
+    hyperparameters, occupied = state.numbers | {dish: drawn_and_counts[1]}, dict(state.slots)
     if law.grows:
-        occupied[dish] = jnp.any(own[2] > 0, axis=0)
-    return State(state.values | {dish: own[0]}, numbers, occupied)
+        occupied[dish] = jnp.any(drawn_and_counts[2] > 0, axis=0)
+    return State(state.values | {dish: drawn_and_counts[0]}, hyperparameters, occupied)
 
 
 def items_of_sets(
@@ -255,7 +262,7 @@ def items_of_sets(
     sizes: Mapping[str, int],
     num_tokens: int,
 ) -> tuple[Parts, Array, Array]:
-    """The parts of the dishes, and of every token its own (T,) and the first of its set (T,)."""
-    parts, of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
-    first = first_of_sets(part_of(of_sets, values, num_tokens), of_sets.number)
+    """The parts of the dishes, and of every token its part (T,) and the first of its set (T,)."""
+    parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
+    first = first_of_sets(part_of(parts_of_sets, values, num_tokens), parts_of_sets.num_parts)
     return parts, part_of(parts, values, num_tokens), first

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.blocks.counts import part_of
-from jaxmf.blocks.seating import seat_all
+from jaxmf.blocks.sequential_prior import assign_all
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
@@ -28,7 +28,7 @@ def simulate(
     num_tokens = data.num_tokens
     num_items = num_tokens
     for name in holders(network):
-        num_batches = network.parts(name, data.sizes).number
+        num_batches = network.parts(name, data.sizes).num_parts
         num_items += int(num_hidden(network, name, num_batches).sum())
     slots = {
         name: network.blocks[name].law.num_groups(capacity or num_items)
@@ -38,30 +38,34 @@ def simulate(
     for name in network.observed:
         sizes[name] = _size(network, name)
     values: dict[str, Array] = {**data.columns, **data.values}
-    numbers: dict[str, dict[str, Array]] = {}
+    hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
-    for place, name in enumerate(network.order):
+    for index, name in enumerate(network.order):
         law = network.blocks[name].law
         parts = network.parts(name, sizes)
-        of_numbers, of_values = jax.random.split(jax.random.fold_in(key, place))
+        hyperparameters_key, values_key = jax.random.split(jax.random.fold_in(key, index))
         groups = part_of(parts, values, num_tokens)
         if name in slots:
-            numbers[name] = law.simulate_hyperparameters(of_numbers, slots[name])
+            hyperparameters[name] = law.simulate_hyperparameters(hyperparameters_key, slots[name])
             first = None
             if network.blocks[name].per:
                 _, _, first = items_of_sets(network, name, values, sizes, num_tokens)
-            shape = (parts.number, slots[name])
+            shape = (parts.num_parts, slots[name])
             if law.sequential:
-                own = seat_all(of_values, law, numbers[name], groups, shape, first=first)
+                groups_and_counts = assign_all(
+                    values_key, law, hyperparameters[name], groups, shape, first=first
+                )
             else:
-                own = draw_all(network, name, of_values, groups, first, data, shape)
-            values[name], numbers[name], counts = own
+                groups_and_counts = draw_all(network, name, values_key, groups, first, data, shape)
+            values[name], hyperparameters[name], counts = groups_and_counts
             if law.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)
         else:
-            numbers[name] = law.simulate_hyperparameters(of_numbers)
-            values[name] = _observed(of_values, law, numbers[name], groups, parts.number)
-    state = State({name: values[name] for name in network.indicators}, numbers, occupied)
+            hyperparameters[name] = law.simulate_hyperparameters(hyperparameters_key)
+            values[name] = _observed(
+                values_key, law, hyperparameters[name], groups, parts.num_parts
+            )
+    state = State({name: values[name] for name in network.indicators}, hyperparameters, occupied)
     return state, _tokens(network, data, values, sizes)
 
 
@@ -77,13 +81,13 @@ def _size(network: Network, name: str) -> int:
 
 
 def _observed(
-    key: Key, law: Any, numbers: dict[str, Array], groups: Array, num_groups: int
+    key: Key, law: Any, hyperparameters: dict[str, Array], groups: Array, num_groups: int
 ) -> Array:
     """Parameters of every part from their prior, and values given them."""
-    of_parameters, of_values = jax.random.split(key)
+    parameters_key, values_key = jax.random.split(key)
     empty = law.empty(num_groups)
-    parameters = law.sample_parameters(of_parameters, empty, numbers)
-    return law.sample(of_values, parameters, groups)
+    parameters = law.sample_parameters(parameters_key, empty, hyperparameters)
+    return law.sample(values_key, parameters, groups)
 
 
 def _tokens(
@@ -92,8 +96,8 @@ def _tokens(
     """The tokens with the simulated columns; values are of a trace and go in unchecked."""
     columns, real = dict(data.columns), dict(data.values)
     for name in network.observed:
-        mine, other = (real, columns) if network.blocks[name].law.is_log else (columns, real)
-        mine[name] = values[name]
+        container, other = (real, columns) if network.blocks[name].law.is_log else (columns, real)
+        container[name] = values[name]
         other.pop(name, None)
     kept = {name: sizes[name] for name in columns}
     return bare(Tokens, columns=columns, sizes=kept, values=real, names={})

@@ -13,15 +13,15 @@ improbable: a chain stays in a wrong mode. Here one proposal does it.
 3. The split is accepted with probability min(1, A), the merge with min(1, 1/A),
 
        A = (alpha + d K) / (1 - d) p(x_j) / p(x_j | x_i)
-           prod_t [(n_t - d) p(x_t | its own) / ((m_t - d) p(x_t | c))] / q
+           prod_t [(n_t - d) p(x_t | its group) / ((m_t - d) p(x_t | c))] / q
 
-   over the other members t in order, n_t and m_t being how many are before it in its own of the two
-   groups (i and j among them) and in c, K the number of groups of the batch with c whole, and the
-   tokens' values predicted from those before them. It is the ratio of the exchangeable partition
-   probabilities times L(a) L(b) / L(c), written so that no large numbers are subtracted.
+   over the other members t in order, n_t and m_t being how many are before it in its group of the
+   two groups (i and j among them) and in c, K the number of groups of the batch with c whole, and
+   the tokens' values predicted from those before them. It is the ratio of the exchangeable
+   partition probabilities times L(a) L(b) / L(c), written so that no large values are subtracted.
 
-The pair, the order and the passes before the last have the same law in both directions. Labels mean
-nothing, so a keeps the slot of c, and b takes the lowest free one.
+The pair, the order and the passes before the last have the same distribution in both directions.
+Labels mean nothing, so a keeps the slot of c, and b takes the lowest free one.
 
 Source: Jain & Neal (2004), A split-merge Markov chain Monte Carlo procedure for the Dirichlet
 process mixture model; Dahl (2005) for the first pass.
@@ -59,14 +59,14 @@ class Scan(NamedTuple):
     Attributes:
         sides: (T,) int32, 0 in a and 1 in b, of the members in order.
         counts: (3,) float, members of a, b and c.
-        working: child -> what a sweep works on, for the groups a, b and c.
+        cache: child -> what a sweep works on, for the groups a, b and c.
         log_ratio: () float, the sum over t in the log of A, of a first pass.
         log_proposal: () float, log q.
     """
 
     sides: Array
     counts: Array
-    working: dict[str, PyTree]
+    cache: dict[str, PyTree]
     log_ratio: Array
     log_proposal: Array
 
@@ -107,8 +107,8 @@ def split_merge(
     def once(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         labels, no_room = carry
         now = state._replace(values=state.values | {name: labels})
-        own_key = jax.random.fold_in(key, index)
-        labels, needed = _propose(network, name, own_key, now, data, num_scans=num_scans)
+        index_key = jax.random.fold_in(key, index)
+        labels, needed = _propose(network, name, index_key, now, data, num_scans=num_scans)
         return labels, no_room | needed
 
     start = (state.values[name], jnp.zeros((), bool))
@@ -123,19 +123,19 @@ def _propose(
 ) -> tuple[Array, Array]:
     """The labels after one proposal, and whether there was no room for an accepted split."""
     values, slots = all_values(state, data), slot_sizes(state, network)
-    own, number = values[name], data.num_tokens
-    own_parts = network.parts(name, network.sizes(data, slots))
-    batches = part_of(own_parts, values, number)
-    of_first, of_draws, of_accepted = jax.random.split(key, 3)
-    first = jax.random.randint(of_first, (), 0, number)
-    draws = jax.random.uniform(of_draws, (number, 3 + num_scans), jnp.result_type(float))
-    place = jnp.arange(number)
+    labels, num_tokens = values[name], data.num_tokens
+    parts = network.parts(name, network.sizes(data, slots))
+    batches = part_of(parts, values, num_tokens)
+    first_key, draws_key, accepted_key = jax.random.split(key, 3)
+    first = jax.random.randint(first_key, (), 0, num_tokens)
+    draws = jax.random.uniform(draws_key, (num_tokens, 3 + num_scans), jnp.result_type(float))
+    position = jnp.arange(num_tokens)
     same_batch = batches == batches[first]
-    others = same_batch & (place != first)
+    others = same_batch & (position != first)
     second = jnp.argmax(jnp.where(others, draws[:, 0], -1))
-    splits = own[first] == own[second]
-    in_pair = same_batch & ((own == own[first]) | (own == own[second]))
-    members = in_pair & (place != first) & (place != second)
+    splits = labels[first] == labels[second]
+    in_pair = same_batch & ((labels == labels[first]) | (labels == labels[second]))
+    members = in_pair & (position != first) & (position != second)
     order = jnp.argsort(jnp.where(members, draws[:, 1], 2))
     scan = _shared_out(
         network,
@@ -144,25 +144,27 @@ def _propose(
         (data, slots),
         pair=(first, second),
         order=order,
-        number=jnp.sum(members),
-        now=jnp.where(own[order] == own[first], 0, 1),
+        num_members=jnp.sum(members),
+        now=jnp.where(labels[order] == labels[first], 0, 1),
         splits=splits,
         uniforms=draws[order, 2:],
     )
-    occupied = jnp.zeros((slots[name],), bool).at[own].max(same_batch)
-    numbers = state.numbers[name]
-    discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
+    occupied = jnp.zeros((slots[name],), bool).at[labels].max(same_batch)
+    hyperparameters = state.numbers[name]
+    discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
     num_groups = jnp.sum(occupied) - ~splits
-    log_new = jnp.log(numbers["concentration"] + discount * num_groups) - jnp.log1p(-discount)
+    log_new = jnp.log(hyperparameters["concentration"] + discount * num_groups) - jnp.log1p(
+        -discount
+    )
     log_split = log_new + scan.log_ratio - scan.log_proposal
-    uniform = jax.random.uniform(of_accepted, (), log_split.dtype)
+    uniform = jax.random.uniform(accepted_key, (), log_split.dtype)
     accepted = accepts(uniform, jnp.where(splits, log_split, -log_split)) & jnp.any(others)
     new = tables.lowest(~occupied)
-    sides = jnp.zeros((number,), jnp.int32).at[order].set(scan.sides)
-    to_b = splits & ((members & (sides == 1)) | (place == second))
-    after = jnp.where(to_b, new, jnp.where(in_pair, own[first], own)).astype(own.dtype)
+    sides = jnp.zeros((num_tokens,), jnp.int32).at[order].set(scan.sides)
+    to_b = splits & ((members & (sides == 1)) | (position == second))
+    after = jnp.where(to_b, new, jnp.where(in_pair, labels[first], labels)).astype(labels.dtype)
     no_room = accepted & splits & (new == slots[name])
-    return jnp.where(accepted & ~no_room, after, own), no_room
+    return jnp.where(accepted & ~no_room, after, labels), no_room
 
 
 def _shared_out(
@@ -173,7 +175,7 @@ def _shared_out(
     *,
     pair: tuple[Array, Array],
     order: Array,
-    number: Array,
+    num_members: Array,
     now: Array,
     splits: Array,
     uniforms: Array,
@@ -185,32 +187,32 @@ def _shared_out(
     in_order = jnp.concatenate([jnp.stack(pair), order])
     columns = {one: values[one][in_order] for one in partitioned.columns}
     empty = {
-        role.name: role.law.begin(role.law.empty(role.parts.number), state.numbers[role.name])
+        role.name: role.law.begin(role.law.empty(role.parts.num_parts), state.numbers[role.name])
         for role in partitioned.roles
     }
-    numbers = state.numbers[name]
-    discount = numbers.get("discount", jnp.zeros_like(numbers["concentration"]))
+    hyperparameters = state.numbers[name]
+    discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
     passes = _Passes(partitioned)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
     first_pass = partial(fused_on_cpu(passes.first, in_turn=True), look_up_of(partitioned.roles))
     scan_again = partial(fused_on_cpu(passes.again, in_turn=True), look_up_of(partitioned.roles))
     is_last = forced if num_passes == 1 else jnp.zeros((), bool)
-    scan = first_pass(columns, empty, discount, now, number, is_last, uniforms[:, 0])
+    scan = first_pass(columns, empty, discount, now, num_members, is_last, uniforms[:, 0])
     for index in range(1, num_passes):
         is_last = forced if index == num_passes - 1 else jnp.zeros((), bool)
         scan = scan._replace(log_proposal=jnp.zeros_like(scan.log_proposal))
-        scan = scan_again(columns, scan, discount, now, number, is_last, uniforms[:, index])
+        scan = scan_again(columns, scan, discount, now, num_members, is_last, uniforms[:, index])
     if num_passes > 1:
         sides, log_proposal = scan.sides, scan.log_proposal
         always = jnp.ones((), bool)
-        scan = first_pass(columns, empty, discount, sides, number, always, uniforms[:, 0])
+        scan = first_pass(columns, empty, discount, sides, num_members, always, uniforms[:, 0])
         scan = scan._replace(log_proposal=log_proposal)
     return scan
 
 
 class _Passes(NamedTuple):
-    """Passes over the members, given the blocks that they have values of."""
+    """Passes over the members, for the blocks that they have values of."""
 
     below: Below
 
@@ -220,41 +222,43 @@ class _Passes(NamedTuple):
         columns: dict[str, Array],
         empty: dict[str, PyTree],
         discount: Array,
-        given: Array,
-        number: Array,
+        sides_before: Array,
+        num_members: Array,
         forced: Array,
         uniforms: Array,
     ) -> Scan:
-        """Shares the members out one after another, or as `given` where that is forced."""
+        """Assigns the members one after another, or as `sides_before` where that is forced."""
         moved = partial(self.below.moved, look_up=look_up)
         predicted = partial(self.below.log_predicted, look_up=look_up)
         tokens = [{one: column[line] for one, column in columns.items()} for line in (0, 1)]
-        working = moved(empty, tokens[0], group=jnp.asarray(0), amount=1)
-        working = moved(working, tokens[0], group=jnp.asarray(2), amount=1)
-        of_second = predicted(working, tokens[1])
-        working = moved(working, tokens[1], group=jnp.asarray(1), amount=1)
-        working = moved(working, tokens[1], group=jnp.asarray(2), amount=1)
+        cache = moved(empty, tokens[0], group=jnp.asarray(0), amount=1)
+        cache = moved(cache, tokens[0], group=jnp.asarray(2), amount=1)
+        log_second = predicted(cache, tokens[1])
+        cache = moved(cache, tokens[1], group=jnp.asarray(1), amount=1)
+        cache = moved(cache, tokens[1], group=jnp.asarray(2), amount=1)
         zero = jnp.zeros((), uniforms.dtype)
         counts = jnp.asarray([1, 1, 2], uniforms.dtype)
-        start = Scan(jnp.zeros_like(given), counts, working, of_second[1] - of_second[2], zero)
+        start = Scan(
+            jnp.zeros_like(sides_before), counts, cache, log_second[1] - log_second[2], zero
+        )
 
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
-            logs = jnp.log(scan.counts - discount) + predicted(scan.working, token)
+            logs = jnp.log(scan.counts - discount) + predicted(scan.cache, token)
             side, log_chance = _chosen(logs, tables.row(uniforms, index))
-            side = jnp.where(forced, tables.row(given, index), side)
-            working = moved(scan.working, token, group=side, amount=1)
-            working = moved(working, token, group=jnp.asarray(2), amount=1)
-            of_side = jnp.where(side == 0, logs[0], logs[1])
+            side = jnp.where(forced, tables.row(sides_before, index), side)
+            cache = moved(scan.cache, token, group=side, amount=1)
+            cache = moved(cache, token, group=jnp.asarray(2), amount=1)
+            log_side = jnp.where(side == 0, logs[0], logs[1])
             return Scan(
                 sides=tables.put(scan.sides, index, side),
                 counts=scan.counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0) + _together(),
-                working=working,
-                log_ratio=scan.log_ratio + of_side - logs[2],
+                cache=cache,
+                log_ratio=scan.log_ratio + log_side - logs[2],
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
             )
 
-        return jax.lax.fori_loop(0, number, one, start)
+        return jax.lax.fori_loop(0, num_members, one, start)
 
     def again(
         self,
@@ -262,12 +266,12 @@ class _Passes(NamedTuple):
         columns: dict[str, Array],
         scan: Scan,
         discount: Array,
-        given: Array,
-        number: Array,
+        sides_before: Array,
+        num_members: Array,
         forced: Array,
         uniforms: Array,
     ) -> Scan:
-        """A restricted Gibbs scan: every member anew given all others, or as `given`."""
+        """A restricted Gibbs scan: every member anew given all others, or as `sides_before`."""
         moved = partial(self.below.moved, look_up=look_up)
         predicted = partial(self.below.log_predicted, look_up=look_up)
 
@@ -275,18 +279,18 @@ class _Passes(NamedTuple):
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
             before = tables.row(scan.sides, index)
             counts = scan.counts - jnp.where(jnp.arange(_SIDES) == before, 1, 0)
-            working = moved(scan.working, token, group=before, amount=-1)
-            logs = jnp.log(counts - discount) + predicted(working, token)
+            cache = moved(scan.cache, token, group=before, amount=-1)
+            logs = jnp.log(counts - discount) + predicted(cache, token)
             side, log_chance = _chosen(logs, tables.row(uniforms, index))
-            side = jnp.where(forced, tables.row(given, index), side)
+            side = jnp.where(forced, tables.row(sides_before, index), side)
             return scan._replace(
                 sides=tables.put(scan.sides, index, side),
                 counts=counts + jnp.where(jnp.arange(_SIDES) == side, 1, 0),
-                working=moved(working, token, group=side, amount=1),
+                cache=moved(cache, token, group=side, amount=1),
                 log_proposal=scan.log_proposal + jnp.where(side == 0, *log_chance),
             )
 
-        return jax.lax.fori_loop(0, number, one, scan)
+        return jax.lax.fori_loop(0, num_members, one, scan)
 
 
 def _together() -> Array:

@@ -15,9 +15,9 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.blocks import parallel, sequential
-from jaxmf.blocks.few import random_tokens, tokens_at
-from jaxmf.blocks.sets import first_dishes
+from jaxmf.blocks.sets import first_values_of_sets
 from jaxmf.blocks.state import State
+from jaxmf.blocks.subset import random_tokens, tokens_at
 from jaxmf.blocks.unobserved import holders, start_unobserved
 from jaxmf.data import Tokens
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
@@ -38,9 +38,9 @@ _ROOM = 2  # slots for each first group: the first sweeps open more than they em
 
 
 def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
-    """Hyperparameters at the means of their priors; tokens evenly at random, or in turn.
+    """Hyperparameters at the means of their priors; tokens evenly at random, or sequentially.
 
-    A single indicator of categories with a given number of groups starts evenly at random: topics
+    A single indicator of categories with a fixed number of groups starts evenly at random: topics
     of LDA then predict held-out words better for the first hundred sweeps (20 topics on KOS,
     60 sweeps: perplexity 1920 beside 2048), while several indicators would hold each other where
     they are. A single growing one starts evenly over `num_first_groups`.
@@ -49,13 +49,13 @@ def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
     of them, and all given these.
     """
     network, data = model.over(data)
-    number = num_first_groups(network, data, capacity=plan.num_slots)
+    num_groups = num_first_groups(network, data, capacity=plan.num_slots)
     is_long = data.num_tokens > _FIRST
-    if plan.sweep == "parallel" and is_long and number is None:
-        return _init_given_few(plan, network, key, data)
-    if number is None:
-        return _init_in_turn(plan, network, key, data)
-    return _init_evenly(plan, network, key, data, number)
+    if plan.sweep == "parallel" and is_long and num_groups is None:
+        return _init_from_few(plan, network, key, data)
+    if num_groups is None:
+        return _init_sequentially(plan, network, key, data)
+    return _init_evenly(plan, network, key, data, num_groups)
 
 
 def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = None) -> int | None:
@@ -83,19 +83,19 @@ def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = N
         is_real = any(family.is_log for family in families)
         return None if is_real else block.law.num_groups(1)
     if isinstance(block.law, HDP):
-        number = min(math.isqrt(data.num_tokens) // 2, _MOST_TOPICS)
+        num_groups = min(math.isqrt(data.num_tokens) // 2, _MOST_TOPICS)
     elif isinstance(block.law, DirichletProcess | PitmanYor):
-        batches = network.parts(network.indicators[0], network.sizes(data, {})).number
-        number = min(math.isqrt(data.num_tokens // batches), _MOST_GROUPS)
+        batches = network.parts(network.indicators[0], network.sizes(data, {})).num_parts
+        num_groups = min(math.isqrt(data.num_tokens // batches), _MOST_GROUPS)
     else:
         return None
-    number = min([number, *(_most_told_apart(family, data) for family in families)])
+    num_groups = min([num_groups, *(_most_distinguishable(family, data) for family in families)])
     if capacity is not None:
-        number = min(number, capacity // _ROOM)
-    return max(number, 1)
+        num_groups = min(num_groups, capacity // _ROOM)
+    return max(num_groups, 1)
 
 
-def _most_told_apart(family: Any, data: Tokens) -> int:
+def _most_distinguishable(family: Any, data: Tokens) -> int:
     if not family.is_log:
         return family.size
     width = family.size if isinstance(family, NormalInverseWishart) else 1
@@ -120,77 +120,79 @@ def _init_evenly(
     if name not in state.slots:
         return state
     in_use = jnp.zeros_like(state.slots[name]).at[groups].set(True)
-    numbers = state.numbers[name]
-    if "weights" in numbers:
+    hyperparameters = state.numbers[name]
+    if "weights" in hyperparameters:
         # their means where every group has one table
-        base = numbers["base_concentration"]
-        weights = jnp.where(in_use, 1 / (base + num_groups), 0).astype(numbers["weights"].dtype)
-        numbers = numbers | {"weights": weights, "rest": 1 - jnp.sum(weights)}
-    return state._replace(numbers=state.numbers | {name: numbers}, slots={name: in_use})
+        base = hyperparameters["base_concentration"]
+        weights = jnp.where(in_use, 1 / (base + num_groups), 0).astype(
+            hyperparameters["weights"].dtype
+        )
+        hyperparameters = hyperparameters | {"weights": weights, "rest": 1 - jnp.sum(weights)}
+    return state._replace(numbers=state.numbers | {name: hyperparameters}, slots={name: in_use})
 
 
-def _init_given_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
-    of_choice, of_few, of_all = jax.random.split(key, 3)
-    chosen = tokens_at(data, random_tokens(of_choice, data.num_tokens, _FIRST))
-    few = _init_in_turn(plan, network, of_few, chosen)
+def _init_from_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+    choice_key, few_key, all_key = jax.random.split(key, 3)
+    chosen = tokens_at(data, random_tokens(choice_key, data.num_tokens, _FIRST))
+    few = _init_sequentially(plan, network, few_key, chosen)
     values = {name: jnp.zeros((data.num_tokens,), jnp.int32) for name in network.indicators}
     state = few._replace(values=values)
     known: tuple[str, ...] = ()
-    for place, names in enumerate(_starting_sets(plan, network)):
-        own_key = jax.random.fold_in(of_all, place)
-        own_few = (few, chosen)
-        state = parallel.first_sweep(network, names, known, own_key, own_few, state, data)
+    for index, names in enumerate(_starting_sets(plan, network)):
+        index_key = jax.random.fold_in(all_key, index)
+        few_and_tokens = (few, chosen)
+        state = parallel.first_sweep(network, names, known, index_key, few_and_tokens, state, data)
         known = (*known, *names)
-    numbers, occupied = dict(state.numbers), dict(state.slots)
+    hyperparameters, occupied = dict(state.numbers), dict(state.slots)
     for name in occupied:
         in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
         occupied[name] = in_use
-        if "weights" in numbers[name]:
-            weights = jnp.where(in_use, numbers[name]["weights"], 0)
-            left = jnp.sum(numbers[name]["weights"]) - jnp.sum(weights)
-            rest = numbers[name]["rest"] + left
-            numbers[name] = numbers[name] | {"weights": weights, "rest": rest}
-    return State(state.values, numbers, occupied)
+        if "weights" in hyperparameters[name]:
+            weights = jnp.where(in_use, hyperparameters[name]["weights"], 0)
+            left = jnp.sum(hyperparameters[name]["weights"]) - jnp.sum(weights)
+            rest = hyperparameters[name]["rest"] + left
+            hyperparameters[name] = hyperparameters[name] | {"weights": weights, "rest": rest}
+    return State(state.values, hyperparameters, occupied)
 
 
 def _nothing_known(network: Network, data: Tokens, num_slots: int) -> State:
     """Hyperparameters at the means of their priors, indicators at zero and no group in use."""
-    numbers: dict[str, dict[str, Array]] = {}
+    hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
     for name in network.order:
         law = network.blocks[name].law
         if network.blocks[name].observed:
-            numbers[name] = law.start()
+            hyperparameters[name] = law.start()
             continue
         size = law.num_groups(num_slots)
-        numbers[name] = law.start(size)
+        hyperparameters[name] = law.start(size)
         values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
         if law.grows:
             occupied[name] = jnp.zeros((size,), bool)
-    return State(values, numbers, occupied)
+    return State(values, hyperparameters, occupied)
 
 
-def _init_in_turn(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
+def _init_sequentially(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
     state = _nothing_known(network, data, _num_slots(plan, None))
     known: tuple[str, ...] = ()
     for names in _starting_sets(plan, network):
-        own_key = jax.random.fold_in(key, network.indicators.index(names[0]))
+        index_key = jax.random.fold_in(key, network.indicators.index(names[0]))
         if network.blocks[names[0]].per:
-            state = first_dishes(network, names[0], own_key, state, data)
+            state = first_values_of_sets(network, names[0], index_key, state, data)
         else:
-            state = sequential.first_sweep(network, names, known, own_key, state, data)
+            state = sequential.first_sweep(network, names, known, index_key, state, data)
         known = (*known, *names)
     if holders(network):
-        own_key = jax.random.fold_in(key, len(network.indicators))
-        state = start_unobserved(network, own_key, state, data)
+        index_key = jax.random.fold_in(key, len(network.indicators))
+        state = start_unobserved(network, index_key, state, data)
     return state
 
 
 def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]:
     """The sets of indicators in an order in which each can be drawn given those before it."""
     known: tuple[str, ...] = ()
-    found: list[tuple[str, ...]] = []
+    sets: list[tuple[str, ...]] = []
     for name in network.indicators:
         if name in known:
             continue
@@ -200,6 +202,6 @@ def _starting_sets(plan: SamplerPlan, network: Network) -> list[tuple[str, ...]]
         waiting = {*network.indicators} - {*known}
         is_open = waiting.issuperset(chosen) and above.isdisjoint(waiting - {*chosen})
         names = chosen if is_open else (name,)
-        found.append(names)
+        sets.append(names)
         known = (*known, *names)
-    return found
+    return sets

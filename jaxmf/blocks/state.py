@@ -12,7 +12,7 @@ class State(NamedTuple):
 
     Attributes:
         values: latent indicator -> (T,) int32, its value for every token.
-        numbers: block -> the hyperparameters of its law.
+        numbers: block -> the hyperparameters of its family or prior.
         slots: indicator of a growing prior -> (K,) bool, values that some token has.
     """
 

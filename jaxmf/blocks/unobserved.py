@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import tables
-from jaxmf.blocks.counts import all_values, own_statistics, slot_sizes
-from jaxmf.blocks.seating import batch_of
+from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of_block
+from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import items_of_sets
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-_SHARE = 4  # of as many representatives as there are, every so maniest is drawn in a sweep
+_SHARE = 4  # a sweep draws one in so many of the representatives
 
 
 def holders(network: Network) -> tuple[str, ...]:
@@ -54,25 +54,25 @@ def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
     """(G,) int: unobserved items of every batch, as they were declared.
 
     Raises:
-        ValueError: not as many numbers as batches.
+        ValueError: not as many values as batches.
     """
     law = network.blocks[name].law
-    number = getattr(law, "num_unobserved", None)
-    if number is None:
+    num_unobserved = getattr(law, "num_unobserved", None)
+    if num_unobserved is None:
         return np.zeros(num_batches, np.int64)
-    if np.ndim(number) and len(number) != num_batches:
+    if np.ndim(num_unobserved) and len(num_unobserved) != num_batches:
         raise ValueError(
-            f"{name}: num_unobserved has {len(number)} numbers, and there are {num_batches} "
+            f"{name}: num_unobserved has {len(num_unobserved)} values, and there are {num_batches} "
             "batches; give one for each, or one for all"
         )
-    return np.broadcast_to(np.asarray(number, np.int64), (num_batches,))
+    return np.broadcast_to(np.asarray(num_unobserved, np.int64), (num_batches,))
 
 
 def check_coverage(network: Network, data: Tokens) -> None:
     """Refuses more items in a batch than the weights of a flexible prior cover.
 
     Raises:
-        ValueError: in words.
+        ValueError: naming the indicator and the largest batch.
     """
     for name in network.indicators:
         law = network.blocks[name].law
@@ -86,11 +86,11 @@ def check_coverage(network: Network, data: Tokens) -> None:
         if parts.table is not None:
             batches = parts.table[batches]
         if network.blocks[name].per and not has_tables(network, name):
-            own = network.blocks[name].per
-            sets = np.stack([np.asarray(data.columns[parent]) for parent in own])
+            sources = network.blocks[name].per
+            sets = np.stack([np.asarray(data.columns[parent]) for parent in sources])
             batches = batches[np.unique(sets, axis=1, return_index=True)[1]]
-        sizes = np.bincount(batches, minlength=parts.number) + num_hidden(
-            network, name, parts.number
+        sizes = np.bincount(batches, minlength=parts.num_parts) + num_hidden(
+            network, name, parts.num_parts
         )
         if has_tables(network, name):
             sizes = sizes + num_representatives(network, name, data) - data.num_tokens
@@ -103,9 +103,9 @@ def check_coverage(network: Network, data: Tokens) -> None:
 
 def num_representatives(network: Network, name: str, data: Tokens) -> int:
     """One for every customer of the tables that have these dishes, unobserved ones too."""
-    (table,) = (own for own, dish in network.tables.items() if dish == name)
+    (table,) = (source for source, dish in network.tables.items() if dish == name)
     parts = network.parts(table, data.sizes)
-    return data.num_tokens + int(num_hidden(network, table, parts.number).sum())
+    return data.num_tokens + int(num_hidden(network, table, parts.num_parts).sum())
 
 
 class _Hidden(NamedTuple):
@@ -124,26 +124,26 @@ def _hidden(network: Network, name: str, state: State, data: Tokens) -> _Hidden:
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     if has_tables(network, name):
-        number = num_representatives(network, name, data)
+        num_items = num_representatives(network, name, data)
         _, _, first = items_of_sets(network, name, values, sizes, data.num_tokens)
-        seated = first == jnp.arange(data.num_tokens)
-        waiting = jnp.ones((number,), bool).at[: data.num_tokens].set(~seated)
-        return _Hidden(jnp.zeros((number,), jnp.int32), waiting)
+        is_first_of_set = first == jnp.arange(data.num_tokens)
+        waiting = jnp.ones((num_items,), bool).at[: data.num_tokens].set(~is_first_of_set)
+        return _Hidden(jnp.zeros((num_items,), jnp.int32), waiting)
     parts = network.parts(name, sizes)
-    numbers = num_hidden(network, name, parts.number)
-    batches = np.repeat(np.arange(parts.number, dtype=np.int32), numbers)
+    counts = num_hidden(network, name, parts.num_parts)
+    batches = np.repeat(np.arange(parts.num_parts, dtype=np.int32), counts)
     return _Hidden(jnp.asarray(batches), jnp.ones(batches.shape, bool))
 
 
 def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> State:
-    """The state with all such items seated, one after the other, given the others."""
-    for place, name in enumerate(holders(network)):
-        own_key = jax.random.fold_in(key, place)
+    """The state with all such items assigned, one after the other, given the others."""
+    for index, name in enumerate(holders(network)):
+        index_key = jax.random.fold_in(key, index)
         hidden = _hidden(network, name, state, data)
-        shape = network.parts(name, data.sizes).number, slot_sizes(state, network)[name]
-        numbers = state.numbers | {name: {"unobserved": jnp.zeros(shape, jnp.int32)}}
-        state = state._replace(numbers=numbers)
-        state, _ = _moved(network, name, own_key, state, data, hidden, is_first=True)
+        shape = network.parts(name, data.sizes).num_parts, slot_sizes(state, network)[name]
+        hyperparameters = state.numbers | {name: {"unobserved": jnp.zeros(shape, jnp.int32)}}
+        state = state._replace(numbers=hyperparameters)
+        state, _ = _moved(network, name, index_key, state, data, hidden, is_first=True)
     return state
 
 
@@ -162,14 +162,14 @@ def sweep_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
         The state after, and overflow.
     """
     overflow: dict[str, Array] = {}
-    for place, name in enumerate(holders(network)):
-        own_key = jax.random.fold_in(key, place)
+    for index, name in enumerate(holders(network)):
+        index_key = jax.random.fold_in(key, index)
         hidden = _hidden(network, name, state, data)
         if has_tables(network, name):
             # one is like another, and a part of so many leaves the time to the tokens
-            number = -(-hidden.batches.shape[0] // _SHARE)
-            hidden = _Hidden(hidden.batches[:number], hidden.waiting[:number])
-        state, no_room = _moved(network, name, own_key, state, data, hidden, is_first=False)
+            num_moved = -(-hidden.batches.shape[0] // _SHARE)
+            hidden = _Hidden(hidden.batches[:num_moved], hidden.waiting[:num_moved])
+        state, no_room = _moved(network, name, index_key, state, data, hidden, is_first=False)
         overflow = merge_overflow(overflow, {name: no_room})
     return state, Info(overflow=overflow)
 
@@ -186,43 +186,43 @@ def _moved(
 ) -> tuple[State, Array]:
     law = network.blocks[name].law
     parts = network.parts(name, network.sizes(data, slot_sizes(state, network)))
-    counts = own_statistics(network, name, parts, state, data)
-    seating = law.begin(counts, state.numbers[name], with_sizes=False)
+    counts = statistics_of_block(network, name, parts, state, data)
+    cache = law.begin(counts, state.numbers[name], with_sizes=False)
     uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
     compiled = _Loop(law).loop
     loop = fused_on_cpu(compiled, in_turn=True) if law.fuses else compiled
     # what is not read must not be there: see `fused_on_cpu`
-    batches = hidden.batches if parts.number > 1 else None
-    seating, no_room = loop(seating, batches, hidden.waiting if is_first else None, uniforms)
-    _, numbers = law.end(seating)
-    return state._replace(numbers=state.numbers | {name: numbers}), no_room
+    batches = hidden.batches if parts.num_parts > 1 else None
+    cache, no_room = loop(cache, batches, hidden.waiting if is_first else None, uniforms)
+    _, hyperparameters = law.end(cache)
+    return state._replace(numbers=state.numbers | {name: hyperparameters}), no_room
 
 
 class _Loop(NamedTuple):
     law: Any
 
     def loop(
-        self, seating: Any, batches: Array | None, waiting: Array | None, uniforms: Array
+        self, cache: Any, batches: Array | None, waiting: Array | None, uniforms: Array
     ) -> Any:
         law = self.law
 
         def one(index: Array, carry: Any) -> Any:
-            seating, no_room = carry
+            cache, no_room = carry
             batch, chance = batch_of(batches, index), tables.row(uniforms, index)
             if waiting is not None:
                 moves = tables.row(waiting, index)
             else:
-                held = tables.row(seating.unobserved, batch)
+                held = tables.row(cache.unobserved, batch)
                 # where the last one has found data there is none to move
                 moves = jnp.sum(held) > 0
                 group = tables.choose(jnp.where(moves, held, jnp.ones_like(held)), chance[0])
-                seating = law.move_unobserved(seating, batch, group, -moves.astype(jnp.int32))
-            weights, room = law.weights(seating, batch)
+                cache = law.move_unobserved(cache, batch, group, -moves.astype(jnp.int32))
+            weights, room = law.weights(cache, batch)
             group = tables.choose(weights, chance[1])
-            seating = law.move_unobserved(seating, batch, group, moves.astype(jnp.int32))
-            return seating, no_room | ~room
+            cache = law.move_unobserved(cache, batch, group, moves.astype(jnp.int32))
+            return cache, no_room | ~room
 
-        return jax.lax.fori_loop(0, uniforms.shape[0], one, (seating, jnp.zeros((), bool)))
+        return jax.lax.fori_loop(0, uniforms.shape[0], one, (cache, jnp.zeros((), bool)))
 
 
 def draw_all(
@@ -234,7 +234,7 @@ def draw_all(
     data: Tokens,
     shape: tuple[int, int],
 ) -> tuple[Array, dict[str, Array], Array]:
-    """Indicators of all tokens, and what else the state holds, from the exact law of the prior.
+    """Indicators of all tokens, and what else the state holds, exactly from the prior.
 
     Args:
         network: the network.
@@ -246,22 +246,22 @@ def draw_all(
         shape: G and K.
 
     Returns:
-        The indicators (T,), the numbers of the state, counts (G, K) of tokens or sets.
+        The indicators (T,), the hyperparameters of the state, counts (G, K) of tokens or sets.
     """
     law, num_tokens = network.blocks[name].law, batches.shape[0]
     itself = jnp.arange(num_tokens, dtype=jnp.int32)
     first = itself if first is None else first
     is_item, others = first == itself, jnp.ones((0,), bool)
-    own = batches
+    batch_of_tokens = batches
     if has_tables(network, name):
-        number = num_representatives(network, name, data) - num_tokens
-        extra = np.zeros(number, np.int32)
+        num_items = num_representatives(network, name, data) - num_tokens
+        extra = np.zeros(num_items, np.int32)
         others = ~is_item
     else:
-        own = jnp.where(is_item, batches, shape[0])
-        numbers = num_hidden(network, name, shape[0])
-        extra = np.repeat(np.arange(shape[0], dtype=np.int32), numbers)
-    groups = law.draw_groups(key, jnp.concatenate([own, extra]), shape)
+        batch_of_tokens = jnp.where(is_item, batches, shape[0])
+        num_extra = num_hidden(network, name, shape[0])
+        extra = np.repeat(np.arange(shape[0], dtype=np.int32), num_extra)
+    groups = law.draw_groups(key, jnp.concatenate([batch_of_tokens, extra]), shape)
     values = groups[:num_tokens][first]
     counts = jnp.zeros(shape, jnp.int32).at[batches, values].add(is_item)
     if name not in holders(network):

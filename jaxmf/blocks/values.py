@@ -1,8 +1,8 @@
-"""The law of real values of further tokens: a mixture of the predictive laws of the groups.
+"""The distribution of real values of further tokens: a mixture of those of the groups.
 
 Given a draw, p(x) = sum_g w_g p(x | values of group g), with the weights of eq 6.8 to 6.11 and
-Student's t laws (of normal families) in the place of categories. Its density and draws from it; its
-mean and variance are those of `prediction.predict_moments`.
+Student's t distributions (of normal families) in place of categories. Its density and draws from
+it; its mean and variance are those of `prediction.predict_moments`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from jaxmf.blocks.prediction import (
     ancestors,
     by_parents,
     family_statistics,
+    hyperparameters_of,
     indicator_terms,
-    numbers_of,
     one_axis_a_parent,
     probabilities,
     sizes_of,
@@ -54,28 +54,30 @@ def log_density(
         columns: the columns of the tokens that are no blocks, (T,) int32 each.
         values: (T,), or (T, D) of a family of vectors.
     """
-    law, numbers = network.blocks[name].law, numbers_of(network, draw, name)
-    working = law.begin(family_statistics(network, draw, name)[0], numbers)
-    given = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
-    latent = [parent for parent in network.blocks[name].by if parent in given]
+    law, hyperparameters = network.blocks[name].law, hyperparameters_of(network, draw, name)
+    cache = law.begin(family_statistics(network, draw, name)[0], hyperparameters)
+    fixed = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
+    latent = [parent for parent in network.blocks[name].by if parent in fixed]
 
-    def of_token(token: tuple[dict[str, Array], Array]) -> Array:
-        own = {column: index[None] for column, index in token[0].items()}
-        operands, terms, letters = indicator_terms(network, draw, name, data, own, given)
+    def log_density_of_token(token: tuple[dict[str, Array], Array]) -> Array:
+        columns_of_token = {column: index[None] for column, index in token[0].items()}
+        operands, terms, letters = indicator_terms(
+            network, draw, name, data, columns_of_token, fixed
+        )
         result = "".join(letters[parent] for parent in latent)
         batch = "T" if any(term.startswith("T") for term in terms) else ""
         weights = jnp.einsum(f"{','.join(terms)}->{batch}{result}", *operands)
-        parts, _ = by_parents(network, name, _parts(network, draw, name, data), own, letters)
-        return log_mixture(law, working, parts.ravel(), weights.ravel(), token[1])
+        parts, _ = by_parents(
+            network, name, _parts(network, draw, name, data), columns_of_token, letters
+        )
+        return log_mixture(law, cache, parts.ravel(), weights.ravel(), token[1])
 
-    return jax.lax.map(of_token, (dict(columns), values), batch_size=_BATCH)
+    return jax.lax.map(log_density_of_token, (dict(columns), values), batch_size=_BATCH)
 
 
-def log_mixture(law: Family, working: PyTree, parts: Array, weights: Array, value: Array) -> Array:
+def log_mixture(law: Family, cache: PyTree, parts: Array, weights: Array, value: Array) -> Array:
     """log sum of weights (L,) times the predictive densities of parts (L,) at a value: ()."""
-    densities = law.predictive(
-        working, Lanes(jnp.zeros((), jnp.int32), 1, parts.size, parts), value
-    )
+    densities = law.predictive(cache, Lanes(jnp.zeros((), jnp.int32), 1, parts.size, parts), value)
     return jax.nn.logsumexp(jnp.log(weights) + densities)
 
 
@@ -98,37 +100,46 @@ def draw_values(
     sizes = sizes_of(network, draw, name, data)
     length = next(iter(columns.values())).shape[0]
     values = dict(columns)
-    of_value, *keys = jax.random.split(key, 1 + len(network.indicators))
-    for own_key, block in zip(keys, ancestors(network, name), strict=False):
+    value_key, *keys = jax.random.split(key, 1 + len(network.indicators))
+    for index_key, block in zip(keys, ancestors(network, name), strict=False):
         table = one_axis_a_parent(network, block, probabilities(network, draw, block), sizes)
-        laws = table[tuple(values[parent] for parent in network.blocks[block].by)]
-        values[block] = draw_places(own_key, jnp.broadcast_to(laws, (length, laws.shape[-1])))
+        shares = table[tuple(values[parent] for parent in network.blocks[block].by)]
+        values[block] = draw_indices(
+            index_key, jnp.broadcast_to(shares, (length, shares.shape[-1]))
+        )
     parents = tuple(values[parent] for parent in network.blocks[name].by)
     parts = _parts(network, draw, name, data)[..., 0][parents]
-    statistics, numbers = family_statistics(network, draw, name)[0], numbers_of(network, draw, name)
-    return draw_in_parts(network.blocks[name].law, of_value, statistics, numbers, parts)
+    statistics, hyperparameters = (
+        family_statistics(network, draw, name)[0],
+        hyperparameters_of(network, draw, name),
+    )
+    return draw_in_parts(network.blocks[name].law, value_key, statistics, hyperparameters, parts)
 
 
-def draw_places(key: Key, laws: Array) -> Array:
-    """A place from each of some laws (T, K): (T,) int32."""
-    ends = jnp.cumsum(laws, axis=-1)
-    uniforms = jax.random.uniform(key, laws.shape[:1], laws.dtype) * ends[:, -1]
-    return jnp.minimum(jnp.sum(ends <= uniforms[:, None], axis=1), laws.shape[1] - 1)
+def draw_indices(key: Key, shares: Array) -> Array:
+    """An index drawn from each row of probabilities (T, K): (T,) int32."""
+    ends = jnp.cumsum(shares, axis=-1)
+    uniforms = jax.random.uniform(key, shares.shape[:1], shares.dtype) * ends[:, -1]
+    return jnp.minimum(jnp.sum(ends <= uniforms[:, None], axis=1), shares.shape[1] - 1)
 
 
 def draw_in_parts(
-    law: Family, key: Key, statistics: PyTree, numbers: Hyperparameters, parts: Array
+    law: Family, key: Key, statistics: PyTree, hyperparameters: Hyperparameters, parts: Array
 ) -> Array:
-    """A value from the predictive law of each of some parts (T,), parameters drawn anew."""
-    of_parameters, of_value = jax.random.split(key)
-    own = jax.tree.map(lambda leaf: leaf[parts], statistics)
-    parameters = law.sample_parameters(of_parameters, own, numbers)
-    return law.sample(of_value, parameters, jnp.arange(parts.shape[0]))
+    """A value from the predictive distribution of each part (T,), parameters drawn anew."""
+    parameters_key, value_key = jax.random.split(key)
+    statistics_of_parts = jax.tree.map(lambda leaf: leaf[parts], statistics)
+    parameters = law.sample_parameters(parameters_key, statistics_of_parts, hyperparameters)
+    return law.sample(value_key, parameters, jnp.arange(parts.shape[0]))
 
 
 def _parts(network: Network, draw: Draw, name: str, data: Tokens) -> Array:
     """The part of every combination of parents: (*parents, 1) int32."""
     parts = network.parts(name, sizes_of(network, draw, name, data))
-    number = math.prod(parts.sizes)
-    table = jnp.arange(number, dtype=jnp.int32) if parts.table is None else jnp.asarray(parts.table)
+    num_combinations = math.prod(parts.sizes)
+    table = (
+        jnp.arange(num_combinations, dtype=jnp.int32)
+        if parts.table is None
+        else jnp.asarray(parts.table)
+    )
     return table.reshape(*parts.sizes, 1)

@@ -1,4 +1,4 @@
-"""Probabilities of the groups of every batch, drawn given who is where."""
+"""Probabilities of the groups of every batch, drawn given the groups of all items."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxmf.types import Array, Key
 
 
 def sample_log_weights(
-    key: Key, law: PartitionPrior, counts: Array, numbers: dict[str, Array]
+    key: Key, law: PartitionPrior, counts: Array, hyperparameters: dict[str, Array]
 ) -> Array:
     """Draws log probabilities of the groups of every batch from their conditional.
 
@@ -28,7 +28,7 @@ def sample_log_weights(
         key: typed PRNG key.
         law: a prior of partitions with `weight_shapes`.
         counts: (G, K) int32.
-        numbers: its hyperparameters.
+        hyperparameters: its hyperparameters.
 
     Returns:
         (G, K) float, -inf where a group is not in use.
@@ -39,13 +39,13 @@ def sample_log_weights(
     Source: Teh, Jordan, Beal & Blei (2006), section 5.2; Pitman (1996), Some developments of the
     Blackwell-MacQueen urn scheme, for the second and third.
     """
-    shapes, rest = law.weight_shapes(counts, numbers)
-    of_groups, of_rest = jax.random.split(key)
+    shapes, rest = law.weight_shapes(counts, hyperparameters)
+    groups_key, rest_key = jax.random.split(key)
     in_use = shapes > 0
     # groups first: more slots leave the draws of the others as they are
-    logs = loggammas(of_groups, jnp.where(in_use, shapes, 1).T).T
+    logs = loggammas(groups_key, jnp.where(in_use, shapes, 1).T).T
     logs = jnp.where(in_use, logs, -jnp.inf)
     if rest is None:
         return jax.nn.log_softmax(logs, axis=1)
-    of_others = loggammas(of_rest, jnp.broadcast_to(rest, counts.shape[:1]))
-    return logs - jnp.logaddexp(logsumexp(logs, axis=1), of_others)[:, None]
+    log_rest = loggammas(rest_key, jnp.broadcast_to(rest, counts.shape[:1]))
+    return logs - jnp.logaddexp(logsumexp(logs, axis=1), log_rest)[:, None]

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxmf import tables
 from jaxmf.blocks.counts import set_parts, slot_sizes
 from jaxmf.blocks.roles import Below
-from jaxmf.blocks.seating import batch_of
+from jaxmf.blocks.sequential_prior import batch_of
 from jaxmf.blocks.sets import ended, problem_of, token_at
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
@@ -47,24 +47,26 @@ def sweep_sets(
     num_tokens = data.num_tokens
     # the tokens of a set side by side
     slots = slot_sizes(state, network)
-    num_sets = set_parts(network, dish, network.sizes(data, slots)).number
+    num_sets = set_parts(network, dish, network.sizes(data, slots)).num_parts
     order, sizes = tables.sorted_by(problem.sets, num_sets)
     columns = {name: column[order] for name, column in problem.columns.items()}
     is_set = sizes > 0
-    place = jnp.where(is_set, jnp.cumsum(is_set) - 1, num_tokens)
+    position = jnp.where(is_set, jnp.cumsum(is_set) - 1, num_tokens)
     starts = jnp.full((num_tokens + 1,), num_tokens, jnp.int32)
-    starts = starts.at[place].set(jnp.cumsum(sizes) - sizes, mode="drop")
+    starts = starts.at[position].set(jnp.cumsum(sizes) - sizes, mode="drop")
     starts, ends = starts[:-1], starts[1:]
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
     compiled = _SetLoop(problem.law, problem.below)
     loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
     batches = None if problem.batches is None else problem.batches[order]
-    own = (state.values[dish][order], batches, starts, ends)
-    begin = (problem.seating, problem.working)
-    number = jnp.sum(is_set, dtype=jnp.int32)
-    drawn, seating, no_room = loop(columns, problem.look_up, own, begin, number, uniforms)
-    values = drawn[place[problem.sets]]
-    state = ended(dish, problem.law, state, seating, {dish: values})
+    values_of_sets = (state.values[dish][order], batches, starts, ends)
+    start = (problem.cache, problem.caches)
+    num_used = jnp.sum(is_set, dtype=jnp.int32)
+    drawn, cache, no_room = loop(
+        columns, problem.look_up, values_of_sets, start, num_used, uniforms
+    )
+    values = drawn[position[problem.sets]]
+    state = ended(dish, problem.law, state, cache, {dish: values})
     return state, Info(overflow={dish: no_room} if problem.law.grows else {})
 
 
@@ -76,33 +78,33 @@ class _SetLoop(NamedTuple):
         self,
         columns: Any,
         look_up: Any,
-        own: Any,
-        begin: Any,
-        number: Array,
+        values_of_sets: Any,
+        start: Any,
+        num_used: Array,
         uniforms: Array,
     ) -> Any:
-        dishes, batches, starts, ends = own
+        dishes, batches, starts, ends = values_of_sets
         tokens = _SetTokens(self.below, columns, look_up)
 
         def one_set(index: Array, carry: Any) -> Any:
-            drawn, seating, working, ahead, no_room = carry
+            drawn, cache, caches, joined, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
             batch = batch_of(batches, where[0])
             dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
-            working = tokens.moved(working, dish, where, -1)
-            seating = self.law.unassign(seating, batch, dish)
-            weights, room = self.law.weights(seating, batch)
-            logs, working, ahead = tokens.weighed(working, ahead, weights, where)
+            caches = tokens.moved(caches, dish, where, -1)
+            cache = self.law.unassign(cache, batch, dish)
+            weights, room = self.law.weights(cache, batch)
+            logs, caches, joined = tokens.weighed(caches, joined, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
-            seating = self.law.assign(seating, batch, dish, chance[1])
-            working = tokens.moved(working, dish, where, 1)
-            return tables.put(drawn, index, dish), seating, working, ahead, no_room | ~room
+            cache = self.law.assign(cache, batch, dish, chance[1])
+            caches = tokens.moved(caches, dish, where, 1)
+            return tables.put(drawn, index, dish), cache, caches, joined, no_room | ~room
 
-        empty = (jnp.zeros_like(dishes), *begin, self.below.nothing_ahead(), jnp.zeros((), bool))
-        drawn, seating, _, _, no_room = jax.lax.fori_loop(0, number, one_set, empty)
-        return drawn, seating, no_room
+        empty = (jnp.zeros_like(dishes), *start, self.below.no_tokens(), jnp.zeros((), bool))
+        drawn, cache, _, _, no_room = jax.lax.fori_loop(0, num_used, one_set, empty)
+        return drawn, cache, no_room
 
 
 class _SetTokens(NamedTuple):
@@ -118,25 +120,25 @@ class _SetTokens(NamedTuple):
     columns: Any
     look_up: Any
 
-    def moved(self, working: Any, dish: Array, where: Any, amount: int) -> Any:
+    def moved(self, caches: Any, dish: Array, where: Any, amount: int) -> Any:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
-        def one(index: Array, working: Any) -> Any:
+        def one(index: Array, caches: Any) -> Any:
             token = token_at(self.columns, index)
-            return self.below.moved(working, token, self.look_up, group=dish, amount=amount)
+            return self.below.moved(caches, token, self.look_up, group=dish, amount=amount)
 
-        return jax.lax.fori_loop(where[0], where[1], one, working)
+        return jax.lax.fori_loop(where[0], where[1], one, caches)
 
     def weighed(
-        self, working: Any, ahead: Any, weights: Array, where: Any
+        self, caches: Any, joined: Any, weights: Array, where: Any
     ) -> tuple[Array, Any, Any]:
         """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
-        if ahead is None:
-            return (*self._dish_by_dish(working, weights, where), None)
-        return self._all_dishes(working, ahead, weights, where)
+        if joined is None:
+            return (*self._dish_by_dish(caches, weights, where), None)
+        return self._all_dishes(caches, joined, weights, where)
 
     def _all_dishes(
-        self, working: Any, ahead: Any, weights: Array, where: Any
+        self, caches: Any, joined: Any, weights: Array, where: Any
     ) -> tuple[Array, Any, Any]:
         """Each token predicted from what dishes have, and from those of the set before it.
 
@@ -144,41 +146,41 @@ class _SetTokens(NamedTuple):
         """
 
         def one(index: Array, carry: Any) -> Any:
-            logs, ahead = carry
+            logs, joined = carry
             token = token_at(self.columns, index)
             # changed first, then read, or the table is copied
-            ahead = self.below.gone_ahead(ahead, token, 1)
-            return logs + self.below.log_predicted_after(working, token, ahead), ahead
+            joined = self.below.with_token(joined, token, 1)
+            return logs + self.below.log_predicted_after(caches, token, joined), joined
 
-        def forget(index: Array, ahead: Any) -> Any:
-            return self.below.gone_ahead(ahead, token_at(self.columns, index), -1)
+        def forget(index: Array, joined: Any) -> Any:
+            return self.below.with_token(joined, token_at(self.columns, index), -1)
 
-        start = (jnp.zeros_like(weights), ahead)
-        logs, ahead = jax.lax.fori_loop(where[0], where[1], one, start)
-        return logs, working, jax.lax.fori_loop(where[0], where[1], forget, ahead)
+        start = (jnp.zeros_like(weights), joined)
+        logs, joined = jax.lax.fori_loop(where[0], where[1], one, start)
+        return logs, caches, jax.lax.fori_loop(where[0], where[1], forget, joined)
 
-    def _dish_by_dish(self, working: Any, weights: Array, where: Any) -> tuple[Array, Any]:
-        """They come to a dish, each predicted from those before it, and leave again.
+    def _dish_by_dish(self, caches: Any, weights: Array, where: Any) -> tuple[Array, Any]:
+        """The tokens join a dish, each predicted from those before it, and leave again.
 
         For families of which the above is not known; dish after dish, in one loop.
         """
-        start, number = where[0], where[1] - where[0]
-        places = jnp.arange(weights.shape[0])
+        start, num_members = where[0], where[1] - where[0]
+        indices = jnp.arange(weights.shape[0])
 
         def one(index: Array, carry: Any) -> Any:
-            logs, working, dish = carry
-            step = index % (2 * number)
-            following = tables.lowest((weights > 0) & (places > dish))
+            logs, caches, dish = carry
+            step = index % (2 * num_members)
+            following = tables.lowest((weights > 0) & (indices > dish))
             dish = jnp.where(step == 0, following, dish).astype(jnp.int32)
-            joins = step < number
+            joins = step < num_members
             amount = jnp.where(joins, 1, -1)
-            token = token_at(self.columns, start + step % number)
-            predicted = self.below.log_predicted(working, token, self.look_up)
-            logs = logs + jnp.where(joins & (places == dish), predicted, 0)
-            working = self.below.moved(working, token, self.look_up, group=dish, amount=amount)
-            return logs, working, dish
+            token = token_at(self.columns, start + step % num_members)
+            predicted = self.below.log_predicted(caches, token, self.look_up)
+            logs = logs + jnp.where(joins & (indices == dish), predicted, 0)
+            caches = self.below.moved(caches, token, self.look_up, group=dish, amount=amount)
+            return logs, caches, dish
 
-        begin = (jnp.zeros_like(weights), working, jnp.full((), -1, jnp.int32))
-        num_steps = 2 * number * jnp.sum(weights > 0, dtype=jnp.int32)
-        logs, working, _ = jax.lax.fori_loop(0, num_steps, one, begin)
-        return logs, working
+        initial = (jnp.zeros_like(weights), caches, jnp.full((), -1, jnp.int32))
+        num_steps = 2 * num_members * jnp.sum(weights > 0, dtype=jnp.int32)
+        logs, caches, _ = jax.lax.fori_loop(0, num_steps, one, initial)
+        return logs, caches

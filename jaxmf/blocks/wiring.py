@@ -21,7 +21,7 @@ def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
     """The names of the blocks, parents before children.
 
     Raises:
-        TypeError, ValueError: what is no network, in words.
+        TypeError, ValueError: an unknown parent, a circle, or blocks that cannot be combined.
     """
     if not blocks:
         raise ValueError("a network needs at least one block")
@@ -64,7 +64,7 @@ def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
         if missing:
             also = ", ".join(map(repr, (*missing, parent)))
             raise ValueError(
-                f"{name}: labels of {parent!r} mean nothing outside their own part, since "
+                f"{name}: labels of {parent!r} mean nothing outside their part, since "
                 f"{type(above.law).__name__} partitions each by itself: write by=({also}), or use "
                 "HDP, whose groups are shared"
             )
@@ -92,24 +92,24 @@ def _check_sets(name: str, blocks: Mapping[str, Block]) -> None:
     for parent in above:
         if blocks[parent].observed or blocks[parent].per:
             raise ValueError(f"{name}: `per` names {parent!r}, which is no indicator of tokens")
-        if any(own in blocks for own in blocks[parent].by) or children(blocks, parent):
+        if any(other in blocks for other in blocks[parent].by) or children(blocks, parent):
             raise ValueError(
                 f"{name}: {parent!r} in `per` can be partitioned by columns only, and partition "
                 "nothing itself"
             )
-        missing = [own for own in blocks[parent].by if own not in block.per]
+        missing = [other for other in blocks[parent].by if other not in block.per]
         if missing and not blocks[parent].law.labels_shared:
             raise ValueError(
-                f"{name}: labels of {parent!r} mean nothing outside their own part: write "
+                f"{name}: labels of {parent!r} mean nothing outside their part: write "
                 f"per=({', '.join(map(repr, (*missing, *block.per)))})"
             )
     is_flexible = above and isinstance(block.law, FlexiblePrior)
     if is_flexible and (block.by or block.law.num_unobserved is not None):
         raise ValueError(
-            f"{name}: a FlexiblePrior of the dishes of tables is one for all tables, `by` "
+            f"{name}: a FlexiblePrior of the groups of tables is one for all tables, `by` "
             "nothing, and without num_unobserved: empty tables have representatives"
         )
-    others = {own for other, its in blocks.items() if other != name for own in its.per}
+    others = {source for other, its in blocks.items() if other != name for source in its.per}
     if len(above) > 1 or others.intersection(above):
         raise ValueError(
             f"{name}: `per` can name one indicator, which is for one block alone; got {block.per}"
@@ -132,50 +132,50 @@ def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
 
 
 class Parts(NamedTuple):
-    """The parts of one block at given numbers of values of its parents.
+    """The parts of one block, for numbers of values of its parents.
 
     Attributes:
         by: the parents.
         sizes: how many values each has.
         table: None, or (prod sizes,) int32: the part of every combination of values.
-        number: how many parts there are.
+        num_parts: how many parts there are.
     """
 
     by: tuple[str, ...]
     sizes: tuple[int, ...]
     table: np.ndarray | None
-    number: int
+    num_parts: int
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The axes that statistics over parts have: the parents', or one where a function is."""
-        return self.sizes if self.table is None else (self.number,)
+        return self.sizes if self.table is None else (self.num_parts,)
 
     def without(self, name: str) -> Parts:
         """The parts that the other parents alone would make."""
-        kept = [place for place, parent in enumerate(self.by) if parent != name]
-        sizes = tuple(self.sizes[place] for place in kept)
-        number = int(np.prod(sizes, dtype=np.int64))
-        return Parts(tuple(self.by[place] for place in kept), sizes, None, number)
+        kept = [index for index, parent in enumerate(self.by) if parent != name]
+        sizes = tuple(self.sizes[index] for index in kept)
+        num_parts = int(np.prod(sizes, dtype=np.int64))
+        return Parts(tuple(self.by[index] for index in kept), sizes, None, num_parts)
 
     def flat(self, values: Mapping[str, Array]) -> Array:
-        """The number of the combination of the parents' values, any shape."""
-        place = jnp.zeros((), jnp.int32)
+        """The index of the combination of the parents' values, any shape."""
+        index = jnp.zeros((), jnp.int32)
         for name, size in zip(self.by, self.sizes, strict=True):
-            place = place * size + values[name]
-        return place
+            index = index * size + values[name]
+        return index
 
     def of(self, values: Mapping[str, Array], table: Array | None) -> Array:
-        """The part of tokens with these values of the parents; `table` is its own, as an array."""
-        place = self.flat(values)
-        return place if table is None else table[place]
+        """The part of tokens with these values of the parents; `table` as an array, or None."""
+        index = self.flat(values)
+        return index if table is None else table[index]
 
     def lanes(self, values: Mapping[str, Array], name: str, table: Array | None) -> Lanes:
         """The parts of one token for every value of the parent `name`."""
-        place = self.by.index(name)
+        index = self.by.index(name)
         start = self.flat({**values, name: jnp.zeros((), jnp.int32)})
-        stride = int(np.prod(self.sizes[place + 1 :], dtype=np.int64))
-        return Lanes(start, stride, self.sizes[place], table)
+        stride = int(np.prod(self.sizes[index + 1 :], dtype=np.int64))
+        return Lanes(start, stride, self.sizes[index], table)
 
 
 def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
@@ -195,30 +195,30 @@ def parts(name: str, block: Block, sizes: Mapping[str, int]) -> Parts:
             f"{name}: is partitioned by {unknown[0]!r}, which is neither a block nor a column of "
             f"the tokens; there are {', '.join(map(repr, sizes))}"
         )
-    own = tuple(sizes[parent] for parent in block.by)
-    number = int(np.prod(own, dtype=object)) if own else 1
-    if number > np.iinfo(np.int32).max:
-        raise ValueError(f"{name}: {number:,} parts are more than int32 can number")
+    sizes_of_parents = tuple(sizes[parent] for parent in block.by)
+    num_parts = int(np.prod(sizes_of_parents, dtype=object)) if sizes_of_parents else 1
+    if num_parts > np.iinfo(np.int32).max:
+        raise ValueError(f"{name}: {num_parts:,} parts are more than int32 can number")
     if block.rho is None:
-        return Parts(block.by, own, None, number)
-    if number > _LARGEST_TABLE:
+        return Parts(block.by, sizes_of_parents, None, num_parts)
+    if num_parts > _LARGEST_TABLE:
         raise ValueError(
-            f"{name}: its function would be asked for {number:,} combinations of values of "
+            f"{name}: its function would be asked for {num_parts:,} combinations of values of "
             f"{block.by}; at most {_LARGEST_TABLE:,} are tabulated"
         )
-    grids = np.indices(own).reshape(len(own), -1).astype(np.int32)
+    grids = np.indices(sizes_of_parents).reshape(len(sizes_of_parents), -1).astype(np.int32)
     with jax.ensure_compile_time_eval():  # a function may be written with jax.numpy
         table = np.asarray(block.rho(*grids))
-    if table.shape not in ((), (number,)):
+    if table.shape not in ((), (num_parts,)):
         raise ValueError(
-            f"{name}: its function is given arrays, {number} combinations of values of {block.by} "
+            f"{name}: its function gets arrays, {num_parts} combinations of values of {block.by} "
             f"at once, and must give a part for each; got shape {table.shape}"
         )
-    table = np.broadcast_to(table, (number,))
+    table = np.broadcast_to(table, (num_parts,))
     largest = np.iinfo(np.int32).max
     if not np.issubdtype(table.dtype, np.integer) or table.min() < 0 or table.max() >= largest:
         raise ValueError(
-            f"{name}: its function must give whole numbers from 0 up, the parts; got "
+            f"{name}: its function must return integers from 0 up, the parts; got "
             f"{table.dtype} between {table.min()} and {table.max()}"
         )
-    return Parts(block.by, own, table.astype(np.int32), int(table.max()) + 1)
+    return Parts(block.by, sizes_of_parents, table.astype(np.int32), int(table.max()) + 1)

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 import typer
 
-from jaxmf.cli.finished import demo, predict, recommend, report, show
 from jaxmf.cli.fitting import fit, models
-from jaxmf.cli.given import read_settings as read_settings
+from jaxmf.cli.results import demo, predict, recommend, report, show
+from jaxmf.cli.settings import read_settings as read_settings
 
 app = typer.Typer(
     name="jaxmf",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -10,9 +11,9 @@ from typing import Annotated, Any
 import typer
 
 from jaxmf.arguments import check_file
-from jaxmf.cli.given import build, read_settings, refuse_foreign
 from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
+from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 _CHECKPOINT = "checkpoint"
 
@@ -203,6 +204,8 @@ def fit(
     if stop.signal is not None and not _num_draws(posterior):
         _say_stopped(stop.signal.name, out, "no draw was kept yet")
         raise typer.Exit(128 + stop.signal)
+    from jaxmf.diagnostics import held_out_error
+    from jaxmf.model import PredictsCells
     from jaxmf.posterior.ranking import can_recommend
     from jaxmf.report import write_notes
 
@@ -211,7 +214,9 @@ def fit(
     print(posterior)
     following = "recommend" if can_recommend(description) else "report"
     ending = "" if following == "recommend" else " -o report.html"
-    print(f"\nWritten to {out}. Next: jaxmf {following} {out}{ending}")
+    if truth is not None and isinstance(description, PredictsCells):
+        print(f"\n{held_out_error(posterior, truth)}")
+    print(f"\nWritten to {out}. Next: jaxmf {following} {shlex.quote(str(out))}{ending}")
     if stop.signal is not None:
         _say_stopped(stop.signal.name, out, "the draws so far are written")
         # what a shell or a scheduler sees of a program that died of the signal

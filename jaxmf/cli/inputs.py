@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.cli.options import read_ids
+
 
 def read_data(
     path: Path, container: Any, model: Any, reading: dict[str, Any], key: str | None
@@ -49,6 +51,35 @@ def _read(path: Path, container: Any, model: Any, chosen: dict[str, Any], key: s
             path, columns=columns, real=real, vocabulary=chosen["vocab"], key=key
         )
     return containers.as_container(containers.read_matrix(path, key=key), container)
+
+
+def read_cells(path: Path, data: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and columns of cells from a file with headings, by id where the data has ids.
+
+    Raises:
+        ValueError: a file without headings; ids that cannot be those of the data.
+    """
+    from jaxmf.data import read_columns
+    from jaxmf.data.readers import is_number, read_headings
+
+    words, names = ("row", "column"), (data.row_names, data.column_names)
+    headings = read_headings(path)
+    if not any(word in headings for word in words) and len(headings) > 1:
+        # headings of one's own, such as those of the ratings: the first two columns
+        for text, known in zip(headings, names, strict=False):
+            is_cell = is_number(text) if known is None else text in set(map(str, known.tolist()))
+            if is_cell:
+                raise ValueError(
+                    f"{path}: its first line is {headings}, a cell; write a line of headings above "
+                    "it, such as row,column"
+                )
+        words = (headings[0], headings[1])
+    columns = read_columns(path, words)
+    found = [
+        read_ids([str(each) for each in columns[heading]], known, word)
+        for heading, known, word in zip(words, names, ("row", "column"), strict=True)
+    ]
+    return found[0], found[1]
 
 
 def read_features(entry: Any, files: dict[str, Path | None], missing: str) -> dict[str, Any]:
@@ -113,6 +144,8 @@ def hide(data: Any, share: float, seed: int) -> tuple[Any, Any]:
         return _hide_entries(data, share, seed)
     truth = data.to_array()
     hidden = np.random.default_rng([seed, 5]).random(truth.shape) < share
+    if not np.isfinite(truth[hidden]).any():
+        raise ValueError(f"--hold-out {share}: hides no observed cell; a larger share is needed")
     values = np.where(hidden, np.nan, truth)
     return Dense(values, row_names=data.row_names, column_names=data.column_names), truth
 

@@ -149,6 +149,7 @@ def peel(argument: str, x: Any) -> Table:
             )
         return Table(x.X, x.obs_names, x.var_names)
     if is_frame(x):
+        x = _with_ids(x)
         return Table(_frame_values(argument, x), x.index, x.columns)
     if isinstance(x, (str, bytes)):
         raise TypeError(
@@ -160,6 +161,19 @@ def peel(argument: str, x: Any) -> Table:
             "scipy.sparse matrix, AnnData or a container of jaxmf."
         )
     return Table(x)
+
+
+def _with_ids(frame: Any) -> Any:
+    """A DataFrame whose first column holds texts, each once, with these as its index.
+
+    Only where the index says nothing (0, 1, 2, ...) and other columns follow; files are read so.
+    """
+    if len(frame.columns) < 2 or not len(frame) or type(frame.index).__name__ != "RangeIndex":
+        return frame
+    first = frame.iloc[:, 0]
+    ids = first.tolist() if getattr(first.dtype, "kind", "O") not in "biufcmM" else []
+    is_id = bool(ids) and all(isinstance(name, str) for name in ids) and len(set(ids)) == len(ids)
+    return frame.iloc[:, 1:].set_axis(ids, axis=0) if is_id else frame
 
 
 def _frame_values(argument: str, frame: Any) -> np.ndarray:
@@ -185,5 +199,6 @@ def _bad_column(argument: str, label: Any, column: Any) -> str:
     )
     return (
         f"{argument}: column {label!r} has dtype {column.dtype}, numbers are needed{first}. "
-        "Drop the column, make it the index, or convert it (pandas.to_numeric)."
+        f"Drop the column, make it the ids (df.set_index({label!r})), or convert it "
+        "(pandas.to_numeric). A first column of texts, each once, is taken as ids as it is."
     )

@@ -78,10 +78,28 @@ def _blocks(matrix: Any) -> Iterator[_Cells]:
 
 
 def _checked_shape(counts: Any) -> np.ndarray:
+    if _has_texts(counts):
+        raise TypeError(
+            "counts: these are words, counts of words are needed. Make tokens with "
+            "Tokens.from_columns({'document': [...], 'word': [...]}), one line a word, or count "
+            "the words first, for instance with sklearn's CountVectorizer."
+        )
     array = checks.as_numeric("counts", counts)
     checks.check_matrix_shape("counts", array.shape)
     checks.check_counts("counts", array)
     return array
+
+
+def _has_texts(counts: Any) -> bool:
+    """Whether these are texts, or lists of words, in place of numbers."""
+    if isinstance(counts, np.ndarray):
+        return counts.dtype.kind in "US" or (
+            counts.dtype == object and counts.size > 0 and isinstance(counts.flat[0], str)
+        )
+    first = next(iter(counts), None) if isinstance(counts, (list, tuple)) else None
+    if isinstance(first, (list, tuple)):
+        first = next(iter(first), None)
+    return isinstance(first, str)
 
 
 def _checked_sparse(matrix: Any) -> Any:

@@ -74,7 +74,15 @@ class Features:
     ) -> None:
         if missing not in MISSING:
             raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
-        values, rows, places, shape = _arrays(matrix, missing)
+        try:
+            values, rows, places, shape = _arrays(matrix, missing)
+        except TypeError as error:
+            if not is_frame(matrix):
+                raise
+            raise TypeError(
+                f"{error} Of a table with texts Features.from_pandas(df, id='column of the ids') "
+                "makes indicators, and standardises its numbers."
+            ) from None
         if columns is None:
             columns = [f"x{place}" for place in range(shape[1])]
         if len(columns) != shape[1]:

@@ -63,8 +63,17 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
     return readers[path.suffix.lower()]()
 
 
+def read_headings(path: str | Path) -> list[str]:
+    """The cells of the first line of a .csv or .tsv file that is not empty."""
+    path = check_file(path)
+    lines = numbered_lines(path, "\t" if path.suffix.lower() == ".tsv" else ",")
+    return next(([cell.strip() for cell in line] for _, line in lines if line), [])
+
+
 def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray]:
     """Columns of a .csv or .tsv file by their headings, as ids: whole numbers, else texts.
+
+    Spaces around ids do not count, as when data are read.
 
     Args:
         path: the file; its first line holds the headings.
@@ -78,7 +87,7 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
     path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
+    lines, numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
     header = [cell.strip() for cell in lines[0]]
     result = {}
     for name in names:
@@ -93,7 +102,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         if not column:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
         if "" in column:
-            raise ValueError(f"{path}: column {name!r} is empty in line {column.index('') + 2}.")
+            number = numbers[1 + column.index("")]
+            raise ValueError(f"{path}: column {name!r} is empty in line {number}.")
         result[name] = ids(column)
     return result
 
@@ -127,7 +137,7 @@ def read_features(
     path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines = _read_lines(path, "," if path.suffix.lower() == ".csv" else "\t")
+    lines, numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
     header = [cell.strip() for cell in lines[0]]
     if len(lines) == 1 or len(header) == 1:
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
@@ -140,7 +150,8 @@ def read_features(
     own = ids(cells.pop(id))
     if "" in own.tolist():
         raise ValueError(
-            f"{path}: line {own.tolist().index('') + 2} has no id in column {id!r}; give it one."
+            f"{path}: line {numbers[1 + own.tolist().index('')]} has no id in column {id!r}; give "
+            "it one."
         )
     table = {
         name: ids(column) if name in categorical else _numbers_or_texts(column)
@@ -162,7 +173,11 @@ def read_features(
             missing=missing,
         )
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
+
+        def in_file(found: re.Match[str]) -> str:
+            return f"in line {numbers[1 + int(found[1])]}"
+
+        raise ValueError(f"{path}: {re.sub(r'at line ([0-9]+)', in_file, str(error))}") from None
 
 
 def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
@@ -250,7 +265,13 @@ def numbered_lines(path: Path, delimiter: str) -> Iterator[tuple[int, list[str]]
 
 def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
     """The lines of a text file, equally long; empty lines are left out."""
+    return _read_numbered(path, delimiter)[0]
+
+
+def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
+    """The lines of a text file, equally long, and their numbers; empty lines are left out."""
     lines: list[list[str]] = []
+    numbers: list[int] = []
     for number, line in numbered_lines(path, delimiter):
         if not line:
             continue
@@ -260,9 +281,10 @@ def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
                 f"{len(lines[0])}. All lines need as many; leave missing cells empty."
             )
         lines.append(line)
+        numbers.append(number)
     if not lines:
         raise ValueError(f"{path}: the file has no lines.")
-    return lines
+    return lines, numbers
 
 
 def _read_text(path: Path, delimiter: str) -> Table:

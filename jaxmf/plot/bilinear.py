@@ -68,8 +68,8 @@ def average_images(
     values = posterior.data.to_array()
     seen = np.isfinite(values).astype(float)
     total = u[:, order].T.astype(float) @ np.nan_to_num(values)
-    number = u[:, order].T.astype(float) @ seen
-    means = np.where(number > 0, total / np.maximum(number, 1), np.nan)
+    counts = u[:, order].T.astype(float) @ seen
+    means = np.where(counts > 0, total / np.maximum(counts, 1), np.nan)
     titles = [f"{count} rows" for count in u[:, order].sum(axis=0)]
     return images(means, titles, image_shape)
 
@@ -96,20 +96,20 @@ def completed(
     values = posterior.data.to_array()
     if rows is None:
         rows = np.flatnonzero(np.isnan(values).any(axis=1))
-    places = np.asarray(rows)[:max_rows]
-    if places.size == 0:
+    positions = np.asarray(rows)[:max_rows]
+    if positions.size == 0:
         return empty("no row has missing cells")
-    shown = values[places]
-    mean = posterior.reconstruction(Positions(places))
+    shown = values[positions]
+    mean = posterior.reconstruction(Positions(positions))
     lines = {}
     if truth is not None:
-        lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
+        lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
     lines |= {"shown": shown, "mean": np.where(np.isnan(shown), mean, shown)}
     if posterior.model.cell_law == "bernoulli":
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
-        lines[name] = np.asarray(filled, float)[: places.size]
-    return image_lines(lines, [f"row {row}" for row in places], image_shape)
+        lines[name] = np.asarray(filled, float)[: positions.size]
+    return image_lines(lines, [f"row {row}" for row in positions], image_shape)
 
 
 def blocks(
@@ -189,9 +189,9 @@ def _frame(axes: Any, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pai
     from matplotlib.patches import Rectangle
 
     strongest = np.argsort(-np.abs(weights), axis=None)[:max_pairs]
-    for place, pair in enumerate(strongest):
+    for index, pair in enumerate(strongest):
         row_feature, column_feature = np.unravel_index(pair, weights.shape)
-        colour = CHAIN_COLOURS[place % len(CHAIN_COLOURS)]
+        colour = CHAIN_COLOURS[index % len(CHAIN_COLOURS)]
         regions = [
             (top, left, height, width)
             for top, height in runs(u[:, row_feature])

@@ -66,10 +66,10 @@ def draw_graph(
     right = max(num_rows - 1, len(order) - 1, 1)
     below = _spread(num_rows, right)
     above = _spread(len(order), right)
-    for place, slot in enumerate(order):
-        colour = CHAIN_COLOURS[place % len(CHAIN_COLOURS)]
+    for index, slot in enumerate(order):
+        colour = CHAIN_COLOURS[index % len(CHAIN_COLOURS)]
         for row in np.flatnonzero(z[:, slot]):
-            axes.plot([above[place], below[row]], [1, 0], color=colour, linewidth=1.1, zorder=1)
+            axes.plot([above[index], below[row]], [1, 0], color=colour, linewidth=1.1, zorder=1)
     size = float(np.clip(2600 / (right + 1), 20, 220))
     style = {"s": size, "edgecolors": INK, "linewidths": 0.9, "zorder": 2}
     axes.scatter(above, np.ones(len(order)), facecolors="white", **style)
@@ -87,9 +87,9 @@ def draw_graph(
         spine.set_visible(False)
 
 
-def _spread(number: int, right: float) -> np.ndarray:
+def _spread(num_circles: int, right: float) -> np.ndarray:
     """Places of so many circles between 0 and `right`, evenly; one alone in the middle."""
-    return np.array([right / 2]) if number == 1 else np.linspace(0, right, number)
+    return np.array([right / 2]) if num_circles == 1 else np.linspace(0, right, num_circles)
 
 
 def graph_of_draw(
@@ -103,18 +103,18 @@ def graph_of_draw(
         max_rows: more rows than this are thinned evenly.
 
     Raises:
-        ValueError: the model has no binary features of rows, or there is no such draw.
+        ValueError: the model has no binary features of rows, or the draw does not exist.
     """
     if "z" not in posterior.draws:
         raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
-    place = posterior.reference()
-    place = (place[0] if chain is None else chain, place[1] if draw is None else draw)
-    if not (place[0] < posterior.num_chains and place[1] < posterior.num_draws):
+    index = posterior.reference()
+    index = (index[0] if chain is None else chain, index[1] if draw is None else draw)
+    if not (index[0] < posterior.num_chains and index[1] < posterior.num_draws):
         raise ValueError(
-            f"there is no draw {place[1]} of chain {place[0]}; there are {posterior.num_chains} "
+            f"there is no draw {index[1]} of chain {index[0]}; there are {posterior.num_chains} "
             f"chains of {posterior.num_draws} draws, counted from 0"
         )
-    z = posterior.draws["z"][place]
+    z = posterior.draws["z"][index]
     rows = np.arange(len(z))
     if len(z) > max_rows:
         rows = np.unique(np.linspace(0, len(z) - 1, max_rows).astype(int))
@@ -122,5 +122,5 @@ def graph_of_draw(
     return causal_graph(
         z[rows],
         row_names=rows if names is None else names[rows],
-        title=f"causes of {len(rows)} rows, chain {place[0]}, draw {place[1]}",
+        title=f"causes of {len(rows)} rows, chain {index[0]}, draw {index[1]}",
     )

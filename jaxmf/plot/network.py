@@ -26,28 +26,30 @@ def network_picture(network: Network) -> Figure:
     Returns:
         A Figure.
     """
-    places = _places(network)
-    columns = [place[0] for place in places.values()]
-    lines = [place[1] for place in places.values()]
+    positions = _grid_positions(network)
+    columns = [position[0] for position in positions.values()]
+    lines = [position[1] for position in positions.values()]
     width = _STEP[0] * max(columns) + _WIDTH + 0.3
     spans = [
-        places[name][0] - places[parent][0]
+        positions[name][0] - positions[parent][0]
         for name in network.order
         for parent in network.blocks[name].by
     ]
     above = max((0.6 + 0.13 * span for span in spans if span > 1), default=0.0)
     height = _STEP[1] * (max(lines) - min(lines)) + _HEIGHT + 0.3 + above
     figure, (axes,) = figure_of(1, 1, width=0.75 * width, height=0.75 * height)
-    middles = {name: (_STEP[0] * x, -_STEP[1] * y) for name, (x, y) in places.items()}
+    middles = {name: (_STEP[0] * x, -_STEP[1] * y) for name, (x, y) in positions.items()}
     for name in network.order:
         for parent in network.blocks[name].by:
-            _arrow(axes, middles[parent], middles[name], places[name][0] - places[parent][0])
+            _arrow(axes, middles[parent], middles[name], positions[name][0] - positions[parent][0])
     for name, (x, y) in middles.items():
         if name in network.blocks:
             _box(axes, x, y, shaded=network.blocks[name].observed)
             axes.text(x, y + 0.1, name, ha="center", va="center", fontsize=8, color=INK, zorder=4)
-            law = _law(network.blocks[name].law)
-            axes.text(x, y - 0.15, law, ha="center", va="center", fontsize=6, color=MUTED, zorder=4)
+            label = _label(network.blocks[name].law)
+            axes.text(
+                x, y - 0.15, label, ha="center", va="center", fontsize=6, color=MUTED, zorder=4
+            )
         else:
             axes.text(x, y, name, ha="center", va="center", fontsize=8, color=INK, zorder=4)
     down = [y for _, y in middles.values()]
@@ -60,7 +62,7 @@ def network_picture(network: Network) -> Figure:
     return figure
 
 
-def _places(network: Network) -> dict[str, tuple[int, float]]:
+def _grid_positions(network: Network) -> dict[str, tuple[int, float]]:
     """For every block and column which step from the left it stands on, and which line."""
     step: dict[str, int] = {}
     for name in network.order:
@@ -71,12 +73,12 @@ def _places(network: Network) -> dict[str, tuple[int, float]]:
             step[name] = min(step[child] for child in network.children(name)) - 1
     first = min(step.values())
     line: dict[str, float] = {}
-    for place in range(first, max(step.values()) + 1):
-        here = [name for name in (*network.columns, *network.order) if step[name] == place]
+    for position in range(first, max(step.values()) + 1):
+        here = [name for name in (*network.columns, *network.order) if step[name] == position]
         here = list(dict.fromkeys(here))
         here.sort(key=lambda name: _middle(network, name, line))
-        for number, name in enumerate(here):
-            line[name] = number - (len(here) - 1) / 2
+        for rank, name in enumerate(here):
+            line[name] = rank - (len(here) - 1) / 2
     return {name: (step[name] - first, line[name]) for name in step}
 
 
@@ -86,11 +88,11 @@ def _middle(network: Network, name: str, line: dict[str, float]) -> float:
     return sum(line[parent] for parent in parents) / max(len(parents), 1)
 
 
-def _law(law: Any) -> str:
-    """The name of a family or prior, with its number of groups where that is given."""
-    name = type(law).__name__
-    number = getattr(law, "num_components", None) or getattr(law, "size", None)
-    return f"{name}, {number:,}" if isinstance(number, int) else name
+def _label(distribution: Any) -> str:
+    """The name of a family or prior, with its number of groups where it is known."""
+    name = type(distribution).__name__
+    size = getattr(distribution, "num_components", None) or getattr(distribution, "size", None)
+    return f"{name}, {size:,}" if isinstance(size, int) else name
 
 
 def _box(axes: Any, x: float, y: float, *, shaded: bool) -> None:

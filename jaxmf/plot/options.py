@@ -28,9 +28,9 @@ def check_options(posterior: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     checked = dict(options)
     checks: dict[str, Callable[[Any], Any]] = {
         "image_shape": lambda shape: _image_shape(posterior, shape),
-        "max_features": lambda number: check_count("max_features", number),
-        "max_rows": lambda number: check_count("max_rows", number),
-        "max_cells": lambda number: check_count("max_cells", number),
+        "max_features": lambda value: check_count("max_features", value),
+        "max_rows": lambda value: check_count("max_rows", value),
+        "max_cells": lambda value: check_count("max_cells", value),
         "chain": lambda index: check_count("chain", index, 0, posterior.num_chains - 1),
         "draw": lambda index: check_count("draw", index, 0, posterior.num_draws - 1),
         "rows": lambda rows: read_rows(rows, posterior.data),

@@ -83,12 +83,12 @@ def image_lines(
         len(lines), len(first), width=1.1 * len(first), height=1.3 * len(lines)
     )
     scale = colour_scale(np.concatenate(list(lines.values())))
-    for place, (each, image) in enumerate(
+    for index, (each, image) in enumerate(
         zip(axes, np.concatenate(list(lines.values())), strict=True)
     ):
         each.imshow(image.reshape(image_shape), interpolation="nearest", **scale)
         bare(each)
-        line, column = divmod(place, len(first))
+        line, column = divmod(index, len(first))
         if column == 0:
             each.set_ylabel(list(lines)[line], fontsize=8)
         if line == 0:

@@ -61,15 +61,15 @@ NETWORK = Capability(
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
     """Says what a picture needs; refuses posteriors without it, and options that are none."""
 
-    def of_method(method: Method) -> Method:
+    def with_checked_options(method: Method) -> Method:
         signature = inspect.signature(method)
 
         @functools.wraps(method)
         def checked(self: Plots, *arguments: Any, **options: Any) -> Any:
             self._check(method.__name__)
-            given = signature.bind(self, *arguments, **options)
-            given.apply_defaults()
-            named = given.arguments
+            bound = signature.bind(self, *arguments, **options)
+            bound.apply_defaults()
+            named = bound.arguments
             named |= named.pop("options", {})
             del named["self"]
             return method(self, **check_options(self._posterior, named))
@@ -77,7 +77,7 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
         _SHOWS[method.__name__] = capabilities
         return cast(Method, checked)
 
-    return of_method
+    return with_checked_options
 
 
 _SHOWS: dict[str, tuple[Capability, ...]] = {}
@@ -233,16 +233,16 @@ class Plots:
             truth: (N, D) the complete matrix; adds a line of what the missing cells held.
         """
         posterior = self._posterior
-        number = 8 if image_shape else 40
-        places = _spread(posterior.data.num_rows, number) if rows is None else np.asarray(rows)
-        observed = posterior.data.to_array()[places]
-        expected = posterior.reconstruction(Positions(places))
+        num_rows = 8 if image_shape else 40
+        positions = _spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
+        observed = posterior.data.to_array()[positions]
+        expected = posterior.reconstruction(Positions(positions))
         lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
-            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[places]
+            lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
         if image_shape is None:
             return side_by_side(lines)
-        return image_lines(lines, [f"row {row}" for row in places], image_shape)
+        return image_lines(lines, [f"row {row}" for row in positions], image_shape)
 
     @shows(CELLS)
     def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
@@ -296,5 +296,5 @@ def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
     return posterior.quantities()
 
 
-def _spread(size: int, number: int) -> np.ndarray:
-    return np.unique(np.linspace(0, size - 1, min(number, size)).astype(int))
+def _spread(size: int, num_rows: int) -> np.ndarray:
+    return np.unique(np.linspace(0, size - 1, min(num_rows, size)).astype(int))

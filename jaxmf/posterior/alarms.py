@@ -120,7 +120,8 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     if noise is None or values is None or noise.ndim != 2 or values.size < 2:
         return
     spread = float(values.std())
-    if spread == 0 or float(np.quantile(noise, 0.05)) <= 1.02 * spread:
+    weights = posterior.weights
+    if spread == 0 or _quantile(noise, weights, 0.05) <= 1.02 * spread:
         return
     fixed = settings_of(posterior.model).get("noise_scale")
     if isinstance(fixed, int | float):
@@ -132,10 +133,17 @@ def _noise(posterior: Posterior) -> Iterator[Alarm]:
     else:
         yield Alarm(
             "noise",
-            f"The noise ({float(noise.mean()):.3g}) is larger than the sd of the data "
+            f"The noise ({float(np.sum(weights * noise)):.3g}) is larger than the sd of the data "
             f"({spread:.3g}): predictions are worse than the plain mean. The chain has not "
             "converged; run longer, or use fewer factors or features",
         )
+
+
+def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
+    """The smallest value that draws of this much weight do not exceed."""
+    order = np.argsort(values, axis=None)
+    below = np.cumsum(weights.ravel()[order])
+    return float(values.ravel()[order[np.searchsorted(below, level * below[-1])]])
 
 
 def _observed(data: Any) -> np.ndarray | None:

@@ -104,7 +104,12 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """Estimate of log p(X), the log of an unbiased estimate of p(X)."""
+        """Estimate of log p(X), the log of an unbiased estimate of p(X).
+
+        Where scales or an offset were left open, their priors are taken from the data (empirical
+        Bayes): this is then no evidence of a model that was fixed before, and is compared with that
+        of another model only where the settings are the same. Fix them to compare models.
+        """
         return self._evidence().value
 
     @property

@@ -26,7 +26,7 @@ from jaxmf.blocks.prediction import (
     predictive_groups,
     probabilities,
 )
-from jaxmf.blocks.values import draw_in_parts, draw_places, log_mixture
+from jaxmf.blocks.values import draw_in_parts, draw_indices, log_mixture
 from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family, check_family
@@ -146,7 +146,7 @@ class _Mixture(NetworkModel):
         """A draw from the predictive law of every cell, each by itself: (M,) float."""
         weights, law, statistics = self._of_entries(draw, data)
         of_group, of_value = jax.random.split(key)
-        groups = draw_places(of_group, jnp.broadcast_to(weights, (rows.size, weights.size)))
+        groups = draw_indices(of_group, jnp.broadcast_to(weights, (rows.size, weights.size)))
         parts = groups * data.num_columns + columns
         return draw_in_parts(law, of_value, statistics, {}, parts)
 

@@ -30,7 +30,7 @@ from jaxmf.blocks.prediction import (
     Draw,
     category_probabilities,
     family_statistics,
-    numbers_of,
+    hyperparameters_of,
     predict_categories,
     predict_moments,
     probabilities,
@@ -196,7 +196,7 @@ class _Ratings(NetworkModel):
         network, _ = self.over(data)
         if self.values is None:
             statistics, shape = family_statistics(network, draw, "rating")
-            numbers = numbers_of(network, draw, "rating")
+            numbers = hyperparameters_of(network, draw, "rating")
             return network.blocks["rating"].law.moments(statistics, numbers)[0].reshape(shape)
         return category_probabilities(network, draw, "rating") @ jnp.asarray(self.values)
 

@@ -32,6 +32,8 @@ from jaxmf.samplers.hyper import update_rate
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
+_ROUNDING = 84.0  # in units of the last digit; 1e-5 with 32-bit floats
+
 
 class Link(NamedTuple):
     """How vectors depend on features.
@@ -84,7 +86,9 @@ def spectra(features: Features) -> tuple[Spectrum, ...]:
 def _total(features: Features, part: slice) -> Array:
     ones = jnp.ones((part.stop - part.start, 1), features.values.dtype)
     sums = _times(features, part, ones)[:, 0]
-    is_shared = jnp.max(sums) - jnp.min(sums) < 1e-5 * jnp.abs(sums[0])
+    # rounding of the sums, and of what was standardised before, in the floats that they are in
+    tolerance = _ROUNDING * float(jnp.finfo(sums.dtype).eps)
+    is_shared = jnp.max(sums) - jnp.min(sums) < tolerance * jnp.abs(sums[0])
     return jnp.where(is_shared, jnp.mean(sums), 0)
 
 

@@ -1,4 +1,4 @@
-"""What BPMF is told of MovieLens besides ratings, for a comparison with published errors.
+"""Side information of MovieLens for BPMF, for a comparison with published errors.
 
 The features of "On the difficulty of evaluating baselines" (Rendle, Zhang & Koren, 2019; timeSVD++
 flipped), as myFM's examples have them: the movies that a user rated, the users who rated a movie,
@@ -6,7 +6,7 @@ the day of a rating; and what is known of users and movies. All of it from train
 where a rating to be predicted stands enters nothing, but for its day.
 
 The day of a rating is no feature of a user or a movie. So the ratings of a user on a day are a row
-of the matrix, told the user, the day and the user's features: its factors are those of the user,
+of the matrix, with the user, the day and the user's features: its factors are those of the user,
 and of the day, and what is left.
 """
 
@@ -26,7 +26,7 @@ def has_dates(known: datasets.ratings.Ratings) -> bool:
     return int(np.max(known.time)) > 10**6
 
 
-def all_told(
+def with_side_information(
     known: datasets.ratings.Ratings, is_test: np.ndarray
 ) -> tuple[Split, dict[str, Features]]:
     """Ratings split by a mask, and features of rows and columns.
@@ -49,8 +49,8 @@ def all_told(
         cells = np.asarray(known.data.columns), np.asarray(known.data.values)
         ids = np.arange(len(names)), items
         data = split(Entries(places, *cells, (len(names), len(items)), *ids), is_test)
-    told = {"row_features": Features.from_blocks(rows)}
-    return data, told | {"column_features": Features.from_blocks(columns)}
+    sides = {"row_features": Features.from_blocks(rows)}
+    return data, sides | {"column_features": Features.from_blocks(columns)}
 
 
 def _levels(values: np.ndarray) -> Features:

@@ -1,4 +1,4 @@
-"""The kernel of the hyperparameters of a network's laws."""
+"""The kernel of the hyperparameters of a network's families and priors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.blocks.counts import all_parts, all_values, own_statistics, part_of, slot_sizes
+from jaxmf.blocks.counts import all_parts, all_values, part_of, slot_sizes, statistics_of_block
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
@@ -34,11 +34,11 @@ from jaxmf.types import Array, Key, PyTree
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
-Numbers = dict[str, Array]
+Hyperparameters = dict[str, Array]
 Law = PartitionPrior | Family
 
 
-def update_numbers(
+def update_hyperparameters(
     network: Network, key: Key, state: State, data: Tokens, *, at_once: bool = False
 ) -> tuple[State, Info]:
     """Kernel: concentrations, discounts and the shared weights of HDPs, given all indicators.
@@ -48,35 +48,39 @@ def update_numbers(
         key: typed PRNG key.
         state: before.
         data: the tokens.
-        at_once: count tables without a loop over tokens, as accelerators like it; the law is the
-            same.
+        at_once: count tables without a loop over tokens, which is faster on accelerators; the
+            distribution is the same.
 
     Returns:
         The state after, and no overflow.
     """
     values, parts = all_values(state, data), all_parts(network, state, data)
     slots = slot_sizes(state, network)
-    numbers = dict(state.numbers)
-    for place, name in enumerate(network.order):
+    hyperparameters = dict(state.numbers)
+    for index, name in enumerate(network.order):
         law = network.blocks[name].law
         if not is_updated(law):
             continue
-        own_key = jax.random.fold_in(key, place)
+        index_key = jax.random.fold_in(key, index)
         if is_kind(law, DirichletProcess, PitmanYor):
-            counts = own_statistics(network, name, parts[name], state, data)
-            numbers[name] = _of_exchangeable(own_key, law, numbers[name], counts)
+            counts = statistics_of_block(network, name, parts[name], state, data)
+            hyperparameters[name] = _update_exchangeable(
+                index_key, law, hyperparameters[name], counts
+            )
             continue
         if not is_kind(law, Dirichlet, DirichletMultinomial, HDP):
-            statistics = own_statistics(network, name, parts[name], state, data)
-            numbers[name] = _of_other(own_key, name, law, numbers[name], statistics)
+            statistics = statistics_of_block(network, name, parts[name], state, data)
+            hyperparameters[name] = _update_other(
+                index_key, name, law, hyperparameters[name], statistics
+            )
             continue
         size = slots.get(name) or law.size
         batches = part_of(parts[name], values, data.num_tokens)
-        pair, shape = (batches, values[name]), (parts[name].number, size)
+        pair, shape = (batches, values[name]), (parts[name].num_parts, size)
         counts_sets = bool(network.blocks[name].per)
         if at_once or counts_sets:
             counts = (
-                own_statistics(network, name, parts[name], state, data)
+                statistics_of_block(network, name, parts[name], state, data)
                 if counts_sets
                 else count_pairs(*pair, shape)
             )
@@ -84,16 +88,20 @@ def update_numbers(
                 partial(_count_at_once, counts, data.num_tokens), jnp.sum(counts, axis=1)
             )
         else:
-            sizes = jnp.zeros((parts[name].number,), jnp.int32).at[batches].add(1)
-            items = _Items(partial(_count_in_turn, pair, parts[name].number), sizes)
+            sizes = jnp.zeros((parts[name].num_parts,), jnp.int32).at[batches].add(1)
+            items = _Items(partial(_count_sequentially, pair, parts[name].num_parts), sizes)
         if is_kind(law, HDP):
-            numbers[name] = _of_hdp(own_key, law, numbers[name], items)
+            hyperparameters[name] = _update_hdp(index_key, law, hyperparameters[name], items)
         else:
-            numbers[name] = _of_dirichlet(own_key, law, numbers[name], items, size)
-    return state._replace(numbers=numbers), Info(overflow={})
+            hyperparameters[name] = _update_dirichlet(
+                index_key, law, hyperparameters[name], items, size
+            )
+    return state._replace(numbers=hyperparameters), Info(overflow={})
 
 
-def _of_other(key: Key, name: str, law: Law, numbers: Numbers, statistics: PyTree) -> Numbers:
+def _update_other(
+    key: Key, name: str, law: Law, hyperparameters: Hyperparameters, statistics: PyTree
+) -> Hyperparameters:
     """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
 
     Raises:
@@ -101,29 +109,33 @@ def _of_other(key: Key, name: str, law: Law, numbers: Numbers, statistics: PyTre
     """
     base = PartitionPrior if isinstance(law, PartitionPrior) else Family
     if type(law).update_hyperparameters is not base.update_hyperparameters:
-        return law.update_hyperparameters(key, numbers, statistics)
+        return law.update_hyperparameters(key, hyperparameters, statistics)
     names = law.hyperparameters
-    if numbers.keys() != set(names) or any(number.ndim for number in numbers.values()):
+    if hyperparameters.keys() != set(names) or any(
+        value.ndim for value in hyperparameters.values()
+    ):
         fixed = f"numbers for {', '.join(names)}" if names else "another prior"
         raise missing_hook(
             law, "update_hyperparameters", f"{name}: learning hyperparameters", fixed
         )
-    for place, label in enumerate(names):
+    for index, label in enumerate(names):
 
-        def log_density(value: Array, label: str = label, numbers: Numbers = numbers) -> Array:
-            now = numbers | {label: value}
+        def log_density(
+            value: Array, label: str = label, hyperparameters: Hyperparameters = hyperparameters
+        ) -> Array:
+            now = hyperparameters | {label: value}
             if isinstance(law, PartitionPrior):
                 return law.log_prob(statistics, now)
             return jnp.sum(law.log_marginal(statistics, now))
 
-        own_key = jax.random.fold_in(key, place)
-        value = update_scale(own_key, getattr(law, label), numbers[label], log_density)
-        numbers = numbers | {label: value}
-    return numbers
+        index_key = jax.random.fold_in(key, index)
+        value = update_scale(index_key, getattr(law, label), hyperparameters[label], log_density)
+        hyperparameters = hyperparameters | {label: value}
+    return hyperparameters
 
 
 class _Items(NamedTuple):
-    """The items of a law: how to draw their numbers of tables, and sizes of batches (G,) int32."""
+    """Items of a prior: how to draw numbers of tables, and sizes of batches (G,) int32."""
 
     tables: Callable[[Key, Array], Array]
     sizes: Array
@@ -133,55 +145,65 @@ def _count_at_once(counts: Array, num_items: int, key: Key, pseudo: Array) -> Ar
     return count_tables_at_once(key, counts, pseudo, num_items=num_items)
 
 
-def _count_in_turn(pair: tuple[Array, Array], num_batches: int, key: Key, pseudo: Array) -> Array:
+def _count_sequentially(
+    pair: tuple[Array, Array], num_batches: int, key: Key, pseudo: Array
+) -> Array:
     return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
 def is_updated(law: Law) -> bool:
-    """Whether a law has anything to update: hyperparameters with priors, or shared weights."""
+    """Whether there is anything to update: hyperparameters with priors, or shared weights."""
     if not all(is_fixed(getattr(law, name)) for name in law.hyperparameters):
         return True
     return isinstance(law, PartitionPrior) and not law.start(1).keys() <= set(law.hyperparameters)
 
 
-def _of_exchangeable(
-    key: Key, law: DirichletProcess | PitmanYor, numbers: Numbers, counts: Array
-) -> Numbers:
+def _update_exchangeable(
+    key: Key, law: DirichletProcess | PitmanYor, hyperparameters: Hyperparameters, counts: Array
+) -> Hyperparameters:
     """By slice sampling of the exchangeable partition probability."""
-    for place, name in enumerate(law.hyperparameters):
+    for index, name in enumerate(law.hyperparameters):
         update = update_probability if name == "discount" else update_scale
 
-        def log_density(value: Array, name: str = name, numbers: Numbers = numbers) -> Array:
-            now = numbers | {name: value}
+        def log_density(
+            value: Array, name: str = name, hyperparameters: Hyperparameters = hyperparameters
+        ) -> Array:
+            now = hyperparameters | {name: value}
             return log_of_settings(counts, now["concentration"], now.get("discount", 0.0))
 
-        own_key = jax.random.fold_in(key, place)
-        numbers = numbers | {name: update(own_key, getattr(law, name), numbers[name], log_density)}
-    return numbers
+        index_key = jax.random.fold_in(key, index)
+        hyperparameters = hyperparameters | {
+            name: update(index_key, getattr(law, name), hyperparameters[name], log_density)
+        }
+    return hyperparameters
 
 
-def _of_dirichlet(key: Key, law: Any, numbers: Numbers, items: _Items, size: int) -> Numbers:
+def _update_dirichlet(
+    key: Key, law: Any, hyperparameters: Hyperparameters, items: _Items, size: int
+) -> Hyperparameters:
     """Concentrations given S_k tables of each group: prod_k a_k^S_k prod_g G(A) / G(A + n_g).
 
     A is their sum and G the Gamma function. One for all groups is updated on this; one for each
     given w_g ~ Beta(A, n_g), with which the ratio is w_g^A and they are independent of each other
     (Escobar & West 1995, section 6; Wallach 2008, section 2.4, for the model).
     """
-    concentration = numbers["concentration"]
+    concentration = hyperparameters["concentration"]
     pseudo = jnp.broadcast_to(concentration, (size,))
-    of_tables, of_value = jax.random.split(key)
-    by_group = items.tables(of_tables, pseudo)
+    tables_key, value_key = jax.random.split(key)
+    by_group = items.tables(tables_key, pseudo)
     if concentration.ndim:
-        of_shares, of_value = jax.random.split(of_value)
-        total = _minus_log_shares(of_shares, jnp.sum(concentration), items.sizes)
-        value = update_rate(of_value, law.concentration, concentration, power=by_group, total=total)
+        shares_key, value_key = jax.random.split(value_key)
+        total = _minus_log_shares(shares_key, jnp.sum(concentration), items.sizes)
+        value = update_rate(
+            value_key, law.concentration, concentration, power=by_group, total=total
+        )
         return {"concentration": value}
     num_tables = jnp.sum(by_group)
 
     def log_density(value: Array) -> Array:
         return num_tables * jnp.log(value) + log_falling(size * value, items.sizes)
 
-    value = update_scale(of_value, law.concentration, concentration, log_density)
+    value = update_scale(value_key, law.concentration, concentration, log_density)
     return {"concentration": value}
 
 
@@ -192,27 +214,29 @@ def _minus_log_shares(key: Key, total: Array, sizes: Array) -> Array:
     return jnp.sum(jnp.where(sizes > 0, jax.nn.softplus(logs[:, 1] - logs[:, 0]), 0))
 
 
-def _of_hdp(key: Key, law: HDP, numbers: Numbers, items: _Items) -> Numbers:
+def _update_hdp(
+    key: Key, law: HDP, hyperparameters: Hyperparameters, items: _Items
+) -> Hyperparameters:
     """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
-    of_tables, of_batch, of_base, of_weights = jax.random.split(key, 4)
-    pseudo = numbers["concentration"] * numbers["weights"]
-    by_group = items.tables(of_tables, pseudo)
+    tables_key, batch_key, base_key, weights_key = jax.random.split(key, 4)
+    pseudo = hyperparameters["concentration"] * hyperparameters["weights"]
+    by_group = items.tables(tables_key, pseudo)
     num_tables, num_groups = jnp.sum(by_group), jnp.sum(by_group > 0)
 
-    def of_concentration(value: Array) -> Array:
+    def log_density_of_concentration(value: Array) -> Array:
         return num_tables * jnp.log(value) + log_falling(value, items.sizes)
 
-    def of_base_concentration(value: Array) -> Array:
+    def log_density_of_base(value: Array) -> Array:
         return num_groups * jnp.log(value) + log_falling(value, num_tables)
 
     concentration = update_scale(
-        of_batch, law.concentration, numbers["concentration"], of_concentration
+        batch_key, law.concentration, hyperparameters["concentration"], log_density_of_concentration
     )
     # with tau summed out, so tau must be drawn next
     base = update_scale(
-        of_base, law.base_concentration, numbers["base_concentration"], of_base_concentration
+        base_key, law.base_concentration, hyperparameters["base_concentration"], log_density_of_base
     )
-    weights, rest = shared_weights(of_weights, by_group, base)
+    weights, rest = shared_weights(weights_key, by_group, base)
     return {
         "concentration": concentration,
         "base_concentration": base,
@@ -228,8 +252,8 @@ def shared_weights(key: Key, num_tables: Array, base_concentration: Array) -> tu
     have must keep a weight.
     """
     # the rest first: more slots leave the draws of the first ones as they are
-    first, of_groups = base_concentration[None], num_tables.astype(base_concentration.dtype)
-    shapes = jnp.concatenate([first, of_groups])
+    first, group_counts = base_concentration[None], num_tables.astype(base_concentration.dtype)
+    shapes = jnp.concatenate([first, group_counts])
     logs = loggammas(key, jnp.where(shapes > 0, shapes, 1))
     logs = jnp.where(shapes > 0, logs, -jnp.inf)
     weights = jax.nn.softmax(logs)

@@ -12,10 +12,10 @@ from jaxmf.fusion import fused_on_cpu
 from jaxmf.types import Array, Key
 
 
-def seat_all(
+def assign_all(
     key: Key,
     law: Any,
-    numbers: dict[str, Array],
+    hyperparameters: dict[str, Array],
     batches: Array,
     shape: tuple[int, int],
     *,
@@ -26,7 +26,7 @@ def seat_all(
     Args:
         key: typed PRNG key.
         law: a prior of partitions.
-        numbers: its hyperparameters, before any item.
+        hyperparameters: its hyperparameters, before any item.
         batches: (T,) int32.
         shape: G and K.
         first: (T,) int32, of each token the first that shares its indicator; none by default.
@@ -36,31 +36,33 @@ def seat_all(
         tokens, or of sets that share one.
     """
     uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
-    seating = law.begin(jnp.zeros(shape, jnp.int32), numbers, with_sizes=False)
+    cache = law.begin(jnp.zeros(shape, jnp.int32), hyperparameters, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
-    def loop(seating: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
+    def loop(cache: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
         def one(index: Array, carry: Any) -> Any:
-            drawn, seating = carry
-            batch, mine = batch_of(batches, index), tables.row(first, index)
-            weights, _ = law.weights(seating, batch)
+            drawn, cache = carry
+            batch, first_of_set = batch_of(batches, index), tables.row(first, index)
+            weights, _ = law.weights(cache, batch)
             value = tables.choose(weights, uniforms[index, 0])
-            value = jnp.where(mine == index, value, tables.row(drawn, mine))
-            after = law.assign(seating, batch, value, uniforms[index, 1])
-            return tables.put(drawn, index, value), tables.either(mine == index, after, seating)
+            value = jnp.where(first_of_set == index, value, tables.row(drawn, first_of_set))
+            after = law.assign(cache, batch, value, uniforms[index, 1])
+            return tables.put(drawn, index, value), tables.either(
+                first_of_set == index, after, cache
+            )
 
-        return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), seating))
+        return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
 
     run = fused_on_cpu(loop, in_turn=True) if law.fuses else loop
-    drawn, seating = run(seating, batches if shape[0] > 1 else None, first, uniforms)
-    counts, numbers = law.end(seating)
-    return drawn, numbers, counts
+    drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
+    counts, hyperparameters = law.end(cache)
+    return drawn, hyperparameters, counts
 
 
 def batch_of(batches: Array | None, index: Array) -> Array:
-    """The batch of an item in a fused loop, given None where there is one only.
+    """The batch of an item in a fused loop; `batches` is None where there is one only.
 
-    Of one batch the compiler would find that nobody reads the numbers, and abort: see
+    Of one batch the compiler would find that nobody reads the indices, and abort: see
     `fused_on_cpu`.
     """
     return jnp.zeros((), jnp.int32) if batches is None else tables.row(batches, index)

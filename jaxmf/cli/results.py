@@ -11,6 +11,7 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
+from jaxmf.cli.inputs import read_cells
 from jaxmf.cli.options import (
     At,
     Folder,
@@ -36,7 +37,8 @@ def show(folder: Folder) -> None:
 def predict(
     folder: Folder,
     cells: Annotated[
-        Path | None, typer.Argument(help="CSV with columns row and column; missing cells if none.")
+        Path | None,
+        typer.Argument(help="CSV with columns row and column, or these two first; else missing."),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
@@ -48,18 +50,11 @@ def predict(
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
-    from jaxmf.data import read_columns
-
     levels = read_levels(quantiles)
     posterior = _load(folder, at)
     chosen = None
     if cells is not None:
-        columns = read_columns(cells, ["row", "column"])
-        names = posterior.data.row_names, posterior.data.column_names
-        chosen = tuple(
-            read_ids([str(each) for each in columns[word]], known, word)
-            for word, known in zip(("row", "column"), names, strict=True)
-        )
+        chosen = read_cells(cells, posterior.data)
     start_compilation_cache()
     table = posterior.predict(chosen, quantiles=levels, unknown=unknown).table()
     _hand_over(table, out, "predictions")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 
-def sweep_few(
+def sweep_subset(
     network: Network,
     names: tuple[str, ...],
     key: Key,
@@ -44,8 +44,10 @@ def sweep_few(
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
     among = statistics_of_roles(roles, values, slots)
-    own = state._replace(values=pick_tokens(state.values, chosen))
-    after, info = sequential.sweep(network, names, key, own, tokens_at(data, chosen), among=among)
+    state_of_chosen = state._replace(values=pick_tokens(state.values, chosen))
+    after, info = sequential.sweep(
+        network, names, key, state_of_chosen, tokens_at(data, chosen), among=among
+    )
     drawn = {name: state.values[name].at[chosen].set(after.values[name]) for name in names}
     return after._replace(values=state.values | drawn), info
 
@@ -63,7 +65,7 @@ def pick_tokens(columns: dict[str, Array], chosen: Array) -> dict[str, Array]:
     return {name: column[chosen] for name, column in columns.items()}
 
 
-def random_tokens(key: Key, num_tokens: int, number: int) -> Array:
-    """So many different tokens, each as likely as any other, equally spaced: (number,) int32."""
+def random_tokens(key: Key, num_tokens: int, num_chosen: int) -> Array:
+    """Different tokens, each equally likely, equally spaced: (num_chosen,) int32."""
     start = jax.random.randint(key, (), 0, num_tokens)
-    return (start + num_tokens // number * jnp.arange(number)) % num_tokens
+    return (start + num_tokens // num_chosen * jnp.arange(num_chosen)) % num_tokens
