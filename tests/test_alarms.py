@@ -5,6 +5,7 @@ import re
 import signal
 
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
@@ -81,6 +82,20 @@ def test_what_is_wrong_is_said(kind, says, case):
     assert re.search(says, found), found
     assert "Warning: " in str(post)
     assert "jaxmf-warning" in post._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("num_words", "concentration", "says"),
+    [(10, 0.01, True), (50, 0.01, False), (10, dist.Gamma(1.0, 10.0), False)],
+)
+def test_advice_for_topics_of_short_documents_names_the_concentration_of_words(
+    num_words, concentration, says
+):
+    data = mf.Tokens.from_counts(np.full((5, 5), num_words // 5))
+    model = mf.HDPLDA(word_concentration=concentration)
+    post = posterior(model, data, num_topic=[[13] * 500, [15] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("word_concentration=dist.Gamma(1, 10)" in str(post)) is says
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,11 @@ def test_every_public_class_and_function_is_called():
     takes_functions_and_a_fitted_model = {"contrastive_divergence"}
     checked_by_the_questions_that_take_it = {"Positions"}
     known = called | without_arguments | made_by_jaxmf | takes_blocks_by_name
-    known |= checked_by_the_questions_that_take_it
+    bases_of_classes = {"AdditiveFamily", "Family", "Model", "NetworkModel", "PartitionPrior"}
+    for bad in (3, int, "x", None):
+        with pytest.raises(TypeError, match=r"^register: "):
+            mf.register(bad)
+    known |= checked_by_the_questions_that_take_it | bases_of_classes | {"register"}
     public = {
         name
         for name in mf.__all__

@@ -8,7 +8,7 @@ import pytest
 
 from jaxmf import Dirichlet, DirichletProcess, Ordinal, Probit
 from jaxmf.models.bpmf import chain, updates
-from jaxmf.samplers.factors import coefficients, shifts
+from jaxmf.samplers.factors import coefficients, scales, shifts
 from jaxmf.samplers.factors import link as link_kernels
 from jaxmf.testing import check_kernel
 from tests.bpmf_setups import (
@@ -135,12 +135,25 @@ def test_a_move_that_forgets_the_prior_of_the_columns_covariance_is_caught(monke
 
 
 @pytest.mark.slow
+def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
+    """Broken twin: the precision's share of the determinant left out."""
+    right = scales.log_density_of_part
+
+    def wrong(log_scale, *arguments, **given):
+        return right(log_scale, *arguments, **given) + 2 * log_scale
+
+    monkeypatch.setattr(scales, "log_density_of_part", wrong)
+    with pytest.raises(AssertionError):
+        check(apart(), "no Jacobian")
+
+
+@pytest.mark.slow
 def test_a_variance_taken_for_a_precision_is_caught(monkeypatch):
     """Broken twin, of the vectors' law."""
     right = chain.update_row_vectors
 
-    def wrong(*arguments, targets, precision):
-        return right(*arguments, targets=targets, precision=1 / precision)
+    def wrong(*arguments, precision, **given):
+        return right(*arguments, precision=1 / precision, **given)
 
     monkeypatch.setattr(chain, "update_row_vectors", wrong)
     with pytest.raises(AssertionError):

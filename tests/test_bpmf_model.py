@@ -202,11 +202,15 @@ def test_features_of_cells_may_be_absent():
     ],
 )
 def test_ratings_of_few_values_have_probabilities(likelihood):
-    truth, values, seen, data = planted()
+    truth, values, seen, _ = planted()
     levels = likelihood.levels
+    if len(levels) == 2:
+        # of two fifths of such cells factors say little more than biases, which get .72 right
+        seen = np.random.default_rng(1).random(truth.shape) < 0.8
+    rows, columns = np.nonzero(seen)
     cut = np.quantile(values, np.linspace(0, 1, len(levels) + 1)[1:-1])
     stars = np.asarray(levels)[np.searchsorted(cut, values)]
-    data = mf.Entries(data.rows, data.columns, stars[seen], data.shape)
+    data = mf.Entries(rows, columns, stars[seen], truth.shape)
     post = mf.sample(mf.BPMF(2, likelihood=likelihood), data, **RUN)
     cells = np.nonzero(~seen)
     laws = post.probabilities(cells)

@@ -176,16 +176,24 @@ def test_squares_are_those_of_the_new_residuals(name, way, monkeypatch):
         given = problem(name)
         data = given["data"]
         normals = jnp.asarray(np.random.default_rng(8).normal(size=given["u"].shape))
-        (u, squares), _ = draw(given, normals)
-        means = cell_means(
-            u,
-            jnp.asarray(given["v"]),
-            Known(*map(jnp.asarray, given["known"])),
-            data.rows,
-            data.columns,
-            num_factors=given["num_factors"],
-        )
-        np.testing.assert_allclose(squares, jnp.sum((data.values - means) ** 2), rtol=1e-10)
+        part = jnp.asarray(np.arange(given["u"].shape[1]) >= 3, float)
+        (u, sums), _ = draw(given, normals, part=part)
+
+        def means(u):
+            known = Known(*map(jnp.asarray, given["known"]))
+            cells = data.rows, data.columns
+            return cell_means(
+                u, jnp.asarray(given["v"]), known, *cells, num_factors=given["num_factors"]
+            )
+
+        residuals, share = data.values - means(u), means(u) - means(u * (1 - part))
+        wanted = [jnp.sum(x) for x in (residuals**2, residuals * share, share**2)]
+        np.testing.assert_allclose(list(sums), wanted, rtol=1e-9)
+        rest = data.values - means(jnp.where(part == 1, 1.3 * u, u))
+        wanted = [jnp.sum(x) for x in (rest**2, 1.3 * rest * share, 1.69 * share**2)]
+        np.testing.assert_allclose(list(sums.scaled(0.3)), wanted, rtol=1e-9)
+        (_, alone), _ = draw(given, normals)
+        np.testing.assert_allclose(list(alone), [sums.squares, 0, 0], rtol=1e-12)
 
 
 def test_a_large_level_costs_no_digits():
@@ -195,7 +203,7 @@ def test_a_large_level_costs_no_digits():
     data = given["data"]
     given["data"] = Entries(data.rows, data.columns, data.values + 1e4 - 50, data.shape)
     near = {"means": jnp.asarray(given["u"])}
-    (u, squares), _ = draw(given, jnp.zeros(given["u"].shape), **near)
+    (u, (squares, *_)), _ = draw(given, jnp.zeros(given["u"].shape), **near)
     with jax.enable_x64(True):
         exact = given | {
             "data": Entries(
@@ -204,7 +212,7 @@ def test_a_large_level_costs_no_digits():
                 data.shape,
             )
         }
-        (wanted, of_exact), _ = draw(exact, jnp.zeros(u.shape), means=jnp.asarray(given["u"]))
+        (wanted, (of_exact, *_)), _ = draw(exact, jnp.zeros(u.shape), means=jnp.asarray(given["u"]))
     np.testing.assert_allclose(squares, of_exact, rtol=2e-3)
     np.testing.assert_allclose(u, wanted, rtol=1e-6, atol=5e-3)
     # broken twin: the textbook form, whose sum of squares is a difference of large numbers

@@ -15,7 +15,6 @@ Source: Porteous (2010), section 7.2; Hinton (2002), Training products of expert
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -33,6 +32,7 @@ from jaxmf.data import Tokens
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.moments import check_expected_counts
+from jaxmf.programs import jit
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -113,13 +113,13 @@ def contrastive_divergence(
     key = jax.random.key(check_seed("seed", seed))
     network = with_prior(network, block, _checked_form(network, block, form(parameters)))
     check_coverage(network, tokens)
-    state = jax.jit(starting.init, static_argnums=0)(plan, network, key, tokens)
+    state = _start(plan, network, key, tokens)
     state = chain.grow(state, sizes)
-    run = jax.jit(_steps, static_argnums=(0, 1))
     if num_warmup:
-        warm_up = jax.jit(_warm_up, static_argnums=(0, 1))
         state = _with_room(
-            lambda state, first: warm_up(problem, num_warmup, network, key, state, tokens), state, 0
+            lambda state, first: _warm_up(problem, num_warmup, network, key, state, tokens),
+            state,
+            0,
         )[0]
     carry = (parameters, optimizer.init(parameters), state)
     histories = []
@@ -128,13 +128,16 @@ def contrastive_divergence(
 
         def advance(state: State, first: int, carry: Any = carry, length: int = length) -> Any:
             now = (*carry[:2], state)
-            return run(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
+            return _steps(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
 
         carry, history = _with_room(advance, carry[2], first)
         histories.append(history)
     history = jax.tree.map(lambda *parts: np.concatenate(parts), *histories)
     averages = jax.tree.map(lambda leaf: jnp.asarray(leaf[num_steps // 2 :].mean(axis=0)), history)
     return Learned(form(averages), averages, history, carry[2])
+
+
+_start = jit(starting.init, static_argnums=0)
 
 
 def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
@@ -182,6 +185,7 @@ class _Learning(NamedTuple):
     num_prior_sweeps: int
 
 
+@jit(static_argnums=(0, 1))
 def _warm_up(
     problem: _Learning, num_steps: int, network: Network, key: Key, state: State, data: Tokens
 ) -> Any:
@@ -198,6 +202,7 @@ def _warm_up(
     return (state, None), no_room
 
 
+@jit(static_argnums=(0, 1))
 def _steps(
     problem: _Learning,
     num_steps: int,
@@ -351,7 +356,7 @@ def match_moments_by_sampling(
     return Learned(FlexiblePrior(weights), weights, np.asarray(history), state)
 
 
-@partial(jax.jit, static_argnums=0)
+@jit(static_argnums=0)
 def _moment_steps(
     settings: tuple[float, float, int, int], targets: Array, key: Key, state: State, data: Tokens
 ) -> tuple[Array, State]:

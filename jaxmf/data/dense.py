@@ -174,15 +174,9 @@ class Dense:
             ValueError: an unknown column, one that is not there; other sizes where one side has no
                 ids.
         """
-        order = alignment.matched_positions(
-            self.column_names,
-            known.column_names,
-            sizes=(self.num_columns, known.num_columns),
-            argument=argument,
-            unknown=unknown,
-            can_drop=can_drop,
+        order, ids = alignment.matched_columns(
+            self, known, argument=argument, unknown=unknown, can_drop=can_drop
         )
-        ids = self.column_names if known.column_names is None else known.column_names
         alignment.check_complete(order, known.column_names, known.num_columns, argument=argument)
         kept = np.flatnonzero(order >= 0)
         take = np.empty(known.num_columns, np.int64)

@@ -275,16 +275,9 @@ class Entries:
         Raises:
             ValueError: an unknown column; other sizes where one side has no ids.
         """
-        order = alignment.matched_positions(
-            self.column_names,
-            known.column_names,
-            sizes=(self.num_columns, known.num_columns),
-            argument=argument,
-            unknown=unknown,
-            can_drop=can_drop,
-            word=word,
+        order, ids = alignment.matched_columns(
+            self, known, argument=argument, unknown=unknown, can_drop=can_drop, word=word
         )
-        ids = self.column_names if known.column_names is None else known.column_names
         columns = order[np.asarray(self.columns)]
         kept = np.flatnonzero(columns >= 0)
         rows = np.asarray(self.rows)

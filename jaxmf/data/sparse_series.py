@@ -337,15 +337,9 @@ class SparseSeries:
         Raises:
             ValueError: an unknown column; other sizes where one side has no ids.
         """
-        order = alignment.matched_positions(
-            self.column_names,
-            known.column_names,
-            sizes=(self.num_columns, known.num_columns),
-            argument=argument,
-            unknown=unknown,
-            can_drop=can_drop,
+        order, ids = alignment.matched_columns(
+            self, known, argument=argument, unknown=unknown, can_drop=can_drop
         )
-        ids = self.column_names if known.column_names is None else known.column_names
         cells: dict[str, Any] = {}
         for prefix in ("", "missing_"):
             parts = [getattr(self, f"{prefix}{name}") for name in Cells._fields]

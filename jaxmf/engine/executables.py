@@ -16,6 +16,7 @@ import numpy as np
 
 from jaxmf.engine.environment import config_value
 from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
+from jaxmf.programs import jit
 from jaxmf.types import PyTree
 
 MAX_EXECUTABLES = 256
@@ -111,7 +112,7 @@ class ExecutableCache:
                 def program(*args: PyTree) -> PyTree:
                     return function(*args, **static)
 
-                found = Executable(jax.jit(program, **jit_options).trace(*args))
+                found = Executable(jit(program, **jit_options).trace(*args))
                 self._entries[key] = found
                 while len(self._entries) > self._max_size:
                     self._entries.popitem(last=False)

@@ -27,6 +27,7 @@ from jaxmf.engine.progression import finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import Placement, validate_mesh
 from jaxmf.engine.storage import Storage
+from jaxmf.programs import jit
 from jaxmf.types import Key, PyTree, Seed
 
 
@@ -223,7 +224,7 @@ def _make_program(
     )
 
 
-@jax.jit
+@jit
 def _prepared(prepare: Callable[..., PyTree], data: PyTree) -> PyTree:
     return prepare(data)
 

@@ -26,6 +26,7 @@ _DRIFT_DRAWS = 20
 _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _CONVERGED = 1e-4
+_SHORT_DOCUMENT = 20  # words
 _PREDICTION_ERRORS = 3.0
 
 
@@ -190,7 +191,21 @@ def _advice(posterior: Posterior) -> str:
     # elsewhere it is for some networks and mixtures alone
     if "z" in posterior.draws and "split_merge" in known and not options.get("split_merge"):
         advice += " or split_merge=5"
+    if _has_short_documents(posterior):
+        advice += (
+            " or, as the documents are short, HDPLDA(word_concentration=dist.Gamma(1, 10)), which "
+            "leaves fewer topics"
+        )
     return advice
+
+
+def _has_short_documents(posterior: Posterior) -> bool:
+    """Whether few words a document leave the number of topics to the concentration of words."""
+    model, data = posterior.model, posterior.data
+    if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
+        return False
+    num_documents = np.unique(np.asarray(data.columns["document"])).size
+    return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
 def _drift(posterior: Posterior) -> Iterator[Alarm]:

@@ -19,6 +19,7 @@ from jaxmf.engine import run as run_engine
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
 
@@ -136,7 +137,7 @@ def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str
     return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
 
-@jax.jit
+@jit
 def _draws_of_particles(model: Any, particles: Any, paths: dict[str, Any], data: Any) -> Any:
     def one(particle: Any, path: dict[str, Any]) -> Any:
         return model.particle_draw(particle, path, data)

@@ -13,6 +13,7 @@ import numpy as np
 from jaxmf.model import HasCategories, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
+from jaxmf.programs import jit
 
 _DRAWS_NUMBERS = 2**24
 
@@ -22,12 +23,12 @@ def has_categories(model: Any) -> bool:
     return isinstance(model, HasCategories) and model.values is not None
 
 
-@jax.jit
+@jit
 def _of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
     return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
 
 
-@jax.jit
+@jit
 def _of_new_rows(
     model: Any, keys: Any, draws: Any, data: Any, new: Any, rows: Any, columns: Any
 ) -> Any:

@@ -21,6 +21,7 @@ from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.posterior.records import Evidence, Features, Meta, NumFeatures, NumGroups
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.engine import Run
@@ -701,6 +702,6 @@ class Posterior:
         )
 
 
-@jax.jit
+@jit
 def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
     return model.transform_rows(key, draw, data, new_data)

@@ -14,6 +14,7 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood
 from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
+from jaxmf.programs import jit
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_NUMBERS = 2**24
@@ -192,7 +193,7 @@ def own_draws(
     return of_draw
 
 
-@jax.jit
+@jit
 def _own_draws(
     model: Any, key: Any, places: Any, draw: Any, data: Any, rows: Any, columns: Any
 ) -> Any:
@@ -202,12 +203,12 @@ def _own_draws(
     return jax.lax.map(one, places)
 
 
-@jax.jit
+@jit
 def _cells_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
     return jax.vmap(lambda draw: model.predict_cells(draw, data, rows, columns))(draws)
 
 
-@jax.jit
+@jit
 def _rows_of_draws(model: Any, draws: Any, keys: Any, data: Any, new_data: Any) -> Any:
     one = partial(_rows_of_draw, model, data, new_data)
     return jax.vmap(one)(keys, draws)
@@ -217,7 +218,7 @@ def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> 
     return model.predict_rows(key, draw, data, new_data)
 
 
-@jax.jit
+@jit
 def _log_density_of_draws(
     model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
 ) -> Any:

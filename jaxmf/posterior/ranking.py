@@ -17,6 +17,7 @@ import numpy as np
 from jaxmf.arguments import check_count
 from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -155,19 +156,19 @@ def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> S
     return Scores(mean, np.sqrt(variance), probability, plain)
 
 
-@jax.jit
+@jit
 def _score_cells(model: Any, draw: Any, rows: Any, columns: Any) -> Any:
     mean, variance = model.score_cells(draw, rows, columns)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain
 
 
-@jax.jit
+@jit
 def _score_rows(model: Any, draw: Any, rows: Any) -> Any:
     return model.score_rows(draw, rows)[0]
 
 
-@jax.jit
+@jit
 def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
     return model.probability(*model.score_rows(draw, rows))
 
@@ -257,7 +258,7 @@ def _expected_rows(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
     return total
 
 
-@jax.jit
+@jit
 def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
     return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 

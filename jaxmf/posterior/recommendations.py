@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -14,6 +13,7 @@ from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -93,7 +93,7 @@ def _scores(posterior: Posterior, new: Any) -> Scores:
     return Scores(mean, np.sqrt(variance), probability, plain)
 
 
-@jax.jit
+@jit
 def _score_new_rows(model: Any, draw: Any, new: Any) -> Any:
     mean, variance = model.score_new_rows(draw, new)
     plain = model.probability(mean, jnp.zeros_like(variance))

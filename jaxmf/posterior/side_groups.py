@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.topics import TopEntries
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -117,7 +117,7 @@ def preferences(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntr
     )
 
 
-@jax.jit
+@jit
 def _group_means(model: Any, draw: Any, data: Any) -> Any:
     return model.group_means(draw, data)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import jax
 import numpy as np
 
 from jaxmf import diagnostics, settings
@@ -13,6 +12,7 @@ from jaxmf.model import HasBias, HasFeatures, HasNetwork, lacks, settings_of
 from jaxmf.posterior import named_cells
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -152,7 +152,7 @@ def features(posterior: Posterior) -> Features:
     )
 
 
-@jax.jit
+@jit
 def _features(model: Any, draw: Any, data: Any) -> Any:
     return model.features(draw, data)
 

@@ -12,6 +12,7 @@ from jaxmf import diagnostics
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import HasGroups
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -171,12 +172,12 @@ def _model_of_groups(posterior: Posterior) -> Any:
     return posterior.model
 
 
-@jax.jit
+@jit
 def _transform(model: Any, key: Any, draw: Any, data: Any, new: Any) -> Any:
     return model.transform_tokens(key, draw, data, new)
 
 
-@jax.jit
+@jit
 def _word_probabilities(model: Any, key: Any, draw: Any, data: Any, known: Any, rest: Any) -> Any:
     given = model.fold(key, draw, data, known)
     return model.word_probabilities(draw, data, rest, given)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -15,6 +14,7 @@ from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
 from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
+from jaxmf.programs import jit
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -116,7 +116,7 @@ def _vectors(posterior: Posterior, counts: tuple[int, int], seed: int) -> dict[s
     }
 
 
-@partial(jax.jit, static_argnames="counts")
+@jit(static_argnames="counts")
 def _drawn(model: Any, keys: Any, draws: Any, data: Any, counts: tuple[int, int]) -> Any:
     def one(both: Any) -> Any:
         return model.draw_unknown(both[0], both[1], data, counts)

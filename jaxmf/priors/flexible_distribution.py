@@ -14,7 +14,7 @@ Source: Porteous (2010), section 7.1; the recursion is that of exponential gener
 
 from __future__ import annotations
 
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import NamedTuple
 
 import jax
@@ -22,6 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 from jax.scipy.special import gammaln, logsumexp
+
+from jaxmf.programs import jit
 
 MOST_SIGNATURES = 40
 """The largest number of items whose signatures are listed: 37,338 of them."""
@@ -167,11 +169,11 @@ def draw_by_signature(key: Array, log_probs: Array, num_items: int) -> Array:
     return _dealt(order_key, batches, jnp.array([num_items, 0]), jnp.cumsum(sizes)[None])
 
 
-jitted_normalisers = jax.jit(log_normalisers)
-jitted_expected_counts = jax.jit(expected_counts)
+jitted_normalisers = jit(log_normalisers)
+jitted_expected_counts = jit(expected_counts)
 
 
-@jax.jit
+@jit
 def drawn(keys: Array, log_weights: Array) -> Array:
     """Partitions of as many items as there are weights, one a key: (S, N) int32."""
     num_items = log_weights.shape[0]
@@ -179,7 +181,7 @@ def drawn(keys: Array, log_weights: Array) -> Array:
     return jax.vmap(lambda key: draw_groups(key, log_weights, batches, (1, num_items)))(keys)
 
 
-@partial(jax.jit, static_argnames="num_items")
+@jit(static_argnames="num_items")
 def drawn_by_signature(keys: Array, logs: Array, num_items: int) -> Array:
     """The same by signature, given the logs of their weights."""
     return jax.vmap(lambda key: draw_by_signature(key, logs, num_items))(keys)

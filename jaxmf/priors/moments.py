@@ -23,6 +23,7 @@ from jax import Array
 from jaxmf.arguments import check_number, check_numbers
 from jaxmf.priors import flexible_distribution
 from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.programs import jit
 
 _TOLERANCE = 1e-6
 
@@ -119,7 +120,7 @@ def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
     return Matched(prior, expected, float(np.max(np.abs(expected - targets))))
 
 
-@jax.jit
+@jit
 def _log_normaliser_and_counts(log_weights: Array) -> tuple[Array, Array]:
     known = flexible_distribution.log_normalisers(log_weights)
     return known[-1], flexible_distribution.expected_counts(log_weights, known)

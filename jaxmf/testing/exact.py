@@ -9,6 +9,7 @@ import jax
 import numpy as np
 from jax import Array
 
+from jaxmf.programs import jit
 from jaxmf.testing.report import LEVEL, Comparison, Report
 
 
@@ -114,7 +115,7 @@ def check_filter(
         AssertionError: if that mean is not one.
     """
     keys = jax.random.split(key, num_runs)
-    run_all = jax.jit(
+    run_all = jit(
         lambda keys: jax.lax.map(run_fn, keys, batch_size=batch_size),
         compiler_options=compiler_options,
     )

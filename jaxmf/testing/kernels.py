@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array
 
+from jaxmf.programs import jit
 from jaxmf.testing.exact import z_test
 from jaxmf.testing.report import LEVEL, Comparison, Report
 
@@ -142,7 +143,7 @@ def check_prior(
 
 
 def _run(fn: Callable[..., Any], arguments: tuple, options: dict[str, Any] | None) -> Any:
-    return jax.jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
+    return jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
 
 
 def _mean_change(name: str, before: np.ndarray, after: np.ndarray) -> Comparison:

@@ -42,6 +42,7 @@ from jaxmf.models.binary_mf.state import Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.programs import full_products
 from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
@@ -295,6 +296,7 @@ class BinaryMF(Readable, Model):
         """A state from the prior, weights included."""
         return simulation.simulate_state(self, key, num_rows, num_columns, capacity)
 
+    @full_products
     def simulate_data(self, key: Key, state: State) -> Array:
         """X (I, J) given a state with weights."""
         return simulation.simulate_data(self, key, state)

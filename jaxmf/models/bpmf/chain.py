@@ -133,11 +133,15 @@ def step(
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
     state, no_rows = update_row_law(model, draws.rows, state, data, **proposals)
-    state, _ = update_row_vectors(model, draws.u, state, data, **given)
+    state, _ = update_row_vectors(
+        model, draws.u, state, data, key=jax.random.fold_in(key, 7), **given
+    )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
     turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **proposals)
-    turned, squares = update_row_vectors(columns, draws.v, turned, data_turned, **given)
+    turned, squares = update_row_vectors(
+        columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **given
+    )
     state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
         noise_key = jax.random.fold_in(key, 5)

@@ -59,7 +59,7 @@ def settings(model: Any) -> dict[str, Any]:
     is_mixed = any(prior is not None for prior in found["mixture"])
     found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
-    for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.01)):
+    for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.001)):
         found[name] = _with_default(name, getattr(model, name), rate)
     _level(model.level)
     _scale(model.scale)

@@ -84,7 +84,8 @@ class BPMF(Readable, Model):
         None for InverseGamma(1, s^2), s the spread of the data. In units of the data.
       row_prior, column_prior: of mean and covariance of the factors and the bias of a side, a
         `NormalInverseWishart()` in units of `scale`; None for one with which a rating has a priori
-        about the spread of the data, half of its variance from the factors.
+        about the spread of the data, of probit cells twice their noise, half of its variance
+        from the factors.
       mixture: None for one group of rows and one of columns; a prior of groups for both sides, such
         as `DirichletProcess()`, or a pair of these (None for a side without): the vectors of every
         group have a mean and a covariance of their own (section 6.2.5). With `HDP()` every class of
@@ -102,8 +103,8 @@ class BPMF(Readable, Model):
         link's weights are N(0, 1 / link_precision) whatever the covariances of groups.
       link_precision: of the link's weights, a number or a numpyro distribution, for every part of
         the features a precision of its own (see `Features`); by default Gamma(1, 1).
-      coefficient_precision: of the coefficients, likewise; by default Gamma(1, 0.01), with which a
-        part adds a priori a hundredth of the data's variance. Numbers among the features are
+      coefficient_precision: of the coefficients, likewise; by default Gamma(1, 0.001), with which a
+        part adds a priori a thousandth of the data's variance. Numbers among the features are
         standardised and parts scaled to unit length first, see `data/feature_units.py`.
       level: what is subtracted from the cells; None for their mean. Gaussian cells only.
       scale: what they are then divided by; None for their standard deviation. Predictions and noise
@@ -236,9 +237,11 @@ class BPMF(Readable, Model):
             return prior.with_size(width)
         # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
         share = 0.5 if self.biases else 1.0
-        scale = np.full(width, np.sqrt(share / (4 * max(self.num_factors, 1))))
+        # in units of the noise, which of such cells is nowhere else: they may be all but certain
+        variance = 1.0 if self.is_normal else 4.0
+        scale = np.full(width, np.sqrt(share * variance / (4 * max(self.num_factors, 1))))
         if self.biases:
-            scale[-1] = 0.125 if self.num_factors else 0.25
+            scale[-1] = variance * (0.125 if self.num_factors else 0.25)
         return NormalInverseWishart(width, scale=np.diag(scale))
 
     # --- data -------------------------------------------------------------------------------------

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
+import numpy as np
 
+from jaxmf.models.bpmf import checks
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
-from jaxmf.samplers.factors import shifts
+from jaxmf.samplers.factors import scales, shifts
+from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.link import slices
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
@@ -21,24 +25,78 @@ def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
 
     Of sides without groups; those of a mixture have means for every group.
     """
-    width = model.core_width
+    width, num_factors = model.core_width, model.num_factors
     num_cells = 0 if model.cell_features is None else model.cell_features.width
     num_parts = [len(data.row_spectra), len(data.column_spectra)]
-    flat = as_normals(uniforms(key, ((2 + sum(num_parts)) * width + num_cells,)))
-    of_level = flat[: 2 * width].reshape(2, width)
-    of_parts = flat[2 * width : flat.shape[0] - num_cells].reshape(-1, width)
-    state = _shift_parts(model, of_parts[: num_parts[0]], state, data)
-    turned = _shift_parts(
-        model.transpose(), of_parts[num_parts[0] :], state.transpose(), data.transpose()
-    )
-    state = turned.transpose()
-    if model.biases and model.mixture == (None, None):
-        state = _shift_level(model, of_level[0], state)
-        turned = _shift_level(model.transpose(), of_level[1], state.transpose())
-        state = turned.transpose()
+    shapes = [(2, width), (sum(num_parts), width), (num_cells,), (2, num_factors)]
+    shapes += [(known.shape[1], num_factors) for known in (data.known.columns, data.known.rows)]
+    ends = np.cumsum([math.prod(shape) for shape in shapes])
+    flat = uniforms(key, (int(ends[-1]),))
+    drawn = zip(jnp.split(flat, ends[:-1]), shapes, strict=True)
+    level, parts, cells, stretch, *shared = (part.reshape(shape) for part, shape in drawn)
+    for place in range(2):  # the rows, then the columns
+        of_side = parts[: num_parts[0]] if place == 0 else parts[num_parts[0] :]
+        state = _shift_parts(model, as_normals(of_side), state, data)
+        state = _shift_features(model, as_normals(shared[place]), state, data)
+        model, state, data = model.transpose(), state.transpose(), data.transpose()
+    if model.mixture == (None, None):
+        if model.biases:
+            for normals in as_normals(level):
+                state = _shift_level(model, normals, state)
+                model, state = model.transpose(), state.transpose()
+        if num_factors:
+            state = _scale_factors(model, stretch, state)
     if num_cells:
-        state = _shift_cells(model, flat[flat.shape[0] - num_cells :], state)
+        state = _shift_cells(model, as_normals(cells), state)
     return state
+
+
+def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -> State:
+    """The rows' coefficients of features of the columns against the factors' link with these."""
+    features, columns = model.column_features, state.column_law
+    linked = model.column_link()
+    if features is None or linked is None or columns.mixture is not None or not model.num_factors:
+        return state
+    places = {part.start: place for place, part in enumerate(slices(linked))}
+    width, start = model.core_width, 0
+    inverse = precisions(shifts.after_law(columns.law, state.v))[0]
+    factors, coefficients = state.u[:, : model.num_factors], state.row_law.coefficients
+    for index, (first, last) in enumerate(
+        checks.parts_with_coefficients(features, model.coefficients)
+    ):
+        part = slice(start, start + last - first)
+        own = slice(width + part.start, width + part.stop)
+        moved = shifts.shift_features(
+            normals[part],
+            factors,
+            state.u[:, own] - coefficients.mean[part],
+            state.column_law.link[first:last],
+            precision=coefficients.precision[index],
+            inverse=inverse,
+            line_precision=columns.link_precision[places[first]],
+        )
+        link = state.column_law.link.at[first:last, : model.num_factors].add(-moved)
+        state = state._replace(
+            u=state.u.at[:, own].add(factors @ moved.T),
+            v=state.v.at[:, : model.num_factors].add(-data.known.columns[:, part] @ moved),
+            column_law=state.column_law._replace(link=link),
+        )
+        start = part.stop
+    return state
+
+
+def _scale_factors(model: BPMF, draws: Array, state: State) -> State:
+    """Each factor of the rows against the same of the columns."""
+    width = model.core_width
+    rows, columns = scales.scale_factors(
+        as_normals(draws[0]),
+        draws[1],
+        _core(state.u, state.row_law, width),
+        _core(state.v, state.column_law, width),
+        row_prior=model.row_law_prior(),
+        column_prior=model.transpose().row_law_prior(),
+    )
+    return _with_sides(state, rows, columns)
 
 
 def _shift_level(model: BPMF, normals: Array, state: State) -> State:
@@ -51,6 +109,10 @@ def _shift_level(model: BPMF, normals: Array, state: State) -> State:
         row_prior=model.row_law_prior(),
         column_prior=model.transpose().row_law_prior(),
     )
+    return _with_sides(state, rows, columns)
+
+
+def _with_sides(state: State, rows: shifts.Side, columns: shifts.Side) -> State:
     return state._replace(
         u=_with_core(state.u, rows.vectors),
         v=_with_core(state.v, columns.vectors),

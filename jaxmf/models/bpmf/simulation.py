@@ -13,6 +13,7 @@ from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import SideLaw, State
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
+from jaxmf.programs import full_products
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.link import of_columns
 from jaxmf.samplers.factors.vectors import cell_means
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 
+@full_products
 def simulate_state(
     model: BPMF, key: Key, num_rows: int, num_columns: int, capacity: int = 32
 ) -> State:
@@ -75,6 +77,7 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     return row_means(model, side) + apart, side
 
 
+@full_products
 def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Array) -> Entries:
     """Values of the cells (rows, columns) given a state."""
     shape = state.u.shape[0], state.v.shape[0]

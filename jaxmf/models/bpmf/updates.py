@@ -15,11 +15,14 @@ from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
 from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.priors.hyper import is_fixed
 from jaxmf.samplers.factors import coefficients
+from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.law import precisions, statistics_of_all
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
+from jaxmf.samplers.factors.scales import scale_of_part
 from jaxmf.samplers.factors.vectors import cell_means, design
 from jaxmf.types import Array, Key
 
@@ -181,8 +184,9 @@ def update_row_vectors(
     *,
     targets: Array,
     precision: Array,
+    key: Key,
 ) -> tuple[State, Array]:
-    """Kernel: the vectors of all rows given the rest.
+    """Kernel: the vectors of all rows given the rest, and the scale of a part of the coefficients.
 
     Args:
       model: its description.
@@ -191,13 +195,21 @@ def update_row_vectors(
       data: prepared.
       targets: (T,) float, values that are normal about the means of the cells.
       precision: () float, of these.
+      key: typed PRNG key.
 
     Returns:
       The state, and the sum of the squared residuals at it.
     """
-    side = state.row_law
+    side, parts = state.row_law, model.row_coefficients()
+    has_scale = bool(parts.widths) and not is_fixed(model.coefficient_precision)
+    place_key, scale_key = jax.random.split(key)
+    place = jax.random.randint(place_key, (), 0, max(len(parts.widths), 1))
+    mask = None
+    if has_scale:
+        chosen = parts.of_columns(jnp.arange(len(parts.widths)) == place)
+        mask = jnp.pad(chosen.astype(state.u.dtype), (model.core_width, 0))
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
-    u, squares = draw_rows(
+    u, residuals = draw_rows(
         normals,
         state.u,
         design(state.v, data.known, model.num_factors),
@@ -205,8 +217,32 @@ def update_row_vectors(
         chunks=data.cells.by_row,
         priors=priors,
         precision=precision,
+        part=mask,
     )
-    return state._replace(u=u), squares
+    state = state._replace(u=u)
+    if mask is None:
+        return state, residuals.squares
+    scale = scale_of_part(
+        scale_key,
+        side.coefficients.precision[place],
+        residuals=residuals,
+        noise_precision=precision,
+        precision_prior=model.coefficient_precision,
+    )
+    moved = _with_scale(state, mask, place, scale)
+    return moved, residuals.scaled(scale - 1).squares
+
+
+def _with_scale(state: State, mask: Array, place: Array, scale: Array) -> State:
+    """The coefficients of a part, their means and the root of their variance multiplied."""
+    side = state.row_law
+    now = side.coefficients
+    by = jnp.where(mask == 1, scale, 1)
+    moved = Coefficients(
+        now.mean * by[by.shape[0] - now.mean.shape[0] :],
+        now.precision.at[place].divide(scale**2),
+    )
+    return state._replace(u=state.u * by, row_law=side._replace(coefficients=moved))
 
 
 def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf.data import Dense
 from jaxmf.priors.hyper import is_placeholder
+from jaxmf.programs import jit
 
 CELL_LAWS = ("normal", "bernoulli")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
@@ -135,7 +136,7 @@ def check_likelihood(model: Any, data: Dense, name: str) -> None:
         )
 
 
-@jax.jit
+@jit
 def _tried(model: Any, x: Any, observed: Any) -> Any:
     """Log likelihoods of the rows with the first 0, 1, ... of a few features: (patterns, rows)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)

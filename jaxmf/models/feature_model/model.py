@@ -1,4 +1,4 @@
-"""Binary latent features with any likelihood of a row and any law of a feature.
+"""Binary latent features with any likelihood of a row and any prior of a feature.
 
     Z ~ a prior that goes row by row, such as an Indian buffet process
     y_k ~ feature_prior, independently              rows of Y
@@ -41,7 +41,7 @@ from jaxmf.types import Array, Key
 )
 @dataclass(frozen=True)
 class FeatureModel(Readable, Model):
-    """Binary latent features with a likelihood and a law of features of one's own.
+    """Binary latent features with a user's likelihood and prior of features.
 
     Args:
         log_likelihood: (x (D,), z (K,) bool, y (K, ...)) -> () float, log p(x | z, Y), or (D,), one
@@ -250,8 +250,8 @@ class FeatureModel(Readable, Model):
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         del data
         mean, variance = jax.vmap(self.row_moments, in_axes=(0, None))(draw["z"][rows], draw["y"])
-        place = jnp.arange(rows.shape[0])
-        return mean[place, columns], variance[place, columns]
+        index = jnp.arange(rows.shape[0])
+        return mean[index, columns], variance[index, columns]
 
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""

@@ -24,7 +24,7 @@ def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> t
     counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
     conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=0)
 
-    def of_row(pieces):
+    def new_row(pieces):
         key, x, observed = pieces
 
         def log_weight(z):
@@ -34,4 +34,4 @@ def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> t
         return draw_bits(key, log_weight, conditional.movable, always_on=nothing)
 
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
-    return jax.lax.map(of_row, (keys, new_data.values, new_data.observed), batch_size=16)
+    return jax.lax.map(new_row, (keys, new_data.values, new_data.observed), batch_size=16)

@@ -61,9 +61,9 @@ def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
     if observed is None:
         spread, x = jnp.sqrt(jnp.mean(squares)), None
     else:
-        number = jnp.sum(observed, axis=0, dtype=dtype)
-        centre = jnp.sum(values, axis=0) / jnp.maximum(number, 1)
-        spread = jnp.sqrt(jnp.sum(values**2) / jnp.sum(number))
+        num_observed = jnp.sum(observed, axis=0, dtype=dtype)
+        centre = jnp.sum(values, axis=0) / jnp.maximum(num_observed, 1)
+        spread = jnp.sqrt(jnp.sum(values**2) / jnp.sum(num_observed))
         noise = jax.random.normal(key, values.shape, dtype)
         x = jnp.where(observed, values, centre + spread * noise)
 

@@ -31,6 +31,7 @@ from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.programs import full_products
 from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
@@ -224,6 +225,7 @@ class LinearGaussianIBP(Readable, Model):
             z = jnp.concatenate([jnp.ones((num_rows, 1), bool), z], axis=1)
         return state._replace(z=z), overflow
 
+    @full_products
     def simulate_data(self, key: Key, state: State, num_columns: int) -> Array:
         """X (N, D) given a state, Y drawn from its prior."""
         y_key, noise_key = jax.random.split(key)
@@ -311,13 +313,13 @@ class LinearGaussianIBP(Readable, Model):
           draw: what a chain records: z (N, K) bool and the hyperparameters.
           data: the training data.
         """
-        mean, deviation = queries.features(self._feature_law(draw, data), scales(draw))
+        mean, deviation = queries.features(self._feature_posterior(draw, data), scales(draw))
         if self.bias and self.offset is not None:
             mean = mean.at[0].add(jnp.asarray(self.offset, mean.dtype))
         return mean, deviation
 
-    def _feature_law(self, draw: dict[str, Array], data: Dense) -> queries.FeatureLaw:
-        return queries.feature_law(draw["z"], self.centred(data), scales(draw))
+    def _feature_posterior(self, draw: dict[str, Array], data: Dense) -> queries.FeaturePosterior:
+        return queries.feature_posterior(draw["z"], self.centred(data), scales(draw))
 
     def _offset_of(self, columns: Array, dtype: Any) -> Array:
         """Offsets of columns (M,), of their shape."""
@@ -329,10 +331,11 @@ class LinearGaussianIBP(Readable, Model):
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
-        For a missing cell this is its law given the draw; for an observed one that of a replicate.
+        For a missing cell this is its distribution given the draw; for an observed one that of a
+        replicate.
         """
-        law = self._feature_law(draw, data)
-        mean, variance = queries.cells(law, draw["z"], rows, columns, scales(draw))
+        posterior = self._feature_posterior(draw, data)
+        mean, variance = queries.cells(posterior, draw["z"], rows, columns, scales(draw))
         return mean + self._offset_of(columns, mean.dtype), variance
 
     def transform_rows(
@@ -347,24 +350,24 @@ class LinearGaussianIBP(Readable, Model):
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The features of each row are drawn given its observed cells, so that a mixture over draws
-        is the predictive law.
+        is the predictive distribution.
         """
-        law, rows = self._new_rows(key, draw, data, new_data)
-        mean, variance = queries.new_row_moments(law, rows, scales(draw))
+        posterior, rows = self._new_rows(key, draw, data, new_data)
+        mean, variance = queries.new_row_moments(posterior, rows, scales(draw))
         return mean + self._offset_of(jnp.arange(mean.shape[1]), mean.dtype), variance
 
     def _new_rows(self, key, draw, data, new_data):
-        law = self._feature_law(draw, data)
+        posterior = self._feature_posterior(draw, data)
         rows = queries.draw_new_rows(
             key,
-            law,
+            posterior,
             self.feature_prior(draw["alpha"], draw["concentration"]),
             draw["z"],
             scales(draw),
             self.centred(new_data),
             num_fixed=self.first_slot(),
         )
-        return law, rows
+        return posterior, rows
 
     def filter(
         self,

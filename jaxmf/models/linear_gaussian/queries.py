@@ -18,7 +18,7 @@ from jaxmf.samplers.new_rows import NewRow
 from jaxmf.types import Array, Key
 
 
-class FeatureLaw(NamedTuple):
+class FeaturePosterior(NamedTuple):
     """Y given a draw and the observed cells.
 
     Attributes:
@@ -31,12 +31,12 @@ class FeatureLaw(NamedTuple):
     spread: Array
 
 
-def feature_law(z: Array, data: Dense, scales: Scales) -> FeatureLaw:
-    """The Gaussian law of Y given Z (N, K) and the observed cells."""
+def feature_posterior(z: Array, data: Dense, scales: Scales) -> FeaturePosterior:
+    """The Gaussian posterior of Y given Z (N, K) and the observed cells."""
     if data.observed is None:
         gram, cross = gaussian.gram_statistics(z, data.values)
         spread, mean = gaussian.row_posterior(gram, cross, scales.ratio)
-        return FeatureLaw(mean=mean, spread=spread[None])
+        return FeaturePosterior(mean=mean, spread=spread[None])
     z_float = z.astype(data.values.dtype)
     identity = jnp.eye(z.shape[1], dtype=z_float.dtype)
 
@@ -49,31 +49,33 @@ def feature_law(z: Array, data: Dense, scales: Scales) -> FeatureLaw:
     mean, spread = jax.lax.map(
         lambda pair: column(*pair), (data.values.T, data.observed.T), batch_size=64
     )
-    return FeatureLaw(mean=mean.T, spread=spread)
+    return FeaturePosterior(mean=mean.T, spread=spread)
 
 
-def features(law: FeatureLaw, scales: Scales) -> tuple[Array, Array]:
+def features(posterior: FeaturePosterior, scales: Scales) -> tuple[Array, Array]:
     """Mean and standard deviation of Y, each (K, D)."""
-    variances = jnp.diagonal(law.spread, axis1=1, axis2=2).T
-    return law.mean, jnp.broadcast_to(scales.noise * jnp.sqrt(variances), law.mean.shape)
+    variances = jnp.diagonal(posterior.spread, axis1=1, axis2=2).T
+    return posterior.mean, jnp.broadcast_to(
+        scales.noise * jnp.sqrt(variances), posterior.mean.shape
+    )
 
 
 def cells(
-    law: FeatureLaw, z: Array, rows: Array, columns: Array, scales: Scales
+    posterior: FeaturePosterior, z: Array, rows: Array, columns: Array, scales: Scales
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of the cells (rows[m], columns[m]), noise included: (M,)."""
-    z_float = z[rows].astype(law.mean.dtype)
-    mean = jnp.sum(z_float * law.mean[:, columns].T, axis=1)
-    if law.spread.shape[0] == 1:
-        inflation = jnp.einsum("mk,kl,ml->m", z_float, law.spread[0], z_float)
+    z_float = z[rows].astype(posterior.mean.dtype)
+    mean = jnp.sum(z_float * posterior.mean[:, columns].T, axis=1)
+    if posterior.spread.shape[0] == 1:
+        inflation = jnp.einsum("mk,kl,ml->m", z_float, posterior.spread[0], z_float)
     else:
-        inflation = jnp.einsum("mk,mkl,ml->m", z_float, law.spread[columns], z_float)
+        inflation = jnp.einsum("mk,mkl,ml->m", z_float, posterior.spread[columns], z_float)
     return mean, scales.noise_variance * (1 + inflation)
 
 
 def draw_new_row(
     key: Key,
-    law: FeatureLaw,
+    posterior: FeaturePosterior,
     conditional: RowPrior,
     x: Array,
     seen: Array | None,
@@ -85,7 +87,7 @@ def draw_new_row(
 
     Args:
       key: typed PRNG key.
-      law: of Y.
+      posterior: of Y.
       conditional: prior of the row, as one more customer.
       x: (D,) float.
       seen: (D,) bool, or None when all cells are observed.
@@ -94,14 +96,14 @@ def draw_new_row(
     """
 
     def log_weights(z):
-        return _new_row_log_weights(z, law, conditional, x, seen, scales)
+        return _new_row_log_weights(z, posterior, conditional, x, seen, scales)
 
     return new_rows.draw_new_row(key, log_weights, conditional, always_on=always_on)
 
 
 def _new_row_log_weights(
     z: Array,
-    law: FeatureLaw,
+    posterior: FeaturePosterior,
     conditional: RowPrior,
     x: Array,
     seen: Array | None,
@@ -109,19 +111,19 @@ def _new_row_log_weights(
 ) -> Array:
     """Log weights (J,) of a setting z (K,) bool together with 0 ... J - 1 new features."""
     z_float = z.astype(x.dtype)
-    inflation = jnp.einsum("k,dkl,l->d", z_float, law.spread, z_float)
-    number = jnp.arange(new_rows.MOST_NEW_FEATURES, dtype=x.dtype)
-    squared_error = (x - z_float @ law.mean) ** 2
+    inflation = jnp.einsum("k,dkl,l->d", z_float, posterior.spread, z_float)
+    counts = jnp.arange(new_rows.MOST_NEW_FEATURES, dtype=x.dtype)
+    squared_error = (x - z_float @ posterior.mean) ** 2
     weight = jnp.ones_like(x) if seen is None else seen.astype(x.dtype)
     log_likelihood = gaussian.log_normal_row(
-        squared_error, 1 + inflation + number[:, None] / scales.ratio, 1.0, scales.noise_variance
+        squared_error, 1 + inflation + counts[:, None] / scales.ratio, 1.0, scales.noise_variance
     )
     return new_rows.log_prior_of_settings(z, conditional) + log_likelihood @ weight
 
 
 def draw_new_rows(
     key: Key,
-    law: FeatureLaw,
+    posterior: FeaturePosterior,
     prior: FeaturePrior,
     z: Array,
     scales: Scales,
@@ -136,17 +138,19 @@ def draw_new_rows(
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     return jax.lax.map(
         lambda row: draw_new_row(
-            row[0], law, conditional, row[1], row[2], scales, always_on=always_on
+            row[0], posterior, conditional, row[1], row[2], scales, always_on=always_on
         ),
         (keys, new_data.values, new_data.observed),
         batch_size=16,
     )
 
 
-def new_row_moments(law: FeatureLaw, rows: NewRow, scales: Scales) -> tuple[Array, Array]:
+def new_row_moments(
+    posterior: FeaturePosterior, rows: NewRow, scales: Scales
+) -> tuple[Array, Array]:
     """Predictive mean and variance of all cells of drawn new rows, each (N_new, D)."""
-    z_float = rows.z.astype(law.mean.dtype)
-    inflation = jnp.einsum("nk,dkl,nl->nd", z_float, law.spread, z_float)
+    z_float = rows.z.astype(posterior.mean.dtype)
+    inflation = jnp.einsum("nk,dkl,nl->nd", z_float, posterior.spread, z_float)
     inflation = inflation + rows.num_new[:, None] / scales.ratio
-    mean = z_float @ law.mean
+    mean = z_float @ posterior.mean
     return mean, jnp.broadcast_to(scales.noise_variance * (1 + inflation), mean.shape)

@@ -284,7 +284,8 @@ class NoisyOrIBP(Readable, Model):
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
-        For a missing cell this is its law given the draw; for an observed one that of a replicate.
+        For a missing cell this is its distribution given the draw; for an observed one that of a
+        replicate.
         """
         del data
         eta = jnp.sum(draw["z"][rows] & draw["y"][:, columns].T, axis=1, dtype=draw["leak"].dtype)
@@ -304,7 +305,7 @@ class NoisyOrIBP(Readable, Model):
         """Predictive mean and variance, each (N_new, D), of the cells of new rows.
 
         The causes of each row are drawn given its observed cells, so that a mixture over draws
-        is the predictive law.
+        is the predictive distribution.
         """
         del data
         rows = self._new_rows(key, draw, new_data)

@@ -21,23 +21,23 @@ def activity(z: Array, y: Array, data: Dense, parameters: Parameters) -> Array:
     num_rows, num_columns = data.values.shape
     z_float = z.astype(dtype)
 
-    def of_columns(at) -> Array:
+    def weigh_columns(at) -> Array:
         seen = None if data.observed is None else at(data.observed)
         cells = noisy_or.cells_of(at(data.values), seen)
         y_block = at(y).astype(dtype)
         eta = noisy_or.num_active(z_float, y_block, dtype)
         in_zeros = parameters.log_fail * (z_float.T @ cells.zeros.astype(dtype))
 
-        def of_cause(column: Array, row: Array, gain_of_zeros: Array) -> Array:
+        def weigh_cause(column: Array, row: Array, gain_of_zeros: Array) -> Array:
             others = eta - column[:, None] * row
             gain = noisy_or.log_one(others + 1, parameters) - noisy_or.log_one(others, parameters)
             gain_of_ones = column @ jnp.where(cells.ones, gain, 0)
             return jax.nn.sigmoid(parameters.log_odds + gain_of_ones + gain_of_zeros)
 
-        return jax.lax.map(lambda each: of_cause(*each), (z_float.T, y_block, in_zeros))
+        return jax.lax.map(lambda each: weigh_cause(*each), (z_float.T, y_block, in_zeros))
 
     start = jnp.zeros(y.shape, dtype)
-    return noisy_or.map_columns(of_columns, num_rows, num_columns, start_value=start)
+    return noisy_or.map_columns(weigh_columns, num_rows, num_columns, start_value=start)
 
 
 def draw_new_rows(
@@ -65,7 +65,7 @@ def draw_new_rows(
     nothing = jnp.zeros((z.shape[1],), bool)
     table = noisy_or.count_table(z.shape[1], new_rows.MOST_NEW_FEATURES, parameters)
 
-    def of_row(row: tuple[Key, Cells]) -> NewRow:
+    def new_row(row: tuple[Key, Cells]) -> NewRow:
         row_key, cells = row
 
         def log_weights(bits: Array) -> Array:
@@ -78,4 +78,4 @@ def draw_new_rows(
 
     keys = jax.vmap(lambda row: jax.random.fold_in(key, row))(jnp.arange(new_data.values.shape[0]))
     cells = noisy_or.cells_of(new_data.values, new_data.observed)
-    return jax.lax.map(of_row, (keys, cells), batch_size=16)
+    return jax.lax.map(new_row, (keys, cells), batch_size=16)

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.engine import Info
+from jaxmf.programs import jit
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes import updates as closed
@@ -191,7 +192,7 @@ def _with_bias(
     return closed.after_bias(view, sums, bias)
 
 
-@jax.jit
+@jit
 def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, Array]:
     """What a draw keeps: values of the paths (N, T, K), and what they are anywhere else."""
     row_values, _ = series.values(parameters, kernel=model.kernel)

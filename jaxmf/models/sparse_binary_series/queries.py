@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseSeries
+from jaxmf.programs import jit
 from jaxmf.types import Array
 from jaxmf.variational_bayes import paths as gp
 from jaxmf.variational_bayes import series
@@ -69,7 +70,7 @@ def at(
     return kept, data.at(float(time))
 
 
-@jax.jit
+@jit
 def _moments_at(model: SparseBinarySeries, draw: Draw, gaps: Array, across: Array) -> Normal:
     lengthscale = draw["lengthscale"]
     return gp.moments_between(

@@ -56,6 +56,9 @@ class _Rows(NamedTuple):
       share: (P, W) float, the precision of the noise; zero in the padding but for the last column.
       groups: (N,) int32; None with one group, for what is not read must not be there.
       of_cells: None where cells have no features.
+      part: (P,) float, one for the entries whose share in the residuals is asked for, zero for
+        others; None where none are.
+      present: (N, P) float, the present factors, with a part alone.
     """
 
     starts: Array
@@ -69,6 +72,8 @@ class _Rows(NamedTuple):
     share: Array
     groups: Array | None
     of_cells: _OfCells | None
+    part: Array | None
+    present: Array | None
 
 
 def draw_in_turn(
@@ -80,8 +85,9 @@ def draw_in_turn(
     chunks: Chunks,
     priors: RowPriors,
     precision: Array,
+    part: Array | None = None,
 ) -> tuple[Array, Array]:
-    """As `rows.draw_rows`."""
+    """As `rows.draw_rows`, with the sums of squares and products as an array, (1,) or (3,)."""
     size = factors.shape[1]
     num_pivots = _up(size, _RANK)
     width = _up(num_pivots + 1, _LANES)
@@ -109,9 +115,11 @@ def draw_in_turn(
         share=jnp.where(is_read, precision, 0).astype(factors.dtype),
         groups=None if is_one_group else priors.groups,
         of_cells=_of_cells(factors, design, chunks) if design.has_cells else None,
+        part=None if part is None else _padded(part, num_pivots),
+        present=None if part is None else _padded(factors, num_pivots),
     )
-    changes, squares = _draw_all_fused(rows)
-    return factors + changes, jnp.sum(squares)
+    changes, sums = _draw_all_fused(rows)
+    return factors + changes, jnp.sum(sums.reshape(sums.shape[0], -1, _LANES), axis=(0, 2))
 
 
 def _of_cells(factors: Array, design: Design, chunks: Chunks) -> _OfCells:
@@ -120,7 +128,11 @@ def _of_cells(factors: Array, design: Design, chunks: Chunks) -> _OfCells:
 
 
 def _draw_all(rows: _Rows) -> tuple[Array, Array]:
-    """Changes (N, D) of the factors of all rows, and parts (N, 8) of the sums of squares."""
+    """Changes (N, D) of the factors of all rows, and eight parts of each of their sums.
+
+    These are of squared residuals, (N, 8); with a part of the entries also of its products with
+    the residuals and of its squares, (N, 24).
+    """
     num_pivots, width = rows.share.shape
 
     def draw(row: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -133,10 +145,15 @@ def _draw_all(rows: _Rows) -> tuple[Array, Array]:
         # stored first, and read from there: else it is computed anew for all that it is used for
         changes = _put(changes, change[: changes.shape[1]], row)
         change = _padded(_at(changes, row), num_pivots)
-        return changes, _put(squares, _rest(products, own_squares, change), row)
+        sums = _rest(products, own_squares, change)
+        if rows.part is not None and rows.present is not None:
+            values = rows.part * (_at(rows.present, row) + change)
+            sums = jnp.concatenate([sums, _of_part(products, change, values)])
+        return changes, _put(squares, sums, row)
 
     nothing = jnp.zeros_like(rows.normals)
-    parts = jnp.zeros((nothing.shape[0], _LANES), nothing.dtype)
+    num_sums = 1 if rows.part is None else 3
+    parts = jnp.zeros((nothing.shape[0], num_sums * _LANES), nothing.dtype)
     return jax.lax.fori_loop(0, nothing.shape[0], draw, (nothing, parts))
 
 
@@ -286,17 +303,31 @@ def _solved(factor: Array, normals: Array) -> Array:
 
 def _rest(products: Array, squares: Array, change: Array) -> Array:
     """Sums of the squared residuals after a change (P,), in parts (8,)."""
+    width = products.shape[1]
+    # d' G d - 2 d' b + e' e, with b in the last column of the products
+    whole = _padded(change, width) - 2 * _last(width, change.dtype)
+    return _in_lanes(_times(change, products) * whole) + _padded(squares, _LANES)
+
+
+def _of_part(products: Array, change: Array, values: Array) -> Array:
+    """Sums of h e and of h h after a change (P,), in parts (16,); h what values (P,) add."""
+    width = products.shape[1]
+    total = _times(values, products)
+    # e after the change is e - w' d
+    rest = _last(width, change.dtype) - _padded(change, width)
+    return jnp.concatenate([_in_lanes(total * rest), _in_lanes(total * _padded(values, width))])
+
+
+def _times(values: Array, products: Array) -> Array:
+    """Values (P,) times products (P, W): (W,)."""
     num_pivots, width = products.shape
 
     def add(number: Array, total: Array) -> Array:
-        lines, own = (_slice(part, number * _RANK) for part in (products, change))
+        lines, own = (_slice(part, number * _RANK) for part in (products, values))
         return total + sum(own[i] * lines[i] for i in range(_RANK))
 
-    nothing = jnp.zeros((width,), change.dtype)
-    total = jax.lax.fori_loop(0, num_pivots // _RANK, add, nothing)
-    # d' G d - 2 d' b + e' e, with b in the last column of the products
-    whole = _padded(change, width) - 2 * _last(width, change.dtype)
-    return _in_lanes(total * whole) + _padded(squares, _LANES)
+    nothing = jnp.zeros((width,), values.dtype)
+    return jax.lax.fori_loop(0, num_pivots // _RANK, add, nothing)
 
 
 # --- small tools ----------------------------------------------------------------------------------

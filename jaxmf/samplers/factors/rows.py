@@ -74,6 +74,26 @@ class RowPriors(NamedTuple):
     precisions: Array
 
 
+class Residuals(NamedTuple):
+    """Sums over the cells; h is what a part of the factors adds to the mean of a cell.
+
+    Attributes:
+      squares: () float, of the squared residuals.
+      products: () float, of the residuals times h; zero without a part.
+      part: () float, of the squares of h; likewise.
+    """
+
+    squares: Array
+    products: Array
+    part: Array
+
+    def scaled(self, change: Array) -> Residuals:
+        """After h is multiplied by 1 + change."""
+        squares = self.squares - 2 * change * self.products + change**2 * self.part
+        products = (1 + change) * (self.products - change * self.part)
+        return Residuals(squares, products, (1 + change) ** 2 * self.part)
+
+
 class _Block(NamedTuple):
     """What belongs to a block of R rows."""
 
@@ -101,7 +121,8 @@ def draw_rows(
     chunks: Chunks,
     priors: RowPriors,
     precision: Array,
-) -> tuple[Array, Array]:
+    part: Array | None = None,
+) -> tuple[Array, Residuals]:
     """The factors of all rows given the rest.
 
     Args:
@@ -112,27 +133,47 @@ def draw_rows(
       chunks: the cells by rows.
       priors: of the factors.
       precision: () float, tau.
+      part: (D,) float, one for the entries whose sums are asked for, zero for others; or None.
 
     Returns:
-      The new factors (N, D), and the sum of the squared residuals at them, () float.
+      The new factors (N, D), and what they leave of the targets.
     """
     num_rows, width = factors.shape
     if goes_in_turn(width):
-        return draw_in_turn(
-            normals, factors, design, targets, chunks=chunks, priors=priors, precision=precision
+        drawn, sums = draw_in_turn(
+            normals,
+            factors,
+            design,
+            targets,
+            chunks=chunks,
+            priors=priors,
+            precision=precision,
+            part=part,
         )
+        return drawn, _residuals(sums)
     blocks = _blocks(normals, factors, design, chunks, priors)
 
-    def draw_block(squares: Array, block: _Block) -> tuple[Array, Array]:
+    def draw_block(sums: Array, block: _Block) -> tuple[Array, Array]:
         products = _products(block, design, targets, chunks)
         change = _draw_change(products, block, priors.precisions, precision)
         after = jnp.concatenate([change, -jnp.ones_like(change[:, :1])], axis=1)
-        rest = jnp.einsum("rd,rde,re->", after, products, after)
-        return squares + rest, block.factors + change
+        lines = jnp.einsum("rde,re->rd", products, after)
+        found = [jnp.sum(after * lines)]
+        if part is not None:
+            own = part * (block.factors + change)
+            inner = jnp.einsum("rd,rde,re->", own, products[:, :-1, :-1], own)
+            found += [-jnp.sum(own * lines[:, :-1]), inner]
+        return sums + jnp.stack(found), block.factors + change
 
-    zero = jnp.zeros((), factors.dtype)
-    squares, drawn = jax.lax.scan(draw_block, zero, blocks)
-    return drawn.reshape(-1, width)[:num_rows], squares
+    zeros = jnp.zeros((1 if part is None else 3,), factors.dtype)
+    sums, drawn = jax.lax.scan(draw_block, zeros, blocks)
+    return drawn.reshape(-1, width)[:num_rows], _residuals(sums)
+
+
+def _residuals(sums: Array) -> Residuals:
+    """Of sums (1,) or (3,)."""
+    zero = jnp.zeros((), sums.dtype)
+    return Residuals(sums[0], *((sums[1], sums[2]) if sums.shape[0] > 1 else (zero, zero)))
 
 
 def log_evidences(

@@ -7,8 +7,10 @@ such a direction given all that does not change; none looks at a cell.
     u_i -> u_i - a,  b_i -> b_i - t,  c_j -> c_j + a' v_j + t       `shift_level`
     B_f -> B_f - t for all f of a part,  mu -> mu + l t             `shift_part`
     m_u -> m_u + t,  m_v -> m_v - t                                 `shift_shared`
+    V_j -> V_j - D' x_j,  B -> B - D,  U_b -> U_b + U_a D'          `shift_features`
 
-l is what every line of the part sums to. Along an orbit of a group of volume-preserving maps this
+l is what every line of the part sums to; x_j are features of the columns, which their factors and
+the rows' coefficients U_b both depend on. Along an orbit of a group of volume-preserving maps this
 is a Gibbs update with the joint density at the point moved to (Liu & Sabatti, 2000, Generalised
 Gibbs sampler and multigrid Monte Carlo for Bayesian computation).
 """
@@ -130,6 +132,41 @@ def shift_shared(
     total = precision[0] + precision[1]
     centre = (precision[1] * means[1] - precision[0] * means[0]) / total
     return centre + normals / jnp.sqrt(total)
+
+
+def shift_features(
+    normals: Array,
+    factors: Array,
+    coefficients: Array,
+    lines: Array,
+    *,
+    precision: Array,
+    inverse: Array,
+    line_precision: Array,
+) -> Array:
+    """D of a part of the features, from the columns' link to the coefficients of the rows.
+
+    Args:
+      normals: (F, K) float, standard normal.
+      factors: (N, K) float, of the rows.
+      coefficients: (N, F) float, of the rows for the part, less their means.
+      lines: (F, E) float, of the columns' link.
+      precision: () float, of the coefficients.
+      inverse: (E, E) float, of the covariance of the columns' factors and biases.
+      line_precision: () float, of the link's lines in units of this covariance.
+
+    Returns:
+      (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
+    """
+    size = factors.shape[1]
+    of_lines = line_precision * inverse[:size]
+    matrix = precision * factors.T @ factors + of_lines[:, :size]
+    side = of_lines @ lines.T - precision * factors.T @ coefficients
+    factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
+    half = jax.lax.linalg.triangular_solve(factor, side, left_side=True, lower=True)
+    return jax.lax.linalg.triangular_solve(
+        factor, half + normals.T, left_side=True, lower=True, transpose_a=True
+    ).T
 
 
 def after_law(law: Parameters, first: Array) -> Parameters:

@@ -1,0 +1,200 @@
+"""Moves of scales: of vectors together with the parameters of their prior.
+
+Given ten thousand coefficients their precision is all but fixed, and given their precision so are
+they: drawn in turns, both move in steps of a few per mille. Here they are multiplied together:
+
+    U_k -> c U_k,  V_k -> V_k / c,  with means, covariances and links       `scale_factors`
+    U_p -> c U_p,  m_p -> c m_p,  omega_p -> omega_p / c^2                  `scale_of_part`
+
+U_k is factor k of all rows; no cell changes. U_p are the coefficients of a part, and the mean of a
+cell changes by (c - 1) h, h what they add to it. Multiplications are a group: with the Jacobian
+determinant, an update of log c by whatever leaves the joint density at the point moved to invariant
+is exact (Liu & Sabatti, 2000; for the second also Yu & Meng, 2011, To center or not to center,
+whose draw in the ancillary parametrisation this is).
+"""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
+from jaxmf.priors.hyper import Hyperparameter, log_prior
+from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.rows import Residuals
+from jaxmf.samplers.factors.shifts import Side, after_law
+from jaxmf.samplers.slice import slice_sample
+from jaxmf.types import Array, Key
+
+
+def scale_of_part(
+    key: Key,
+    value: Array,
+    *,
+    residuals: Residuals,
+    noise_precision: Array,
+    precision_prior: Hyperparameter,
+) -> Array:
+    """c by which coefficients with the precision `value` are multiplied: () float.
+
+    Args:
+      key: typed PRNG key.
+      value: () float, omega.
+      residuals: of the cells, and what the coefficients have to do with them.
+      noise_precision: () float, of a cell.
+      precision_prior: of omega, a numpyro distribution.
+
+    Returns:
+      c; omega is then omega / c^2.
+    """
+
+    def log_density(log_scale: Array) -> Array:
+        return log_density_of_part(
+            log_scale,
+            value,
+            residuals=residuals,
+            noise_precision=noise_precision,
+            precision_prior=precision_prior,
+        )
+
+    # the slice ends where the likelihood does, for some parts at a few hundredths
+    moved = slice_sample(key, log_density, jnp.zeros_like(value), width=0.25)
+    return jnp.exp(jnp.where(precision_prior.support(value * jnp.exp(-2 * moved)), moved, 0))
+
+
+def log_density_of_part(
+    log_scale: Array,
+    value: Array,
+    *,
+    residuals: Residuals,
+    noise_precision: Array,
+    precision_prior: Hyperparameter,
+) -> Array:
+    """log p of log c, up to a constant: () float.
+
+    The prior of coefficients and means takes back what their Jacobian determinant adds; that of
+    omega is c^-2.
+    """
+    change = jnp.expm1(log_scale)
+    squares = change**2 * residuals.part - 2 * change * residuals.products
+    prior = log_prior(precision_prior, value * jnp.exp(-2 * log_scale))
+    return prior - 2 * log_scale - noise_precision * squares / 2
+
+
+def scale_factors(
+    normals: Array,
+    uniforms: Array,
+    rows: Side,
+    columns: Side,
+    *,
+    row_prior: NormalInverseWishart,
+    column_prior: NormalInverseWishart,
+) -> tuple[Side, Side]:
+    """Every factor of the rows multiplied by a number, that of the columns divided by it.
+
+    One factor after the other, by a proposal that does not depend on where it is: normal at the
+    mode that there is without prior locations and correlations.
+
+    Args:
+      normals: (K,) float, standard normal.
+      uniforms: (K,) float, between 0 and 1.
+      rows, columns: of one group each.
+      row_prior, column_prior: of their means and covariances.
+    """
+    of_rows = precisions(rows.law)[0]
+    of_columns = precisions(after_law(columns.law, of_rows))[0]
+    priors = row_prior, column_prior
+
+    def scale(factor: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        log_scales, *tables = carry
+        laws = tables[0], tables[1], tables[2], tables[3]
+        moved = _log_scale(normals[factor], uniforms[factor], laws, factor, priors)
+        by = jnp.ones_like(tables[1]).at[factor].set(jnp.exp(moved))
+        return (
+            log_scales.at[factor].set(moved),
+            tables[0] / (by[:, None] * by),
+            tables[1] * by,
+            tables[2] * (by[:, None] * by),
+            tables[3] / by,
+        )
+
+    start = (
+        jnp.zeros_like(normals),
+        of_rows,
+        rows.law.mean[0],
+        of_columns,
+        columns.law.mean[0],
+    )
+    log_scales = jax.lax.fori_loop(0, normals.shape[0], scale, start)[0]
+    return scaled(rows, log_scales), scaled(columns, -log_scales)
+
+
+def scaled(side: Side, log_scales: Array) -> Side:
+    """A side with its K factors multiplied by numbers."""
+    rest = side.law.mean.shape[1] - log_scales.shape[0]
+    by = jnp.concatenate([jnp.exp(log_scales), jnp.ones((rest,), log_scales.dtype)])
+    law = Parameters(side.law.mean * by, side.law.factor * by[:, None])
+    return Side(side.vectors * by, law, side.link * by)
+
+
+def terms(
+    inverse: Array, mean: Array, factor: Array, prior: NormalInverseWishart
+) -> tuple[Array, Array, Array]:
+    """(n, a, b) of a side, for the density of t, the logarithm of what factor k is multiplied by.
+
+        log p(t) = -n t - a exp(-2 t) / 2 - b exp(-t) + constant
+
+    with respect to the volume that the multiplication leaves as it is: vectors and links, which are
+    normal with the covariance that is multiplied too, have no term.
+
+    Args:
+      inverse: (E, E) float, of the covariance.
+      mean: (E,) float.
+      factor: () int, k.
+      prior: of mean and covariance.
+    """
+    dtype = mean.dtype
+    scale, location = jnp.asarray(prior.scale, dtype), jnp.asarray(prior.location, dtype)
+    location = jnp.broadcast_to(location, mean.shape)
+    line, size = inverse[factor], inverse[factor, factor]
+    others = jnp.arange(mean.shape[0]) != factor
+    square = (scale[factor, factor] + prior.weight * location[factor] ** 2) * size
+    rest = jnp.sum(jnp.where(others, scale[factor] * line, 0))
+    deviation = mean - jnp.where(others, location, 0)
+    rest -= prior.weight * location[factor] * jnp.sum(line * deviation)
+    return jnp.asarray(prior.degrees, dtype), square, rest
+
+
+def log_density_of_factor(
+    log_scale: Array, rows: tuple[Array, Array, Array], columns: tuple[Array, Array, Array]
+) -> Array:
+    """log p of t, up to a constant, from the `terms` of both sides: () float."""
+
+    def of_side(t: Array, numbers: tuple[Array, Array, Array]) -> Array:
+        number, square, rest = numbers
+        return -number * t - square * jnp.exp(-2 * t) / 2 - rest * jnp.exp(-t)
+
+    return of_side(log_scale, rows) + of_side(-log_scale, columns)
+
+
+def _log_scale(
+    normal: Array,
+    uniform: Array,
+    laws: tuple[Array, Array, Array, Array],
+    factor: Array,
+    priors: tuple[NormalInverseWishart, NormalInverseWishart],
+) -> Array:
+    """t of a factor, zero where the proposal is refused: () float."""
+    rows = terms(laws[0], laws[1], factor, priors[0])
+    columns = terms(laws[2], laws[3], factor, priors[1])
+    power, square, other = columns[0] - rows[0], rows[1], columns[1]
+    # exp(2 t) at the mode of power t - square exp(-2 t) / 2 - other exp(2 t) / 2
+    root = jnp.sqrt(power**2 + 4 * square * other)
+    mode = jnp.where(power > 0, (root + power) / (2 * other), 2 * square / (root - power))
+    centre = jnp.log(mode) / 2
+    spread = 1 / jnp.sqrt(2 * root)
+    proposed = centre + spread * normal
+    log_ratio = log_density_of_factor(proposed, rows, columns)
+    log_ratio -= log_density_of_factor(jnp.zeros_like(centre), rows, columns)
+    log_ratio += normal**2 / 2 - (centre / spread) ** 2 / 2
+    return jnp.where(jnp.log(uniform) < log_ratio, proposed, 0)

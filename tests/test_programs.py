@@ -1,0 +1,181 @@
+"""Products of matrices are full on every device: programs are lowered for CUDA and looked at."""
+
+import ast
+import re
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmf
+from jaxmf import programs, registry
+from jaxmf.data import as_container
+from jaxmf.engine import executables
+from jaxmf.engine.chunk import Batch, Plan, record_draw, run_chunk, start_chain
+from jaxmf.engine.executables import ExecutableCache
+from jaxmf.engine.run import _prepared
+
+# One of every kind of kernel; the others are slow tests.
+SHOWN = {
+    ("linear-gaussian-ibp", "sample"),
+    ("linear-gaussian-ibp", "particle_filter"),
+    ("bpmf", "sample"),
+    ("sparse-binary", "variational"),
+}
+OPTIONS = {"sample": {}, "particle_filter": {"num_particles": 20}, "variational": {"num_epochs": 6}}
+CASES = [
+    pytest.param(
+        entry,
+        method,
+        id=f"{entry.name}/{method}",
+        marks=[] if (entry.name, method) in SHOWN else [pytest.mark.slow],
+    )
+    for entry in registry.ENTRIES
+    for method in entry.methods
+]
+BATCH = Batch(batched=True)
+
+
+def as_arrays(tree):
+    """Python's numbers as arrays, as the engine has them."""
+    return jax.tree.map(lambda x: x if hasattr(x, "shape") else jnp.asarray(x), tree)
+
+
+def lowered_for_cuda(entry, method, monkeypatch):
+    """Texts of the engine's programs of a method: what prepares the data, starts and advances."""
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    model, data = entry.example()
+    data = as_container(data, entry.container)
+    model = model.matched(data)
+    data = model.prepare(data) if method == "variational" else data
+    algorithm, data = as_arrays((entry.builder(model, method)(**OPTIONS[method]), data))
+    cache, texts = ExecutableCache(8), []
+
+    def get(function, args, **static):
+        program = cache.get(function, args, static)
+        texts.append(program._traced.lower(lowering_platforms=("cuda",)).as_text())
+        return program.shapes
+
+    if algorithm.prepare is not None:
+        # a program of its own: one that another test has traced has the choices of a CPU
+        prepared = programs.jit(_prepared.__wrapped__)
+        traced = prepared.trace(algorithm.prepare, data)
+        texts.append(traced.lower(lowering_platforms=("cuda",)).as_text())
+        data = jax.eval_shape(algorithm.prepare, data)
+    keys = jax.random.split(jax.random.key(1), 2)
+    states, averages = get(start_chain, (algorithm, data, keys), batch=BATCH)
+    draws = jax.eval_shape(lambda *a: record_draw(*a, batch=BATCH), algorithm, data, keys, states)
+    plan = Plan(*(jnp.asarray(number, jnp.int32) for number in (0, 8, 4, 1)))
+    arguments = (algorithm, data, keys, states, averages, plan)
+    get(run_chunk, arguments, draw_shapes=tuple(sorted(draws.items())), num_rows=4, batch=BATCH)
+    return texts
+
+
+def products(texts):
+    """Lines of all products of matrices and convolutions of lowered programs."""
+    pattern = r"^.*stablehlo\.(?:dot_general|dot|convolution)\b.*$"
+    return [line for text in texts for line in re.findall(pattern, text, re.M)]
+
+
+def not_full(lines):
+    return [line for line in lines if not re.search(r"HIGHEST\W+HIGHEST", line)]
+
+
+@pytest.mark.parametrize(("entry", "method"), CASES)
+def test_every_product_of_a_method_is_full_on_an_accelerator(entry, method, monkeypatch):
+    lines = products(lowered_for_cuda(entry, method, monkeypatch))
+    assert not not_full(lines)
+    if (entry.name, method) in SHOWN:
+        assert lines, "this case shows nothing: it has no products any more"
+
+
+def test_a_program_that_is_compiled_without_full_products_is_found_out(monkeypatch):
+    monkeypatch.setattr(executables, "jit", jax.jit)
+    entry = registry.get("linear-gaussian-ibp")
+    assert not_full(products(lowered_for_cuda(entry, "sample", monkeypatch)))
+
+
+def compiles(node):
+    """Whether a node of a syntax tree is jax.jit or jax.pmap, by either name."""
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "jax" and any(one.name in ("jit", "pmap") for one in node.names)
+    is_attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+    return is_attribute and node.value.id == "jax" and node.attr in ("jit", "pmap")
+
+
+def test_nothing_but_the_one_helper_compiles_programs():
+    folder = Path(jaxmf.__file__).parent
+    found = {
+        str(file.relative_to(folder))
+        for file in folder.rglob("*.py")
+        if any(map(compiles, ast.walk(ast.parse(file.read_text(encoding="utf-8")))))
+    }
+    # a loop inside of a program, and the trial of such loops in a process of its own
+    assert found == {"programs.py", "fusion.py", "fusion_trial.py"}
+
+
+@pytest.fixture
+def products_seen(monkeypatch):
+    """The precisions of all products that are traced or run meanwhile."""
+    seen, bind = [], jax.lax.dot_general_p.bind
+
+    def noted(*args, **settings):
+        seen.append(settings["precision"])
+        return bind(*args, **settings)
+
+    jax.clear_caches()
+    monkeypatch.setattr(jax.lax.dot_general_p, "bind", noted)
+    return seen
+
+
+HIGHEST = (jax.lax.Precision.HIGHEST, jax.lax.Precision.HIGHEST)
+KEY = jax.random.key(2)
+SIMULATIONS = {
+    "linear-gaussian-ibp": lambda model: model.simulate(KEY, 6, 5),
+    "binary-mf": lambda model: model.simulate(KEY, 6, 5),
+    "bpmf": lambda model: model.simulate(KEY, jnp.arange(5), jnp.arange(5) % 3, (8, 6)),
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "linear-gaussian-ibp",
+        pytest.param("binary-mf", marks=pytest.mark.slow),
+        pytest.param("bpmf", marks=pytest.mark.slow),
+    ],
+)
+def test_data_are_simulated_with_full_products(name, products_seen):
+    SIMULATIONS[name](registry.get(name).example()[0])
+    assert products_seen
+    assert set(products_seen) == {HIGHEST}
+
+
+def test_runs_and_their_predictions_have_full_products_whatever_the_caller_has_set(products_seen):
+    model, data = registry.get("linear-gaussian-ibp").example()
+    with jax.default_matmul_precision("bfloat16"):
+        posterior = jaxmf.sample(
+            model, data, num_warmup=2, num_samples=2, num_chains=1, progress=False
+        )
+        posterior.predict(([0, 1], [1, 2]))
+        posterior.transform(data.values[:3])
+        posterior.reconstruction()
+        assert products_seen
+        assert set(products_seen) == {HIGHEST}
+        # nothing of the caller's process has changed
+        assert jax.config.jax_default_matmul_precision == "bfloat16"
+        jnp.ones((2, 2)) @ jnp.ones((2, 2))
+        assert set(products_seen) > {HIGHEST}
+
+
+def test_a_function_keeps_its_name_and_options():
+    @programs.jit(static_argnames="power")
+    def raised(x, power):
+        """Doc."""
+        return x**power
+
+    assert raised.__name__ == "raised"
+    assert raised.__doc__ == "Doc."
+    np.testing.assert_array_equal(raised(jnp.arange(3), power=2), [0, 1, 4])
