@@ -81,8 +81,12 @@ def report(
         truth: (N, D) the complete matrix, or `Entries` with cells that are missing in the data,
             if their values are known.
         title: heading of the page.
+
     Returns:
         The path.
+
+    Raises:
+        ValueError: `path` is a folder, an argument does not fit the data, or the run kept no draw.
     """
     target = check_path("path", path)
     if title is not None:
@@ -105,6 +109,7 @@ def render(
     title: str | None = None,
 ) -> str:
     """The page of `report` as a string."""
+    posterior.require_draws()
     if image_shape is not None:
         plot.check_image_shape(image_shape, posterior.data.num_columns)
     if truth is not None and not isinstance(truth, Entries):

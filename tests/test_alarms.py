@@ -164,7 +164,14 @@ def test_a_run_interrupted_in_its_warm_up_says_that_it_has_no_draws(model, tmp_p
     assert kinds(post) == ["no draws"]
     assert "No draw was kept" in str(post)
     post.save(tmp_path / "saved")
-    assert mf.load(tmp_path / "saved").num_draws == 0
+    loaded = mf.load(tmp_path / "saved")
+    assert loaded.num_draws == 0
+    questions = [loaded.reconstruction, loaded.reference_draw, loaded.plot.trace]
+    questions.append(lambda: loaded.report(tmp_path / "report.html"))
+    questions.append(getattr(loaded, "num_features" if "z" in loaded.draws else "num_groups"))
+    for question in questions:
+        with pytest.raises(ValueError, match=r"No draw was kept: .* from its checkpoint"):
+            question()
 
 
 def test_the_noise_of_a_filter_is_that_of_its_weights():

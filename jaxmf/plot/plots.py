@@ -145,7 +145,11 @@ class Plots:
 
         Args:
             names: which quantities; all scalars by default.
+
+        Raises:
+            ValueError: an unknown name, or a run that kept no draw.
         """
+        self._posterior.require_draws()
         quantities = _traces(self._posterior)
         names = list(quantities) if names is None else as_lines("names", names, "a list of names")
         unknown = [name for name in names if name not in quantities]

@@ -49,14 +49,16 @@ class Alarm(NamedTuple):
         return self.sentence
 
 
+NO_DRAWS = (
+    "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run it "
+    "again with a shorter num_warmup"
+)
+
+
 def alarms(posterior: Posterior) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
     if posterior.num_draws == 0:
-        sentence = (
-            "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run "
-            "it again with a shorter num_warmup"
-        )
-        return (Alarm("no draws", sentence),)
+        return (Alarm("no draws", NO_DRAWS),)
     return tuple(alarm for check in _CHECKS for alarm in check(posterior))
 
 

@@ -86,7 +86,13 @@ class Posterior:
 
     @property
     def weights(self) -> np.ndarray:
-        """(chains, draws) probabilities that sum to one; equal ones unless it is a filter's."""
+        """(chains, draws) probabilities that sum to one; equal ones unless it is a filter's.
+
+        Raises:
+            ValueError: the run ended in its warm-up and kept no draw. So do all questions whose
+                answer needs one.
+        """
+        self.require_draws()
         if self.particle_log_weights is None:
             return np.full(
                 (self.num_chains, self.num_draws), 1 / (self.num_chains * self.num_draws)
@@ -140,6 +146,7 @@ class Posterior:
 
         Of a filter that keeps no log joint, the heaviest particle.
         """
+        self.require_draws()
         score = self.draws.get("log_joint")
         if score is None:
             score = self.weights
@@ -150,6 +157,15 @@ class Posterior:
         """The arrays of the reference draw."""
         chain, draw = self.reference()
         return {name: values[chain, draw] for name, values in self.draws.items()}
+
+    def require_draws(self) -> None:
+        """Refuse a posterior without draws.
+
+        Raises:
+            ValueError: the run ended in its warm-up and kept none.
+        """
+        if self.num_draws == 0:
+            raise ValueError(alarms.NO_DRAWS)
 
     # --- tables ----------------------------------------------------------------------------------
 
