@@ -99,6 +99,15 @@ def test_advice_for_topics_of_short_documents_names_the_concentration_of_words(
 
 
 @pytest.mark.parametrize(
+    ("model", "says"), [(mf.DPMixture(), True), (mf.MixtureOfGaussians(3), False)]
+)
+def test_advice_for_groups_of_a_process_names_moves_that_split_and_merge(model, says):
+    post = posterior(model, mf.Dense(X), num_topic=[[3] * 500, [5] * 500])
+    assert kinds(post) == ["R-hat"]
+    assert ("split_merge=5" in str(post)) is says
+
+
+@pytest.mark.parametrize(
     ("values", "raises"),
     [
         (RNG.integers(1, 6, 200), True),

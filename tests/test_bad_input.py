@@ -288,6 +288,12 @@ SPARSE_BINARY = [
         TypeError,
         ("baskets:", "'milk'", "position 0"),
     ),
+    Bad(
+        "an item without a column",
+        lambda _: SparseBinary.from_baskets([["a"], ["c"]], column_names=["a", "b"]),
+        ValueError,
+        ("baskets:", "no item", "'c'"),
+    ),
     Bad("no baskets", lambda _: SparseBinary.from_baskets([]), ValueError, ("baskets:", "empty")),
     Bad("empty baskets", lambda _: SparseBinary.from_baskets([[], []]), ValueError, ("2 baskets",)),
     Bad(

@@ -68,17 +68,25 @@ def identity(data: Any) -> str:
     return result.hexdigest()
 
 
-def lookup(argument: str, ids: Any, given: Any) -> tuple[np.ndarray, Names]:
-    """Positions of ids, and all ids: those ``given``, or else those found, as they appear.
+def lookup(
+    argument: str, ids: Any, known: Any, *, line: str | None = None
+) -> tuple[np.ndarray, Names]:
+    """Positions of ids, and all ids: those ``known``, or else those of ``ids``, as they appear.
+
+    Args:
+        argument: how the user calls the ids, for the message.
+        ids: (T,) ids.
+        known: all ids in order, or None.
+        line: what one of them is called, such as "row"; the argument without its s by default.
 
     Raises:
-        ValueError: a missing id, or one that ``given`` lacks.
+        ValueError: a missing id, or one that ``known`` lacks.
     """
-    if given is None:
+    if known is None:
         return encode(argument, ids)
-    known = as_names(argument, given)
-    assert known is not None
-    return positions(argument, ids, names=known, size=len(known)), known
+    all_ids = as_names(argument, known)
+    assert all_ids is not None
+    return positions(argument, ids, names=all_ids, size=len(all_ids), line=line), all_ids
 
 
 def checked_cells(

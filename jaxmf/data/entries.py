@@ -131,8 +131,10 @@ class Entries:
             if not isinstance(label, Hashable) or label not in frame.columns:
                 have = ", ".join(repr(c) for c in getattr(frame, "columns", ())) or "no columns"
                 raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
-        rows, row_ids = lookup(f"column {row!r}", frame[row], row_names)
-        columns, column_ids = lookup(f"column {column!r}", frame[column], column_names)
+        rows, row_ids = lookup(f"column {row!r}", frame[row], row_names, line="row")
+        columns, column_ids = lookup(
+            f"column {column!r}", frame[column], column_names, line="column"
+        )
         values = frame[value]
         missing = np.asarray(values.isna())
         if missing.any():

@@ -165,7 +165,9 @@ class SparseBinary:
                 f"baskets: is empty, {num_rows} baskets with nothing in them. At least one item is "
                 "needed; check the filter or the file they came from."
             )
-        columns, column_ids = lookup("baskets", names.object_array(items), column_names)
+        columns, column_ids = lookup(
+            "baskets", names.object_array(items), column_names, line="item"
+        )
         return cls(rows, columns, (num_rows, len(column_ids)), row_names, column_ids)
 
     @classmethod
@@ -196,9 +198,11 @@ class SparseBinary:
                     f"pairs: the line at position {position} is {pair!r}, a pair (row, column) is "
                     "needed."
                 )
-        rows, row_ids = lookup("pairs", names.object_array([p[0] for p in lines]), row_names)
+        rows, row_ids = lookup(
+            "pairs", names.object_array([p[0] for p in lines]), row_names, line="row"
+        )
         columns, column_ids = lookup(
-            "pairs", names.object_array([p[1] for p in lines]), column_names
+            "pairs", names.object_array([p[1] for p in lines]), column_names, line="column"
         )
         if not lines:
             raise ValueError("pairs: is empty, the matrix has no ones. At least one is needed.")

@@ -213,9 +213,11 @@ class SparseSeries:
                 )
         if not lines:
             raise ValueError("triples: is empty, there are no ones. At least one is needed.")
-        rows, row_ids = lookup("triples", names.object_array([p[0] for p in lines]), row_names)
+        rows, row_ids = lookup(
+            "triples", names.object_array([p[0] for p in lines]), row_names, line="row"
+        )
         columns, column_ids = lookup(
-            "triples", names.object_array([p[1] for p in lines]), column_names
+            "triples", names.object_array([p[1] for p in lines]), column_names, line="column"
         )
         own = as_times([line[2] for line in lines])
         checks.check_finite("times", own)

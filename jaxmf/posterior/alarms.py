@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.model import WarnsOfFits, settings_of
+from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -190,8 +190,7 @@ def _advice(posterior: Posterior) -> str:
     advice = f"Try num_warmup={max(2 * warmup, 500)}, num_samples={max(2 * samples, 500)}"
     entry = registry.entry_of(posterior.model)
     known = {setting.name for setting in registry.method_settings(entry, "sample")}
-    # elsewhere it is for some networks and mixtures alone
-    if "z" in posterior.draws and "split_merge" in known and not options.get("split_merge"):
+    if "split_merge" in known and not options.get("split_merge") and _can_split(posterior):
         advice += " or split_merge=5"
     if _has_short_documents(posterior):
         advice += (
@@ -199,6 +198,18 @@ def _advice(posterior: Posterior) -> str:
             "leaves fewer topics"
         )
     return advice
+
+
+def _can_split(posterior: Posterior) -> bool:
+    """Whether the run has features, or groups of a process, that moves could split and merge."""
+    if "z" in posterior.draws:
+        return True
+    if not isinstance(posterior.model, HasNetwork):
+        return False
+    from jaxmf.blocks.split_merge import can_split
+
+    network = posterior.model.network()
+    return any(can_split(network, name) for name in network.indicators)
 
 
 def _has_short_documents(posterior: Posterior) -> bool:
