@@ -75,6 +75,11 @@ class Model:
         del data, name
 
     @property
+    def hyperparameters(self) -> Mapping[str, object]:
+        """Fixed values and priors by the names that draws have; a summary has no fixed ones."""
+        return settings_of(self)
+
+    @property
     def cell_law(self) -> str:
         """The distribution of a cell given its mean and variance: normal, bernoulli or poisson."""
         return "normal"

@@ -40,6 +40,14 @@ def test_a_number_is_the_alpha_of_a_process():
     assert isinstance(model.column_prior.alpha, dist.Gamma)
 
 
+def test_a_summary_has_no_fixed_hyperparameters_of_its_priors():
+    priors = {"row_prior": 2.0, "column_prior": mf.IndianBuffet(dist.Gamma(1.0, 1.0))}
+    post = mf.sample(mf.BinaryMF(**priors), gaussian_data(), seed=0, **RUN)
+    names = set(post.quantities())
+    assert {"column_alpha", "noise_scale", "weight_scale"} <= names
+    assert not {"row_alpha", "row_concentration", "column_concentration"} & names
+
+
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [

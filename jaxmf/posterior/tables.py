@@ -22,7 +22,7 @@ _MANY_ROWS = 20_000
 
 def quantities(posterior: Posterior, num_pairs: int) -> dict[str, np.ndarray]:
     """Name -> (chains, draws); see `Posterior.quantities`."""
-    fixed = settings_of(posterior.model)
+    fixed = posterior.model.hyperparameters
     scalars = {
         name: values
         for name, values in posterior.draws.items()

@@ -14,6 +14,7 @@ Source: Meeds, Ghahramani, Neal & Roweis (2006), Modeling dyadic data with binar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any
@@ -26,7 +27,7 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.model import Model
+from jaxmf.model import Model, settings_of
 from jaxmf.models.binary_mf import (
     chain,
     checks,
@@ -141,6 +142,12 @@ class BinaryMF(Readable, Model):
     def cell_law(self) -> str:
         """The law of a cell given a draw, as predictions know it."""
         return _CELL_LAWS[self.likelihood]
+
+    @property
+    def hyperparameters(self) -> Mapping[str, object]:
+        """Settings, and those of both priors under the names that draws have."""
+        names = ("row_alpha", "row_concentration", "column_alpha", "column_concentration")
+        return settings_of(self) | {name: getattr(self, name) for name in names}
 
     @property
     def row_alpha(self) -> Hyperparameter:
