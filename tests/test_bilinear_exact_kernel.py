@@ -79,9 +79,9 @@ def conditionals(prior, *, weight_mean=0.0, num_fixed=0, observed=None, forget_o
             grams = bilinear_rows.observed_grams(seen, turned.basis)
             partial = rows_of_bits.PartialRow(x[row], seen[row], grams[row])
         fit = rows_of_bits.row_fit(posterior, u[row] & ~own, turned_x[row], turned, partial)
-        num_own = 0 * jnp.sum(own) if forget_own else jnp.sum(own)
-        extra = num_own * turned.strength
-        given_own = rows_of_bits.shifted(fit, num_own * turned.prior_mean[-1])
+        num_singletons = 0 * jnp.sum(own) if forget_own else jnp.sum(own)
+        extra = num_singletons * turned.strength
+        given_own = rows_of_bits.shifted(fit, num_singletons * turned.prior_mean[-1])
         log_odds = jax.vmap(
             lambda k: rows_of_bits.flip_log_odds(
                 given_own, k, extra, noise_variance, conditional.log_odds

@@ -176,8 +176,8 @@ def test_forgetting_own_features_is_caught(monkeypatch):
     """The row's own features dropped before its bits are drawn, their number forgotten."""
     right = collapsed.draw_row
 
-    def twin(*arguments, num_own, **options):
-        return right(*arguments, num_own=jnp.zeros_like(num_own), **options)
+    def twin(*arguments, num_singletons, **options):
+        return right(*arguments, num_singletons=jnp.zeros_like(num_singletons), **options)
 
     monkeypatch.setattr(collapsed, "draw_row", twin)
     setup = Setup(row_prior=IndianBuffet(1.0), missing=False, noise_scale=0.3, capacity=16)

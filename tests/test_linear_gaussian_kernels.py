@@ -234,8 +234,8 @@ def test_forgetting_the_singletons_is_caught(monkeypatch):
     """The row's own features dropped before its bits are drawn, their number forgotten."""
     right = collapsed.draw_bits
 
-    def twin(draws, fit, conditional, *, num_own, scales):
-        return right(draws, fit, conditional, num_own=jnp.zeros_like(num_own), scales=scales)
+    def twin(draws, fit, conditional, *, num_singletons, scales):
+        return right(draws, fit, conditional, num_singletons=jnp.zeros_like(num_singletons), scales=scales)
 
     monkeypatch.setattr(collapsed, "draw_bits", twin)
     model = LinearGaussianIBP(alpha=1.0, noise_scale=0.3, feature_scale=1.0)

@@ -204,8 +204,8 @@ def test_forgetting_the_own_causes_is_caught(monkeypatch):
     """The row's own causes dropped before its bits are drawn, their number forgotten."""
     right = sequential.scan_bits
 
-    def twin(*args, num_own, **options):
-        return right(*args, num_own=jnp.zeros_like(num_own), **options)
+    def twin(*args, num_singletons, **options):
+        return right(*args, num_singletons=jnp.zeros_like(num_singletons), **options)
 
     monkeypatch.setattr(sequential, "scan_bits", twin)
     model = NoisyOrIBP(alpha=1.0, cause_probability=0.5, efficacy=0.95, leak=0.05)

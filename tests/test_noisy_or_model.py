@@ -195,7 +195,7 @@ def test_fused_and_plain_scans_agree():
 
     def scan(order, uniforms, z, y):
         return sweep.scan_bits(
-            order, uniforms, z, y, cells, num_own=jnp.asarray(1.0), parameters=numbers,
+            order, uniforms, z, y, cells, num_singletons=jnp.asarray(1.0), parameters=numbers,
             prior_log_odds=jnp.zeros(num_slots), movable=jnp.arange(num_slots) != 2,
         )  # fmt: skip
 

@@ -106,7 +106,7 @@ def test_questions_that_are_refused(fitted):
         fitted.extend(num_samples=3)
     with pytest.raises(ValueError, match="no binary features"):
         fitted.cooccurrence()
-    with pytest.raises(ValueError, match="no binary features"):
+    with pytest.raises(ValueError, match="SparseBinaryMF does not have features"):
         fitted.features()
     with pytest.raises(ValueError, match="needs binary features"):
         fitted.plot.cooccurrence()
