@@ -147,6 +147,25 @@ def validate_probability(
         raise ValueError(f"{name} must be a probability in {words}, got {value}")
 
 
+def validate_number(name: str, prior: Hyperparameter) -> None:
+    """Refuses what cannot be a real hyperparameter of any sign. Values inside jit are not looked at.
+
+    Args:
+        name: how the user calls it, for the message.
+        prior: a number or a numpyro distribution.
+
+    Raises:
+        TypeError: if it is neither a number nor a numpyro distribution.
+        ValueError: if it is not finite, or a distribution over anything else than one real number.
+    """
+    if any(is_placeholder(leaf) for leaf in jax.tree.leaves(prior)):
+        return  # the model is being rebuilt inside a transformation
+    if not is_fixed(prior):
+        _validate_real(name, prior)
+    elif not math.isfinite(value := _as_real(name, prior, "a number")):
+        raise ValueError(f"{name} must be finite, got {value}")
+
+
 def validate_concentrations(
     value: Any, size: int | None, name: str = "concentration"
 ) -> Hyperparameter:

@@ -165,8 +165,7 @@ ENTRIES: tuple[Entry, ...] = (
     Entry(
         name="feature-model",
         model_path="jaxmf.models.feature_model:FeatureModel",
-        methods={"particle_filter": "filter"},
-        default="particle_filter",
+        methods={"sample": "sampler", "particle_filter": "filter"},
         container_name="Dense",
         one_line="hidden binary features with a likelihood and features of one's own (from Python)",
         example_name="feature_model",

@@ -76,6 +76,7 @@ def feature_model() -> tuple[Any, Any]:
         dist.Normal(0.0, 1.0).expand([5]).to_event(1),
         prior=IndianBuffet(1.0),
         moments=Partial(row_likelihoods.gaussian_moments, 0.5),
+        sample_row=Partial(row_likelihoods.gaussian_row, 0.5),
     )
     return model, data
 

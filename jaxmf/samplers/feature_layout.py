@@ -50,7 +50,7 @@ class RowPrior(NamedTuple):
 
 
 def row_prior(
-    prior: FeaturePrior, counts: Array, num_rows: Array | int, *, num_fixed: int
+    prior: RowByRowPrior, counts: Array, num_rows: Array | int, *, num_fixed: int
 ) -> RowPrior:
     """The prior of a row, given the counts (K,) float of the other rows.
 

@@ -17,6 +17,8 @@ from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.special import loggamma, loggammas
 
+_NUM_WIDTH_DRAWS = 64
+
 
 def update_alpha(
     key: Array, prior: Hyperparameter, alpha: Array, num_features: Array, rate: Array
@@ -146,6 +148,47 @@ def update_probability(
 
     moved = jax.nn.sigmoid(slice_sample(key, log_density, start, width=width)).astype(value.dtype)
     return jnp.where(prior.support(moved), moved, value)
+
+
+def update_parameter(
+    key: Array,
+    prior: Hyperparameter,
+    value: Array,
+    log_density_fn: Callable[[Array], Array],
+) -> Array:
+    """Slice update of a real hyperparameter under a prior with any support, unconstrained.
+
+    Leaves the density proportional to prior(v) exp(log_density_fn(v)) invariant. The value is moved
+    on the scale u with v = T(u), T the bijection of numpyro for the support of the prior: log v of
+    a positive one, log odds of one between bounds, v itself of any number.
+
+    Args:
+        key: typed PRNG key.
+        prior: a number or a numpyro distribution.
+        value: () float, the present value.
+        log_density_fn: v () -> () log likelihood of v; the prior is added here.
+
+    Returns:
+        () float, unchanged if the hyperparameter is fixed.
+    """
+    if is_fixed(prior):
+        return value
+    from numpyro.distributions import biject_to
+
+    bijection = biject_to(prior.support)
+    spread = jnp.std(bijection.inv(prior.sample(jax.random.key(0), (_NUM_WIDTH_DRAWS,))))
+    width = jnp.where(jnp.isfinite(spread) & (spread > 0), spread, 1).astype(value.dtype)
+    start = bijection.inv(value) / width
+
+    def log_density(u: Array) -> Array:
+        # T(T^-1(v)) may lie beyond a bound of the prior where v does not
+        moved = jnp.where(u == start, value, bijection(u * width)).astype(value.dtype)
+        log_jacobian = bijection.log_abs_det_jacobian(u * width, moved)
+        return log_density_fn(moved) + log_prior(prior, moved) + log_jacobian
+
+    u = slice_sample(key, log_density, start)
+    moved = bijection(u * width).astype(value.dtype)
+    return jnp.where(jnp.isfinite(u) & prior.support(moved), moved, value)
 
 
 def update_bernoulli_probability(

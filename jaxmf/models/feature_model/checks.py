@@ -7,12 +7,18 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
+from jaxmf.arguments import check_flag
 from jaxmf.data import Dense
+from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names, priors_of
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
 
 CELL_LAWS = ("normal", "bernoulli")
+_DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _MOST_ROWS = 64
 _NUM_TRIED = 3
@@ -34,8 +40,66 @@ def check_parts(model: Any) -> None:
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
     if model.cell_law not in CELL_LAWS:
         raise ValueError(f"cell_law must be one of {', '.join(CELL_LAWS)}, got {model.cell_law!r}")
-    _check_feature_prior(model.feature_prior)
     _check_prior(model.prior)
+    _check_parameters(model)
+    feature_prior = model.feature_prior
+    if isinstance(feature_prior, Partial):
+        feature_prior = _made_prior(model)
+    _check_feature_prior(feature_prior)
+
+
+def _check_parameters(model: Any) -> None:
+    """Refuses parameters that are no numbers or priors, or that no function takes."""
+    if not isinstance(model.parameters, dict):
+        raise TypeError(
+            "parameters must be a dict of names and numbers or numpyro distributions, got "
+            f"{model.parameters!r}"
+        )
+    check_flag("columns_independent", model.columns_independent)
+    functions = [getattr(model, name) for name in FUNCTIONS]
+    known = {n for f in functions if isinstance(f, Partial) for n in argument_names(f)}
+    for name, prior in model.parameters.items():
+        hyper.validate_number(f"parameters[{name!r}]", prior)
+        if name in _DRAW_NAMES:
+            raise ValueError(
+                f"parameters: the name {name!r} is taken in draws; give the argument another name"
+            )
+        if name not in known:
+            raise ValueError(
+                f"parameters: {name!r} is an argument of none of {', '.join(FUNCTIONS)}; name an "
+                "argument of one of them so, or leave it out"
+            )
+
+
+def _made_prior(model: Any) -> Any:
+    """What the function `feature_prior` returns with the parameters where a chain starts."""
+    try:
+        return model.at_start.feature_prior
+    except TypeError as error:
+        raise TypeError(
+            "feature_prior must be a numpyro distribution, or a function that returns one when it "
+            f"is called with those of {sorted(model.parameters)} that it names: {error}"
+        ) from error
+
+
+def check_density(prior: Any) -> None:
+    """Refuses a prior of Z of which no density is known."""
+    if not callable(getattr(prior, "log_prob", None)):
+        raise TypeError(
+            f"prior, a {type(prior).__name__}, has no method log_prob(counts, gram, num_rows), "
+            "which mf.sample needs for log_joint; add it, or use mf.particle_filter"
+        )
+
+
+def without_priors(model: Any) -> Any:
+    """The model with numbers for its hyperparameters; refuses one where they have priors."""
+    learned = [name for name, value in priors_of(model).items() if not hyper.is_fixed(value)]
+    if learned:
+        raise ValueError(
+            f"{learned[0]} has a prior, but mf.particle_filter takes numbers for hyperparameters; "
+            "give a number, or use mf.sample, which learns it"
+        )
+    return model.at_start
 
 
 def _check_feature_prior(feature_prior: Any) -> None:
@@ -74,7 +138,12 @@ def _check_prior(prior: Any) -> None:
     for name in ("alpha", "concentration"):
         value = getattr(prior, name, None)
         if hasattr(value, "log_prob"):
-            raise TypeError(f"prior: {name} must be a number here, got {type(value).__name__}")
+            if not isinstance(prior, IndianBuffet | BetaBernoulli):
+                raise TypeError(
+                    f"prior: {name} must be a number in a {type(prior).__name__}, got "
+                    f"{type(value).__name__}; those of IndianBuffet and BetaBernoulli are learned"
+                )
+            continue
         if value is not None and np.any(np.asarray(value, float) <= 0):
             raise ValueError(f"prior: {name} must be positive, got {value}")
 
@@ -120,6 +189,8 @@ def check_likelihood(model: Any, data: Dense, name: str) -> None:
             f"bool and y {y.shape} {y.dtype}: {type(error).__name__}: {error}"
         ) from error
     check_shape(value, x[0], missing=observed is not None)
+    if model.columns_independent:
+        _check_columns(model, x, observed)
     found = np.asarray(_tried(model, x, observed))
     bad = np.argwhere(np.isnan(found) | (found == np.inf))
     if len(bad):
@@ -134,6 +205,41 @@ def check_likelihood(model: Any, data: Dense, name: str) -> None:
             f"log_likelihood returned -inf for every one of the first {len(x)} rows of {name}, "
             "whatever their features: are these values possible under it?"
         )
+
+
+def _check_columns(model: Any, x: Any, observed: Any) -> None:
+    """Refuses `columns_independent` where a cell changes with Y in another column."""
+    if model.row_shape != x.shape[1:]:
+        raise ValueError(
+            f"columns_independent: rows of Y have shape {model.row_shape}, rows of the data "
+            f"{x.shape[1:]}; they must have the same columns, or leave columns_independent out"
+        )
+    before, after, changed = (np.asarray(each) for each in _tried_columns(model, x, observed))
+    if before.shape != (len(x), x.shape[1]):
+        raise ValueError(
+            "columns_independent: log_likelihood must return one number a cell, shape "
+            f"{x.shape[1:]}, got {before.shape[1:]}"
+        )
+    differs = ~np.isclose(before, after, rtol=1e-4, atol=1e-5, equal_nan=True) & ~changed
+    if differs.any():
+        row, column = np.argwhere(differs)[0]
+        raise ValueError(
+            f"columns_independent: log_likelihood of cell ({row}, {column}) changes from "
+            f"{before[row, column]} to {after[row, column]} when Y changes in other columns alone; "
+            "leave columns_independent out"
+        )
+
+
+@jit
+def _tried_columns(model: Any, x: Any, observed: Any) -> Any:
+    """Log likelihoods of cells before and after changes of Y in about half of the columns."""
+    keys = [jax.random.fold_in(jax.random.key(0), index) for index in range(3)]
+    y, other = (model.draw_features(key, _NUM_TRIED) for key in keys[:2])
+    changed = jax.random.bernoulli(keys[2], shape=x.shape[1:]).at[0].set(True)
+    z = jnp.ones((_NUM_TRIED,), bool)
+    over_rows = jax.vmap(model.cell_log_likelihood, in_axes=(0, 0, None, None))
+    before, after = (over_rows(x, observed, z, each) for each in (y, jnp.where(changed, other, y)))
+    return before, after, changed
 
 
 @jit

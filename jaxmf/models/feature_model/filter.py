@@ -26,6 +26,7 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model.rejuvenation import update_particle
+from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
@@ -112,7 +113,7 @@ def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
     drawn = model.draw_features(key, num_slots)
     there = model.prior.exists(counts)
     return Particle(
-        y=_where_slot(there, drawn, _filling(model, num_slots)),
+        y=where_slots(there, drawn, model.filling(num_slots)),
         counts=counts,
         row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
         z=jnp.zeros((data.values.shape[0], num_slots), bool) if plan.rejuvenates else None,
@@ -131,7 +132,7 @@ def propose(
     bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
     num_new = poisson(streams[1], conditional.rate)
     claim = slots.claim(~conditional.free, num_new)
-    y = _where_slot(claim.claimed, model.draw_features(streams[2], num_slots), particle.y)
+    y = where_slots(claim.claimed, model.draw_features(streams[2], num_slots), particle.y)
     z = bits | claim.claimed
     x, observed = data.row(row)
     log_weight = model.row_log_likelihood(x, observed, z, y)
@@ -169,17 +170,17 @@ def rejuvenate(
     z, y, overflow = update_particle(key, model, particle.z, particle.y, data, row + 1)
     # what a feature that is gone has left behind must not depend on the way there
     counts = jnp.sum(z, axis=0, dtype=particle.counts.dtype)
-    y = _where_slot(model.prior.exists(counts), y, _filling(model, z.shape[1]))
+    y = where_slots(model.prior.exists(counts), y, model.filling(z.shape[1]))
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 
-def grow(model: object, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for features, or room for more rows."""
     y, counts, row, z = particle
     if "features" in sizes:
         size = sizes["features"]
         present = counts.shape[0]
-        y = jnp.concatenate([y, _filling(model, size - present)])
+        y = jnp.concatenate([y, model.filling(size - present)])
         counts = slots.pad_axis(counts, 0, size)
         row = None if row is None else slots.pad_axis(row, 0, size)
         z = None if z is None else slots.pad_axis(z, 1, size)
@@ -194,14 +195,3 @@ def capacity_of(particle: Particle) -> dict[str, int]:
     if particle.z is not None:
         sizes["rows"] = particle.z.shape[-2]
     return sizes
-
-
-def _filling(model: Any, num_slots: int) -> Array:
-    """Rows of Y (K, ...) for slots without a feature."""
-    one = model.feature_prior.sample(jax.random.key(0))
-    return jnp.broadcast_to(one, (num_slots, *one.shape))
-
-
-def _where_slot(chosen: Array, these: Array, those: Array) -> Array:
-    """Rows (K, ...) from one array where `chosen` (K,), else from the other."""
-    return jnp.where(chosen.reshape(-1, *[1] * (these.ndim - 1)), these, those)

@@ -4,8 +4,9 @@
     y_k ~ feature_prior, independently              rows of Y
     p(X | Z, Y) = prod_i p(x_i | z_i, Y),           log_likelihood
 
-Inference is the particle filter of `filter.py`: it asks of the three parts only what is written
-here, so that the linear-Gaussian and the noisy-OR model are two of its cases.
+Inference is the Markov chain of `chain.py` or the particle filter of `filter.py`. Both ask of the
+three parts only what is written here, so that the linear-Gaussian and the noisy-OR model are two of
+their cases.
 
 Source: Wood & Griffiths (2006), Particle filtering for nonparametric Bayesian matrix factorization,
 section 3.
@@ -13,7 +14,8 @@ section 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -24,9 +26,11 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm
+from jaxmf.data.container import bare
+from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Model
-from jaxmf.models.feature_model import checks, queries
+from jaxmf.models.feature_model import chain, checks, hyperparameters, queries, row_likelihoods
+from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
@@ -36,8 +40,8 @@ from jaxmf.types import Array, Key
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row"],
-    meta_fields=["cell_law"],
+    data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row", "parameters"],
+    meta_fields=["cell_law", "columns_independent"],
 )
 @dataclass(frozen=True)
 class FeatureModel(Readable, Model):
@@ -50,15 +54,25 @@ class FeatureModel(Readable, Model):
             bound as `jax.tree_util.Partial(function, number)`; a function made anew is compiled
             anew. It is tried on the first rows before a run; where it gives NaN later on, the run
             stops and says that log_evidence is not finite.
-        feature_prior: numpyro distribution of a row of Y; its event shape is that of the row.
-        prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)` or an object with
-            the methods of `jaxmf.priors.features.RowByRowPrior`.
+        feature_prior: numpyro distribution of a row of Y; its event shape is that of the row. Or a
+            function of `parameters` that returns one.
+        prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)`, whose alpha and
+            concentration are numbers or numpyro distributions, or an object with the methods of
+            `jaxmf.priors.features.RowByRowPrior`.
+        parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
+            further arguments of the functions, by the names that they have there. In
+            ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
+            ``parameters={"noise_scale": dist.HalfNormal(1.0)}`` both get one noise scale.
         moments: (z (K,) bool, y (K, ...)) -> mean (D,) and variance (D,) of the cells of a row;
             what `predict` needs, and nothing else does.
         sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
             scores; what `simulate` needs, and nothing else does.
         cell_law: "normal" or "bernoulli": how a cell with such a mean and variance is drawn and
             scored.
+        columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
+            Y add up. `sample` then moves all columns at once, where it otherwise moves a few
+            entries of Y at a time. It is tried on the first rows before a run. The functions of
+            `jaxmf.models.feature_model.row_likelihoods` are known to be so.
 
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
@@ -78,18 +92,51 @@ class FeatureModel(Readable, Model):
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
     cell_law: str = field(default="normal", kw_only=True)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
+    parameters: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
+    columns_independent: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
-        checks.check_parts(self)
-        for name in ("log_likelihood", "moments", "sample_row"):
+        for name in hyperparameters.FUNCTIONS:
             function = getattr(self, name)
-            if callable(function) and not isinstance(function, Partial):
+            is_distribution = hasattr(function, "log_prob") or isinstance(function, type)
+            if callable(function) and not is_distribution and not isinstance(function, Partial):
                 object.__setattr__(self, name, Partial(function))
+        if isinstance(self.parameters, Mapping):
+            object.__setattr__(self, "parameters", dict(self.parameters))
+        checks.check_parts(self)
+
+    @property
+    def hyperparameters(self) -> Mapping[str, object]:
+        """Numbers and priors by the names that draws have."""
+        return hyperparameters.priors_of(self)
+
+    def at_values(self, values: Mapping[str, Any]) -> FeatureModel:
+        """The model with numbers for its hyperparameters: () float by name, such as a draw."""
+        return hyperparameters.at_values(self, values)
+
+    @property
+    def at_start(self) -> FeatureModel:
+        """The model with its hyperparameters at their numbers, means or medians."""
+        return self.at_values(hyperparameters.initial_values(self))
+
+    def tempered(self, power: Array | float) -> FeatureModel:
+        """The model with its likelihood to a power, as in an annealed start."""
+        if isinstance(power, float) and power == 1:
+            return self
+        powered = Partial(row_likelihoods.to_power, power, self.log_likelihood)
+        fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
+        return bare(FeatureModel, **(fields | {"log_likelihood": powered}))
+
+    @property
+    def columns_are_separate(self) -> bool:
+        """Whether the cells of a column depend on Y in this column alone."""
+        function = getattr(self.log_likelihood, "func", None)
+        return self.columns_independent or function in row_likelihoods.BY_COLUMN
 
     @property
     def row_shape(self) -> tuple[int, ...]:
         """Shape of a row of Y."""
-        return tuple(self.feature_prior.event_shape)
+        return tuple(self.at_start.feature_prior.event_shape)
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, at least as many as a finite prior has features."""
@@ -100,7 +147,7 @@ class FeatureModel(Readable, Model):
 
     def check_data(self, data: Dense, name: str) -> None:
         """Tries the likelihood on some rows; see `checks.check_likelihood`."""
-        checks.check_likelihood(self, data, name)
+        checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
         """Rows of Y from their prior, (K, ...): row k from fold_in(key, k)."""
@@ -110,36 +157,52 @@ class FeatureModel(Readable, Model):
 
         return jax.vmap(draw)(jnp.arange(num_slots))
 
-    def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array) -> Array:
-        """() float, log p of the observed cells of a row x (D,)."""
+    def filling(self, num_slots: int) -> Array:
+        """Rows of Y (K, ...) for slots without a feature: one fixed draw, a sound value."""
+        one = self.at_start.feature_prior.sample(jax.random.key(0))
+        return jnp.broadcast_to(one, (num_slots, *one.shape))
+
+    def cell_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
+        """log p of a row x (D,): (D,) float, 0 for missing cells; () if so `log_likelihood` is."""
         if observed is not None:
             x = jnp.where(observed, x, 0)
         value = self.log_likelihood(x, z, y)
         checks.check_shape(value, x, missing=observed is not None)
         if value.ndim and observed is not None:
             value = jnp.where(observed, value, 0)
+        return value
+
+    def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
+        """() float, log p of the observed cells of a row x (D,)."""
+        value = self.cell_log_likelihood(x, observed, z, y)
         return jnp.sum(value).astype(jnp.result_type(float))
 
+    def log_conditional(self, z: Array, y: Array, data: Dense) -> Array:
+        """log p(Y, observed cells | Z) of a model with numbers for its hyperparameters: () float."""
+        exists = self.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+        log_features = jnp.where(exists, jax.vmap(self.feature_prior.log_prob)(y), 0)
+        rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
+        return jnp.sum(log_features) + jnp.sum(rows(data.values, data.observed, z, y))
+
     def log_joint(self, draw: dict[str, Array], data: Dense) -> Array:
-        """log p(Z, Y, observed cells); Z by its left-ordered class as in the prior's `log_prob`.
+        """log p(Z, Y, observed cells, hyperparameters with priors).
+
+        Z enters by its left-ordered class, as in the prior's `log_prob`.
 
         Args:
-            draw: z (N, K) bool and y (K, ...).
+            draw: z (N, K) bool, y (K, ...), and hyperparameters with priors by their names.
             data: (N, D).
 
         Returns:
             () float.
         """
-        z, y = draw["z"], draw["y"]
+        fixed = self.at_values(draw)
+        z = draw["z"]
         counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
         z_float = z.astype(counts.dtype)
-        log_features = jnp.where(
-            self.prior.exists(counts), jax.vmap(self.feature_prior.log_prob)(y), 0
-        )
-        rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
-        log_rows = rows(data.values, data.observed, z, y)
-        log_prior = self.prior.log_prob(counts, z_float.T @ z_float, z.shape[0])
-        return log_prior + jnp.sum(log_features) + jnp.sum(log_rows)
+        log_prior = fixed.prior.log_prob(counts, z_float.T @ z_float, z.shape[0])
+        log_prior = log_prior + hyperparameters.log_prior(self, draw)
+        return log_prior + fixed.log_conditional(z, draw["y"], data)
 
     def simulate(
         self, key: Key, num_rows: int, *, capacity: int = 32
@@ -152,8 +215,8 @@ class FeatureModel(Readable, Model):
             capacity: slots for features; a prior with a fixed number of them has that many.
 
         Returns:
-            z (N, K) bool and y (K, ...) by their names, as `log_joint` takes them, and Dense
-            (N, D). Nothing says so when `capacity` was too small: the last features are then
+            z (N, K) bool, y (K, ...) and hyperparameters by their names, as `log_joint` takes them,
+            and Dense (N, D). Nothing says so when `capacity` was too small: the last features are then
             missing from Z; `simulate_features` tells.
 
         Raises:
@@ -166,15 +229,33 @@ class FeatureModel(Readable, Model):
     def simulate_features(
         self, key: Key, num_rows: int, capacity: int
     ) -> tuple[dict[str, Array], Array]:
-        """Z and Y from the prior, row by row, and () bool whether `capacity` was too small."""
+        """A draw from the prior, row by row, and () bool whether `capacity` was too small."""
         z_key, y_key = jax.random.split(key)
         num_slots = self.num_slots(capacity)
-        z, overflow = sample_by_rows(self.prior, z_key, num_rows, num_slots)
-        return {"z": z, "y": self.draw_features(y_key, num_slots)}, overflow
+        values = hyperparameters.sample_values(self, jax.random.fold_in(key, 2**20))
+        fixed = self.at_values(values)
+        z, overflow = sample_by_rows(fixed.prior, z_key, num_rows, num_slots)
+        return {"z": z, "y": fixed.draw_features(y_key, num_slots), **values}, overflow
+
+    def simulate_like(self, key: Key, data: Dense) -> tuple[FeatureState, Dense]:
+        """A state of the chain from the prior, and data of these shapes; needs `sample_row`.
+
+        Args:
+            key: typed PRNG key.
+            data: (N, D); cells that are missing here are missing in what is drawn.
+        """
+        feature_key, x_key = jax.random.split(key)
+        draw, _ = self.simulate_features(feature_key, data.num_rows, 32)
+        values = {name: draw[name] for name in self.hyperparameters}
+        state = FeatureState(
+            z=draw["z"], y=chain.filled(self, draw["z"], draw["y"]), hyperparameters=values
+        )
+        return state, Dense(self.simulate_data(x_key, draw), data.observed)
 
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
-        """X (N, D) float given Z and Y: row n from fold_in(key, n)."""
-        if self.sample_row is None:
+        """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
+        sample_row = self.at_values(draw).sample_row
+        if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
                 "likelihood does not tell: give FeatureModel(..., sample_row=function), where "
@@ -182,12 +263,49 @@ class FeatureModel(Readable, Model):
             )
         z, y = draw["z"], draw["y"]
         keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(z.shape[0]))
-        x = jax.vmap(self.sample_row, in_axes=(0, 0, None))(keys, z, y)
+        x = jax.vmap(sample_row, in_axes=(0, 0, None))(keys, z, y)
         if x.ndim != 2:
             raise ValueError(
                 f"sample_row returned shape {x.shape[1:]}; it must return a row, (columns,)"
             )
         return x.astype(jnp.result_type(float))
+
+    def sampler(
+        self, *, anneal: bool = True, num_value_moves: int = 2, capacity: int | None = None
+    ) -> Algorithm:
+        """Gibbs and Metropolis-Hastings sampling of Z, Y and hyperparameters.
+
+        A step goes over all rows, once for their bits and once for features that a row alone has,
+        then moves all rows of Y, by slices where they are continuous and entry by entry where they
+        are zeros and ones, then the hyperparameters by slices. All of it asks the likelihood for
+        values alone.
+
+        Args:
+            anneal: whether the warm-up starts with the likelihood to the power 1/25, which rises to
+                one after three quarters of it.
+            num_value_moves: moves of all rows of Y a step.
+            capacity: slots for features to begin with; they double when a step needs more.
+
+        Returns:
+            Algorithm with the growing axis "features".
+
+        Raises:
+            TypeError: `prior` is of another class and has no `log_prob`.
+            ValueError: a number of moves or a capacity below 1.
+        """
+        checks.check_density(self.prior)
+        num_value_moves = check_count("num_value_moves", num_value_moves)
+        plan = chain.SamplerPlan(
+            num_slots=self.num_slots(capacity), anneal=anneal, num_value_moves=num_value_moves
+        )
+        return algorithm(
+            init=Partial(chain.init, plan, self),
+            step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, self),
+            grow=Partial(chain.grow, self),
+            capacity=chain.capacity,
+            limit=chain.limit,
+        )
 
     def filter(
         self,
@@ -199,7 +317,7 @@ class FeatureModel(Readable, Model):
         capacity: int | None = None,
         batch_size: int | None = None,
     ) -> Algorithm:
-        """The particle filter, a row a step; see `filter.py`.
+        """The particle filter, a row a step; see `filter.py`. Hyperparameters must be numbers.
 
         Args:
             num_particles: P.
@@ -217,7 +335,7 @@ class FeatureModel(Readable, Model):
         from jaxmf.models.feature_model.filter import build_filter
 
         return build_filter(
-            self,
+            checks.without_priors(self),
             num_particles=num_particles,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,
@@ -249,7 +367,8 @@ class FeatureModel(Readable, Model):
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         del data
-        mean, variance = jax.vmap(self.row_moments, in_axes=(0, None))(draw["z"][rows], draw["y"])
+        row_moments = self.at_values(draw).row_moments
+        mean, variance = jax.vmap(row_moments, in_axes=(0, None))(draw["z"][rows], draw["y"])
         index = jnp.arange(rows.shape[0])
         return mean[index, columns], variance[index, columns]
 
@@ -272,7 +391,7 @@ class FeatureModel(Readable, Model):
         of a likelihood that is known by its value alone.
         """
         del data
-        return queries.new_rows(self, key, draw, new_data)[1]
+        return queries.new_rows(self.at_values(draw), key, draw, new_data)[1]
 
     def predict_rows(
         self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
@@ -282,5 +401,6 @@ class FeatureModel(Readable, Model):
         The features of each row are drawn given its observed cells, as in `transform_rows`.
         """
         del data
-        z = queries.new_rows(self, key, draw, new_data)[0]
-        return jax.vmap(self.row_moments, in_axes=(0, None))(z, draw["y"])
+        fixed = self.at_values(draw)
+        z = queries.new_rows(fixed, key, draw, new_data)[0]
+        return jax.vmap(fixed.row_moments, in_axes=(0, None))(z, draw["y"])

@@ -6,6 +6,8 @@ gives (D,) log probabilities, one a cell, so that cells may be missing. Settings
 its `moments` and its `sample_row`, with the same settings.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 from jax.scipy.special import gammaln
@@ -73,6 +75,17 @@ def poisson_row(base_rate: Array | float, key: Key, z: Array, y: Array) -> Array
     """A row (D,) of counts drawn under `poisson`."""
     rate, _ = poisson_moments(base_rate, z, y)
     return jax.vmap(special.poisson)(jax.random.split(key, rate.shape[0]), rate).astype(rate.dtype)
+
+
+def to_power(
+    power: Array | float, log_likelihood: Callable[..., Array], x: Array, z: Array, y: Array
+) -> Array:
+    """A log likelihood times a power of the likelihood, as an annealed start has it."""
+    return power * log_likelihood(x, z, y)
+
+
+BY_COLUMN = (gaussian, noisy_or, poisson)
+"""Those whose cells of a column depend on Y in this column alone."""
 
 
 def _total(z: Array, y: Array) -> Array:

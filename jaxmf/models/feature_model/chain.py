@@ -1,0 +1,103 @@
+"""The Markov chain of a `FeatureModel`: where it starts, its step, what it keeps.
+
+The kernels that a step is made of are in `updates.py`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.engine import Info, Limit
+from jaxmf.models.feature_model import hyperparameters
+from jaxmf.models.feature_model.state import FeatureState
+from jaxmf.models.feature_model.updates import (
+    filled,
+    update_hyperparameters,
+    update_rows,
+    update_values,
+)
+from jaxmf.priors.features import sample_by_rows
+from jaxmf.samplers.annealing import annealed_factor
+from jaxmf.samplers.feature_rows import features_limit
+from jaxmf.types import Array, Key, PyTree
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=[],
+    meta_fields=["num_slots", "anneal", "num_value_moves"],
+)
+@dataclass(frozen=True)
+class SamplerPlan:
+    """The structural options of the sampler, all of them static: equal ones compile nothing new."""
+
+    num_slots: int
+    anneal: bool
+    num_value_moves: int
+
+
+def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> FeatureState:
+    """Features from their prior; hyperparameters at the means of their priors.
+
+    With fewer slots than such features have, the last ones are left out: where a chain starts
+    does not matter to what it converges to.
+    """
+    z_key, y_key = jax.random.split(key)
+    values = hyperparameters.initial_values(model)
+    fixed = hyperparameters.at_values(model, values)
+    # of so many slots whatever the capacity, so that more of them change nothing
+    num_drawn = min(plan.num_slots, model.num_slots())
+    z, _ = sample_by_rows(fixed.prior, z_key, data.values.shape[0], num_drawn)
+    z = slots.pad_axis(z, 1, plan.num_slots)
+    y = filled(model, z, fixed.draw_features(y_key, plan.num_slots))
+    return FeatureState(z=z, y=y, hyperparameters=values)
+
+
+def step(
+    plan: SamplerPlan, model: Any, key: Key, state: FeatureState, data: Dense, progress: Array
+) -> tuple[FeatureState, Info]:
+    """Rows of Z, moves of Y, hyperparameters."""
+    power: Array | float = 1.0
+    if plan.anneal:
+        power = annealed_factor(progress) ** 2
+    state, info = update_rows(model, jax.random.fold_in(key, 0), state, data, power=power)
+    values_key = jax.random.fold_in(key, 1)
+    for index in range(plan.num_value_moves):
+        move_key = jax.random.fold_in(values_key, index)
+        state, _ = update_values(model, move_key, state, data, power=power)
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    return state, info
+
+
+def record(model: Any, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
+    """What a draw keeps."""
+    del key
+    draw = {"z": state.z, "y": state.y, **state.hyperparameters}
+    return draw | {
+        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
+        "log_joint": model.log_joint(draw, data),
+    }
+
+
+def grow(model: Any, state: FeatureState, sizes: dict[str, int]) -> FeatureState:
+    """The state with more slots for features."""
+    size, present = sizes["features"], state.z.shape[1]
+    more = jnp.concatenate([state.y, model.filling(size - present)])
+    return state._replace(z=slots.pad_axis(state.z, 1, size), y=more)
+
+
+def capacity(state: PyTree) -> dict[str, int]:
+    """Slots for features."""
+    return {"features": state.z.shape[-1]}
+
+
+def limit(data: Dense) -> dict[str, Limit]:
+    """How many slots for features there may be."""
+    return {"features": features_limit(data.num_rows)}

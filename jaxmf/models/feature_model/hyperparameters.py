@@ -1,0 +1,112 @@
+"""Hyperparameters of a `FeatureModel`: those of the prior of Z, and arguments of its functions.
+
+`at_values` puts numbers in the place of all of them. What comes of it is a `FeatureModel` without
+open hyperparameters, which the sweeps, the filter and the questions of a posterior take.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from jaxmf.data.container import bare
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.types import Array, Key
+
+FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
+PRIOR_NAMES = ("alpha", "concentration")
+
+
+def priors_of(model: Any) -> dict[str, Any]:
+    """Numbers and priors by name: of the prior of Z, then `parameters`."""
+    of_rows = {}
+    if isinstance(model.prior, IndianBuffet | BetaBernoulli):
+        of_rows = {name: getattr(model.prior, name) for name in PRIOR_NAMES}
+    return of_rows | dict(model.parameters)
+
+
+def has_priors(model: Any) -> bool:
+    """Whether any hyperparameter is to be learned."""
+    return not all(hyper.is_fixed(prior) for prior in priors_of(model).values())
+
+
+def initial_values(model: Any) -> dict[str, Array]:
+    """Where a chain starts: numbers, and means or medians of priors, () float each."""
+    return {name: hyper.initial_value(prior) for name, prior in priors_of(model).items()}
+
+
+def sample_values(model: Any, key: Key) -> dict[str, Array]:
+    """A draw of all hyperparameters from their priors, () float each."""
+    return {
+        name: hyper.sample_prior(jax.random.fold_in(key, index), prior)
+        for index, (name, prior) in enumerate(priors_of(model).items())
+    }
+
+
+def log_prior(model: Any, values: Mapping[str, Array]) -> Array:
+    """Log prior density of the hyperparameters that have one, () float."""
+    learned = [each for each in priors_of(model).items() if not hyper.is_fixed(each[1])]
+    return sum((hyper.log_prior(prior, values[name]) for name, prior in learned), jnp.zeros(()))
+
+
+def at_values(model: Any, values: Mapping[str, Any]) -> Any:
+    """The model with numbers for its hyperparameters; itself where it has nothing to fill in.
+
+    Args:
+        model: a `FeatureModel`.
+        values: () float by name, for instance a draw; other names are ignored, and fixed numbers
+            may be left out.
+    """
+    is_function = isinstance(model.feature_prior, Partial)
+    if not model.parameters and not has_priors(model) and not is_function:
+        return model
+    fixed = {name: prior for name, prior in priors_of(model).items() if hyper.is_fixed(prior)}
+    values = fixed | dict(values)
+    fields = {field.name: getattr(model, field.name) for field in dataclasses.fields(model)}
+    arguments = {name: values[name] for name in model.parameters}
+    for name in FUNCTIONS:
+        if isinstance(fields[name], Partial):
+            fields[name] = bind(fields[name], arguments)
+    if isinstance(fields["feature_prior"], Partial):
+        fields["feature_prior"] = fields["feature_prior"]()
+    fields["prior"] = prior_at(model.prior, values)
+    return bare(type(model), **(fields | {"parameters": {}}))
+
+
+def prior_at(prior: Any, values: Mapping[str, Any]) -> Any:
+    """The prior of Z with numbers for alpha and concentration; one of another class as it is."""
+    if isinstance(prior, BetaBernoulli):
+        return BetaBernoulli(values["alpha"], values["concentration"], prior.num_features)
+    if isinstance(prior, IndianBuffet):
+        return IndianBuffet(values["alpha"], values["concentration"])
+    return prior
+
+
+def argument_names(function: Any) -> list[str]:
+    """Names of the arguments that a function has left, in their order; none where it hides them."""
+    try:
+        return list(inspect.signature(function).parameters)
+    except (TypeError, ValueError):
+        return []
+
+
+def bind(function: Partial, arguments: Mapping[str, Any]) -> Partial:
+    """The function with those of the arguments that it names.
+
+    Those that stand first are bound by position, as what follows them is passed by position.
+    """
+    named = [name for name in argument_names(function) if name in arguments]
+    leading = []
+    for name in argument_names(function)[: len(named)]:
+        if name not in arguments:
+            break
+        leading.append(arguments[name])
+    rest = {name: arguments[name] for name in named[len(leading) :]}
+    return Partial(function, *leading, **rest)

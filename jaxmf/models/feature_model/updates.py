@@ -1,0 +1,106 @@
+"""The kernels of a `FeatureModel`: rows of Z, rows of Y, hyperparameters.
+
+Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf.data import Dense
+from jaxmf.engine import Info
+from jaxmf.models.feature_model import hyperparameters
+from jaxmf.models.feature_model.state import FeatureState
+from jaxmf.priors import hyper
+from jaxmf.priors.features import BetaBernoulli, IndianBuffet
+from jaxmf.samplers import explicit_rows, feature_births, feature_values
+from jaxmf.samplers.feature_values import Values
+from jaxmf.samplers.hyper import update_feature_prior, update_parameter
+from jaxmf.types import Array, Key
+
+
+def update_rows(
+    model: Any, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+) -> tuple[FeatureState, Info]:
+    """Kernel: bits of all rows, and features that one row alone has.
+
+    Args:
+        model: a `FeatureModel`.
+        key: typed PRNG key.
+        state: of the chain.
+        data: (N, D).
+        power: of the likelihood; one but in an annealed start.
+    """
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
+    overflow = jnp.zeros((), bool)
+    z, y = state.z, state.y
+    kernels = (explicit_rows.update_bits_and_new, feature_births.birth_or_death)
+    for index, update_row in enumerate(kernels):
+        row_key = jax.random.fold_in(key, index)
+        z, y, needed = explicit_rows.sweep_rows(row_key, fixed, z, y, data, update_row=update_row)
+        overflow = overflow | needed
+    y = filled(model, z, y)
+    return state._replace(z=z, y=y), Info(overflow={"features": overflow})
+
+
+def filled(model: Any, z: Array, y: Array) -> Array:
+    """Y with the fixed draw in the slots without a feature, whatever was there before."""
+    exists = model.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+    return explicit_rows.where_slots(exists, y, model.filling(z.shape[1]))
+
+
+def update_values(
+    model: Any, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+) -> tuple[FeatureState, Info]:
+    """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
+    fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
+    z = state.z
+    exists = fixed.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
+
+    def cells(y: Array) -> Array:
+        over_rows = jax.vmap(fixed.cell_log_likelihood, in_axes=(0, 0, 0, None))
+        return over_rows(data.values, data.observed, z, y)
+
+    is_by_column = model.columns_are_separate and model.row_shape == (data.num_columns,)
+    values = Values(
+        by_column=(lambda y: jnp.sum(cells(y), axis=0)) if is_by_column else None,
+        total=lambda y: jnp.sum(cells(y)),
+    )
+    y = feature_values.update_values(
+        jax.random.fold_in(key, 0), state.y, exists, values, prior=fixed.feature_prior
+    )
+    y = explicit_rows.replace_features(
+        jax.random.fold_in(key, 1), fixed, z, y, data, data.values.shape[0]
+    )
+    return state._replace(y=y), Info(overflow={})
+
+
+def update_hyperparameters(
+    model: Any, key: Key, state: FeatureState, data: Dense
+) -> tuple[FeatureState, Info]:
+    """Kernel: alpha and concentration, then the arguments of the functions, one after another."""
+    values = dict(state.hyperparameters)
+    counts = jnp.sum(state.z, axis=0, dtype=jnp.result_type(float))
+    if isinstance(model.prior, IndianBuffet | BetaBernoulli):
+        values["alpha"], values["concentration"] = update_feature_prior(
+            jax.random.fold_in(key, 0),
+            hyperparameters.prior_at(model.prior, values),
+            alpha_prior=model.prior.alpha,
+            concentration_prior=model.prior.concentration,
+            counts=counts,
+            num_rows=state.z.shape[0],
+        )
+    for index, (name, prior) in enumerate(model.parameters.items()):
+        if hyper.is_fixed(prior):
+            continue
+
+        def log_density(value: Array, name: str = name) -> Array:
+            changed = hyperparameters.at_values(model, values | {name: value})
+            return changed.log_conditional(state.z, state.y, data)
+
+        parameter_key = jax.random.fold_in(key, index + 1)
+        values[name] = update_parameter(parameter_key, prior, values[name], log_density)
+    return state._replace(hyperparameters=values), Info(overflow={})

@@ -1,0 +1,201 @@
+"""Sweeps over rows of binary features whose rows of Y are part of the state, for any likelihood.
+
+Nothing is summed out: a sweep asks the value of the likelihood of one row, and nothing else, so
+that models with a likelihood of any form share it. `ExplicitFeatures` is what it asks. Each update
+leaves p(Z, Y | observed cells) invariant:
+
+- the bits of a row that other rows share, one after another in a fresh random order (Gibbs);
+- the features that the row alone has, all at once: a new Poisson number of them with rows of Y from
+  their prior is proposed and accepted with the ratio of likelihoods (Meeds et al. 2007, section
+  3.1: that proposal is their prior, so nothing else enters);
+- one feature of the row alone, added or removed, with the best of several candidates (`births.py`);
+- the row of Y of every feature, one after another: a draw from its prior is proposed and accepted
+  with the ratio of likelihoods. Finer moves of Y are in `feature_values.py`.
+
+The order in which slots are visited depends on nothing but the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import slots
+from jaxmf.data import Dense
+from jaxmf.priors.features import RowByRowPrior
+from jaxmf.samplers.feature_layout import RowPrior, row_prior
+from jaxmf.special import accepts, poisson
+from jaxmf.types import Array, Key
+
+
+class ExplicitFeatures(Protocol):
+    """What the sweeps ask of a model; `FeatureModel` at numbers for its hyperparameters has it."""
+
+    @property
+    def prior(self) -> RowByRowPrior:
+        """Of Z."""
+        ...
+
+    def row_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
+        """() float, log p of the observed cells of a row x (D,) given z (K,) and y (K, ...)."""
+        ...
+
+    def draw_features(self, key: Key, num_slots: int, /) -> Array:
+        """Rows of Y from their prior, (K, ...); more slots leave the first ones as they are."""
+        ...
+
+
+class RowState(NamedTuple):
+    """One row of Z and all of Y: z (K,) bool, y (K, ...)."""
+
+    z: Array
+    y: Array
+
+
+UpdateRow = Callable[
+    [Key, ExplicitFeatures, RowState, Array, Array | None, RowPrior], tuple[RowState, Array]
+]
+"""(key, model, state, x, observed, prior of the row given the others) -> state, overflow."""
+
+
+class _Carry(NamedTuple):
+    """What goes from row to row; counts (K,) float are the ones of the columns of z."""
+
+    z: Array
+    y: Array
+    counts: Array
+    overflow: Array
+
+
+def sweep_rows(
+    key: Key,
+    model: ExplicitFeatures,
+    z: Array,
+    y: Array,
+    data: Dense,
+    *,
+    update_row: UpdateRow,
+    num_rows: Array | int | None = None,
+) -> tuple[Array, Array, Array]:
+    """One pass over rows: each is taken out of the counts, updated and added again.
+
+    Args:
+        key: typed PRNG key; row n has fold_in(key, n).
+        model: likelihood and priors.
+        z: (N, K) bool, empty after the first `num_rows` rows.
+        y: (K, ...).
+        data: (N, D).
+        update_row: the kernel of one row.
+        num_rows: how many rows there are, as in a filter; None for all.
+
+    Returns:
+        z, y, and () bool: whether more slots were needed.
+    """
+    dtype = jnp.result_type(float)
+    num_rows = jnp.asarray(z.shape[0] if num_rows is None else num_rows)
+
+    def visit(row: Array, carry: _Carry) -> _Carry:
+        # read from z as it came, written to another: one array for both would be copied every row
+        z_row = jax.lax.dynamic_index_in_dim(z, row, keepdims=False)
+        others = carry.counts - z_row
+        conditional = row_prior(model.prior, others, num_rows.astype(dtype), num_fixed=0)
+        (z_new, y), needed = update_row(
+            jax.random.fold_in(key, row),
+            model,
+            RowState(z_row, carry.y),
+            *data.row(row),
+            conditional,
+        )
+        return _Carry(
+            z=jax.lax.dynamic_update_index_in_dim(carry.z, z_new, row, 0),
+            y=y,
+            counts=others + z_new,
+            overflow=carry.overflow | needed,
+        )
+
+    start = _Carry(z, y, jnp.sum(z, axis=0, dtype=dtype), jnp.zeros((), bool))
+    end = jax.lax.fori_loop(0, num_rows, visit, start)
+    return end.z, end.y, end.overflow
+
+
+def update_bits_and_new(
+    key: Key,
+    model: ExplicitFeatures,
+    state: RowState,
+    x: Array,
+    observed: Array | None,
+    conditional: RowPrior,
+) -> tuple[RowState, Array]:
+    """The row's shared bits by Gibbs, then all features that the row alone has by Metropolis."""
+    z, y = state
+    num_slots, dtype = z.shape[0], jnp.result_type(float)
+    streams = [jax.random.fold_in(key, index) for index in range(5)]
+    order = jax.random.uniform(streams[0], (num_slots,), dtype)
+    uniforms = jax.random.uniform(streams[1], (num_slots,), dtype)
+
+    def log_likelihood(z: Array, y: Array) -> Array:
+        return model.row_log_likelihood(x, observed, z, y)
+
+    def flip(k: Array, here: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        z, before = state
+        flipped = z ^ here
+        after = log_likelihood(flipped, y)
+        sign = jnp.where(z[k], -1, 1)
+        accepted = uniforms[k] < jax.nn.sigmoid(sign * conditional.log_odds[k] + after - before)
+        return jnp.where(accepted, flipped, z), jnp.where(accepted, after, before)
+
+    start = (z, log_likelihood(z, y))
+    z, before = slots.visit(flip, start, order=order, allowed=conditional.movable)
+
+    claim = slots.claim(~conditional.free, poisson(streams[2], conditional.rate))
+    z_new = (z & ~conditional.free) | claim.claimed
+    drawn = model.draw_features(streams[3], num_slots)
+    y_new = where_slots(claim.claimed, drawn, y)
+    log_ratio = log_likelihood(z_new, y_new) - before
+    accepted = accepts(jax.random.uniform(streams[4], (), dtype), log_ratio)
+    state = RowState(jnp.where(accepted, z_new, z), jnp.where(accepted, y_new, y))
+    return state, claim.overflow
+
+
+def replace_features(
+    key: Key, model: ExplicitFeatures, z: Array, y: Array, data: Dense, num_rows: Array | int
+) -> Array:
+    """The row of Y of every feature: a draw from the prior, accepted by the likelihood.
+
+    Args:
+        key: typed PRNG key.
+        model: likelihood and priors.
+        z: (N, K) bool.
+        y: (K, ...).
+        data: (N, D).
+        num_rows: rows from this one on have no factor in the likelihood.
+    """
+    num_slots, dtype = z.shape[1], jnp.result_type(float)
+    streams = [jax.random.fold_in(key, index) for index in range(3)]
+    order = jax.random.uniform(streams[0], (num_slots,), dtype)
+    uniforms = jax.random.uniform(streams[1], (num_slots,), dtype)
+    drawn = model.draw_features(streams[2], num_slots)
+    present = jnp.arange(z.shape[0]) < num_rows
+    over_rows = jax.vmap(model.row_log_likelihood, in_axes=(0, 0, 0, None))
+
+    def log_likelihood(y: Array) -> Array:
+        by_row = over_rows(data.values, data.observed, z, y)
+        return jnp.sum(jnp.where(present, by_row, 0))
+
+    def replace(k: Array, _: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        y, before = state
+        proposed = y.at[k].set(drawn[k])
+        after = log_likelihood(proposed)
+        accepted = accepts(uniforms[k], after - before)
+        return jnp.where(accepted, proposed, y), jnp.where(accepted, after, before)
+
+    exists = model.prior.exists(jnp.sum(z, axis=0, dtype=dtype))
+    return slots.visit(replace, (y, log_likelihood(y)), order=order, allowed=exists)[0]
+
+
+def where_slots(chosen: Array, these: Array, those: Array) -> Array:
+    """Rows (K, ...) from one array where `chosen` (K,), else from the other."""
+    return jnp.where(chosen.reshape(-1, *[1] * (these.ndim - 1)), these, those)
