@@ -164,7 +164,7 @@ def sweep_tokens(
 class _TokenLoop(NamedTuple):
     distribution: Any
     below: Below
-    table_law: Any
+    table_prior: Any
 
     def loop(self, columns: Any, look_up: Any, now: Any, start: Any, uniforms: Array) -> Any:
         tables_now, batches, dish_batches = now
@@ -178,19 +178,19 @@ class _TokenLoop(NamedTuple):
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
             caches = self.below.moved(caches, token, look_up, group=dish, amount=-1)
-            cache = self.table_law.unassign(cache, batch, table)
+            cache = self.table_prior.unassign(cache, batch, table)
             is_gone = tables.entry(cache.counts, batch, table) == 0
             dish_cache = self._without(is_gone, dish_cache, dish_batch, dish)
             likely = self.below.likely(caches, token, look_up)
             dish_weights, room_dish = self.distribution.weights(dish_cache, dish_batch)
             new_dish_weights = dish_weights * likely
-            table_weights, room_table = self.table_law.weights(cache, batch)
+            table_weights, room_table = self.table_prior.weights(cache, batch)
             taken = tables.row(cache.counts, batch) > 0
             new_one = jnp.sum(new_dish_weights) / jnp.sum(dish_weights)
             there = likely[tables.row(eaten, batch)]
             table = tables.choose(table_weights * jnp.where(taken, there, new_one), chance[0])
             # changed first, then read, or the table is copied for every token
-            cache = self.table_law.assign(cache, batch, table, chance[3])
+            cache = self.table_prior.assign(cache, batch, table, chance[3])
             is_new = tables.entry(cache.counts, batch, table) == 1
             dish = tables.entry(eaten, batch, table)
             dish, dish_cache = self._drawn(
