@@ -95,12 +95,12 @@ def pick_columns(uniforms: Array, z: Array) -> tuple[Array, Array]:
     """
     occupied = jnp.any(z, axis=0)
     rank_of_slot = jnp.cumsum(occupied, dtype=jnp.int32) - 1
-    number = rank_of_slot[-1] + 1
-    first = jnp.minimum((uniforms[0] * number).astype(jnp.int32), number - 1)
-    second = jnp.minimum((uniforms[1] * (number - 1)).astype(jnp.int32), number - 2)
+    num_in_use = rank_of_slot[-1] + 1
+    first = jnp.minimum((uniforms[0] * num_in_use).astype(jnp.int32), num_in_use - 1)
+    second = jnp.minimum((uniforms[1] * (num_in_use - 1)).astype(jnp.int32), num_in_use - 2)
     ranks = jnp.stack([first, second + (second >= first)])
     slots = jnp.argmax(occupied & (rank_of_slot == ranks[:, None]), axis=1)
-    return slots.astype(jnp.int32), number >= 2
+    return slots.astype(jnp.int32), num_in_use >= 2
 
 
 def bases(
