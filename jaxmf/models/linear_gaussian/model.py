@@ -148,6 +148,11 @@ class LinearGaussianIBP(Readable, Model):
         """The slot of the first feature: 1 with a bias feature, else 0."""
         return int(self.bias)
 
+    @property
+    def has_bias_feature(self) -> bool:
+        """Whether slot 0 is a feature that every row has."""
+        return self.bias
+
     def log_joint(self, state: State, data: Dense) -> Array:
         """log p(Z, X, hyperparameters), missing cells included, Y summed out.
 
