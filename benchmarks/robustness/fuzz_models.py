@@ -198,6 +198,7 @@ SUBJECTS: dict[str, Subject] = {
     "linear-gaussian-ibp-filter": Subject(
         _always(mf.LinearGaussianIBP), real, "particle_filter", "real", _FILTER
     ),
+    "feature-model": Subject(_feature_model, real),
     "feature-model-filter": Subject(_feature_model, real, "particle_filter", "real", _FILTER),
     "binary-mf": Subject(_always(mf.BinaryMF), real),
     "binary-mf-logistic": Subject(

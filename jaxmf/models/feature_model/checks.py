@@ -17,7 +17,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
 
-CELL_LAWS = ("normal", "bernoulli")
+CELL_DISTRIBUTIONS = ("normal", "bernoulli")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _MOST_ROWS = 64
@@ -38,8 +38,11 @@ def check_parts(model: Any) -> None:
         function = getattr(model, name)
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
-    if model.cell_law not in CELL_LAWS:
-        raise ValueError(f"cell_law must be one of {', '.join(CELL_LAWS)}, got {model.cell_law!r}")
+    if model.cell_distribution not in CELL_DISTRIBUTIONS:
+        raise ValueError(
+            f"cell_distribution must be one of {', '.join(CELL_DISTRIBUTIONS)}, got "
+            f"{model.cell_distribution!r}"
+        )
     _check_prior(model.prior)
     _check_parameters(model)
     feature_prior = model.feature_prior

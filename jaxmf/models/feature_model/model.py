@@ -41,7 +41,7 @@ from jaxmf.types import Array, Key
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row", "parameters"],
-    meta_fields=["cell_law", "columns_independent"],
+    meta_fields=["cell_distribution", "columns_independent"],
 )
 @dataclass(frozen=True)
 class FeatureModel(Readable, Model):
@@ -67,8 +67,8 @@ class FeatureModel(Readable, Model):
             what `predict` needs, and nothing else does.
         sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
             scores; what `simulate` needs, and nothing else does.
-        cell_law: "normal" or "bernoulli": how a cell with such a mean and variance is drawn and
-            scored.
+        cell_distribution: "normal" or "bernoulli": how a cell with such a mean and variance is
+            drawn and scored.
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
             entries of Y at a time. It is tried on the first rows before a run. The functions of
@@ -90,7 +90,7 @@ class FeatureModel(Readable, Model):
     feature_prior: Any
     prior: Any = field(default_factory=lambda: IndianBuffet(1.0), kw_only=True)
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
-    cell_law: str = field(default="normal", kw_only=True)
+    cell_distribution: str = field(default="normal", kw_only=True)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
     parameters: Mapping[str, Any] = field(default_factory=dict, kw_only=True)
     columns_independent: bool = field(default=False, kw_only=True)
