@@ -148,7 +148,7 @@ def validate_probability(
 
 
 def validate_number(name: str, prior: Hyperparameter) -> None:
-    """Refuses what cannot be a real hyperparameter of any sign. Values inside jit are not looked at.
+    """Refuses what cannot be a hyperparameter of any sign. Values inside jit are not looked at.
 
     Args:
         name: how the user calls it, for the message.

@@ -42,7 +42,7 @@ def birth_or_death(
 ) -> tuple[RowState, Array]:
     """Kernel of one row, for `explicit_rows.sweep_rows`: a feature of the row alone more or less.
 
-    A finite prior has no such features, and nothing changes.
+    A finite prior knows no features of one row alone, and nothing changes.
     """
     z, y = state
     candidate_key, uniform_key = jax.random.split(key)

@@ -163,7 +163,7 @@ class FeatureModel(Readable, Model):
         return jnp.broadcast_to(one, (num_slots, *one.shape))
 
     def cell_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
-        """log p of a row x (D,): (D,) float, 0 for missing cells; () if so `log_likelihood` is."""
+        """log p of a row x (D,): (D,) float, 0 for missing cells; or () as `log_likelihood`."""
         if observed is not None:
             x = jnp.where(observed, x, 0)
         value = self.log_likelihood(x, z, y)
@@ -178,7 +178,7 @@ class FeatureModel(Readable, Model):
         return jnp.sum(value).astype(jnp.result_type(float))
 
     def log_conditional(self, z: Array, y: Array, data: Dense) -> Array:
-        """log p(Y, observed cells | Z) of a model with numbers for its hyperparameters: () float."""
+        """log p(Y, observed cells | Z), () float; the hyperparameters must be numbers."""
         exists = self.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
         log_features = jnp.where(exists, jax.vmap(self.feature_prior.log_prob)(y), 0)
         rows = jax.vmap(self.row_log_likelihood, in_axes=(0, 0, 0, None))
@@ -216,8 +216,8 @@ class FeatureModel(Readable, Model):
 
         Returns:
             z (N, K) bool, y (K, ...) and hyperparameters by their names, as `log_joint` takes them,
-            and Dense (N, D). Nothing says so when `capacity` was too small: the last features are then
-            missing from Z; `simulate_features` tells.
+            and Dense (N, D). Nothing says so when `capacity` was too small: the last features are
+            then missing from Z; `simulate_features` says it.
 
         Raises:
             ValueError: the model has no `sample_row`, or it gives something else than a row.
