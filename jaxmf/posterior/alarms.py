@@ -104,8 +104,8 @@ def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
 def _of_model(posterior: Posterior) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
-        for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
-            yield Alarm("no factors", sentence)
+        for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            yield Alarm(kind, sentence)
 
 
 def _is_counted(name: str) -> bool:
