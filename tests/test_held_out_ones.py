@@ -78,7 +78,7 @@ def test_ones_left_out_are_counted_by_no_sum_and_are_there_later():
     generator = np.random.default_rng(1)
     dense = (generator.random((30, 25)) < 0.3).astype(float)
     rows, columns = np.nonzero(dense)
-    index = held_out.choose(rows, num_rows=30, number=12, generator=generator)
+    index = held_out.choose(rows, num_rows=30, num_held_out=12, generator=generator)
     without = dense.copy()
     without[rows[index], columns[index]] = 0
     layout, out = held_out.leave_out(
@@ -117,9 +117,9 @@ def test_ranks_are_among_the_columns_that_a_row_does_not_have():
 
 
 def test_ones_are_held_out_by_default_where_two_percent_are_enough():
-    assert held_out.default_number(2_999) == 0
-    assert held_out.default_number(3_000) == 60
-    assert held_out.default_number(10**6) == 500
+    assert held_out.default_num_held_out(2_999) == 0
+    assert held_out.default_num_held_out(3_000) == 60
+    assert held_out.default_num_held_out(10**6) == 500
     generator = np.random.default_rng(2)
     large = mf.SparseBinary.from_array((generator.random((400, 100)) < 0.1).astype(int))
     model = MODEL.matched(large)

@@ -54,26 +54,26 @@ class Unknowing(NamedTuple):
     column: Array
 
 
-def default_number(num_ones: int) -> int:
+def default_num_held_out(num_ones: int) -> int:
     """How many ones are held out unless stated: 2 % of them up to 500, none where that is few."""
-    number = min(num_ones // _SHARE_OF_ONES, _MOST)
-    return number if number >= _FEWEST else 0
+    num_held_out = min(num_ones // _SHARE_OF_ONES, _MOST)
+    return num_held_out if num_held_out >= _FEWEST else 0
 
 
 def choose(
-    rows: np.ndarray, *, num_rows: int, number: int, generator: np.random.Generator
+    rows: np.ndarray, *, num_rows: int, num_held_out: int, generator: np.random.Generator
 ) -> np.ndarray:
     """Which of the ones are held out: one of a row that has two or more, (M,) int positions.
 
     Args:
       rows: (T,) int, the rows of the ones, in increasing order.
       num_rows: N.
-      number: M; fewer where fewer rows have two ones.
+      num_held_out: M; fewer where fewer rows have two ones.
       generator: of the choice.
     """
     counts = np.bincount(rows, minlength=num_rows)
     able = np.flatnonzero(counts >= 2)
-    chosen = np.sort(generator.choice(able, min(number, able.size), replace=False))
+    chosen = np.sort(generator.choice(able, min(num_held_out, able.size), replace=False))
     starts = np.searchsorted(rows, chosen)
     return starts + generator.integers(0, counts[chosen])
 

@@ -131,7 +131,7 @@ def prepare(
         )
     layout, held_out = lay_out(rows, columns, shape=data.shape, missing=gaps), None
     if hold_out:
-        index = choose(rows, num_rows=data.num_rows, number=hold_out, generator=generator)
+        index = choose(rows, num_rows=data.num_rows, num_held_out=hold_out, generator=generator)
         if index.size:
             layout, held_out = leave_out(layout, rows[index], columns[index])
     return Prepared(layout, validation, batched, held_out=held_out)

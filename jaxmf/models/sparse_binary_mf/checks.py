@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmf.arguments import check_count, check_number
 from jaxmf.variational_bayes import checks
-from jaxmf.variational_bayes.held_out import default_number
+from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
 
@@ -63,33 +63,33 @@ def options(model: Any, settings: dict[str, Any]) -> None:
         )
 
 
-def hold_out(model: Any, data: Any, number: int | None, *, by_itself: bool) -> int:
+def hold_out(model: Any, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
     """How many ones are held out.
 
     Args:
       model: its description.
       data: `SparseBinary`.
-      number: as stated; None for the default.
+      num_held_out: as stated; None for the default.
       by_itself: whether there are neither batches nor validation.
 
     Raises:
       TypeError, ValueError: see `jaxmf.variational`.
     """
-    if number is None:
-        return default_number(data.num_ones) if by_itself and resamples(model) else 0
-    number = check_count("hold_out", number, 0)
-    if number and not by_itself:
+    if num_held_out is None:
+        return default_num_held_out(data.num_ones) if by_itself and resamples(model) else 0
+    num_held_out = check_count("hold_out", num_held_out, 0)
+    if num_held_out and not by_itself:
         raise ValueError(
             "hold_out goes neither with batch_size nor with num_validation, which ranks ones that "
             "are left out too; state one of them"
         )
     num_able = int(np.sum(np.bincount(np.asarray(data.rows), minlength=data.num_rows) >= 2))
-    if number > num_able:
+    if num_held_out > num_able:
         raise ValueError(
-            f"hold_out={number}: only {num_able} rows have two ones or more, of which one can be "
-            "left out; ask for at most as many"
+            f"hold_out={num_held_out}: only {num_able} rows have two ones or more, of which one "
+            "can be left out; ask for at most as many"
         )
-    return number
+    return num_held_out
 
 
 def _check_partial_newton(settings: dict[str, Any]) -> None:

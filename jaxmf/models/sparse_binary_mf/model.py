@@ -259,7 +259,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         Raises:
           ValueError: `hold_out` with batches or validation, or more than rows can lose.
         """
-        number = checks.hold_out(
+        num_held_out = checks.hold_out(
             self, data, hold_out, by_itself=batch_size is None and num_validation == 0
         )
         return state.prepare(
@@ -267,7 +267,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
             num_validation=num_validation,
             batch_size=batch_size,
             seed=seed,
-            hold_out=number,
+            hold_out=num_held_out,
         )
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
