@@ -80,7 +80,7 @@ class Model:
         return settings_of(self)
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The distribution of a cell given its mean and variance: normal, bernoulli or poisson."""
         return "normal"
 
@@ -313,7 +313,7 @@ class HasBias(Protocol):
     """May have a first feature that every row has."""
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of ``z`` is always on."""
         ...
 

@@ -104,7 +104,7 @@ def test_ranks_are_among_the_columns_that_a_row_does_not_have():
     parameters = Parameters(
         rows=exactly([[1.0], [-1.0], [1.0]]),
         columns=exactly([[5.0], [2.0], [1.0], [3.0]]),
-        row_offset=None, column_offset=None, bias=Normal(nothing, nothing),
+        row_bias=None, column_bias=None, intercept=Normal(nothing, nothing),
         priors=Priors(Normal(0 * one, one), Normal(0 * one, one), nothing, nothing, nothing),
         noise=np.ones(()),
     )  # fmt: skip

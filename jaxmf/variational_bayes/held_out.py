@@ -157,8 +157,8 @@ def _scores(view: Half, rows: np.ndarray) -> np.ndarray:
     """Of all columns of some rows, in the order of the probabilities of a one nearly: (M, D)."""
     a, a_variance = view.factors.mean[rows], view.factors.variance[rows]
     s, s_variance = view.others.mean, view.others.variance
-    mean = a @ s.T + view.bias.mean
-    variance = (a**2 + a_variance) @ s_variance.T + a_variance @ (s**2).T + view.bias.variance
+    mean = a @ s.T + view.intercept.mean
+    variance = (a**2 + a_variance) @ s_variance.T + a_variance @ (s**2).T + view.intercept.variance
     return np.asarray(mean / np.sqrt(1 + _MACKAY * variance))
 
 

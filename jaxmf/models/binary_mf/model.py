@@ -48,7 +48,7 @@ from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
-_CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
+_CELL_DISTRIBUTIONS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
 
 
 @partial(
@@ -134,14 +134,14 @@ class BinaryMF(Readable, Model):
     # what posteriors and tables ask for by these names
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of U is on in every row."""
         return self.row_bias
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The law of a cell given a draw, as predictions know it."""
-        return _CELL_LAWS[self.likelihood]
+        return _CELL_DISTRIBUTIONS[self.likelihood]
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:
