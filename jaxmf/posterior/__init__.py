@@ -3,10 +3,9 @@
 Its answers are in the modules: ``tables.py`` of summaries and features, ``cells.py`` of predicted
 and held-out cells (``prediction.py`` mixes them over draws, ``categories.py`` has those of finitely
 many values, ``kept_cells.py`` those named before a run), ``ranking.py`` of the best columns of a
-row, ``topics.py`` and ``side_groups.py`` of groups, ``transposed.py`` of new columns.
-``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run and goes
-on with one, ``saving.py`` writes folders and
-``loading.py`` reads them.
+row, ``topics.py``, ``row_groups.py`` and ``side_groups.py`` of groups, ``transposed.py`` of new
+columns. ``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run
+and goes on with one, ``saving.py`` writes folders and ``loading.py`` reads them.
 """
 
 from jaxmf.posterior.loading import load as load

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from jaxmf.engine import Run
     from jaxmf.plot import Plots
     from jaxmf.posterior.ranking import Recommendations, Scores
+    from jaxmf.posterior.row_groups import RowGroups
     from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
 
@@ -244,6 +245,8 @@ class Posterior:
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
+        Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.
+
         Args:
             rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
                 all by default.
@@ -251,6 +254,31 @@ class Posterior:
             (R, R) float.
         """
         return tables.cooccurrence(self, rows)
+
+    def groups(self) -> RowGroups:
+        """The groups of rows of a mixture in the reference draw (highest log joint).
+
+        Labels mean nothing across draws, so groups are not averaged over draws. `num_groups` has
+        the distribution of their number, `cooccurrence` the probability that two rows are in one.
+
+        Returns:
+            The largest group first: its rows, its probability, the mean of every column with their
+            standard deviations. It prints itself; `.to_pandas()` is the table. After
+            ``sample(keep="assignments")`` also `.labels` (N,) and `.members()`.
+
+        Raises:
+            ValueError: the model has no groups of rows, or the draws are scalars.
+
+        Example:
+            >>> import jaxmf as mf
+            >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]
+            >>> post = mf.sample(mf.MixtureOfGaussians(2), x, num_samples=20, progress=False)
+            >>> post.groups().counts
+            array([3, 2])
+        """
+        from jaxmf.posterior import row_groups
+
+        return row_groups.groups(self)
 
     def features(self) -> Features:
         """The features of the reference draw (highest log joint), most frequent first.
