@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxmf.model import HasRowGroups, lacks
+from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
 _MOST_COLUMNS = 6  # in what is printed
 _NO_ROWS = (
@@ -123,7 +121,7 @@ def _with_error(value: float, error: float) -> str:
     return f"{value:.3g} ± {error:.2g}" if np.isfinite(error) else f"{value:.3g}"
 
 
-def groups(posterior: Posterior) -> RowGroups:
+def groups(posterior: Draws) -> RowGroups:
     """See `Posterior.groups`."""
     if not isinstance(posterior.model, HasRowGroups):
         raise lacks(posterior.model, HasRowGroups, "groups")
@@ -154,7 +152,7 @@ def groups(posterior: Posterior) -> RowGroups:
     )
 
 
-def probability_of_one_group(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
+def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     """How probable it is that two rows are in one group: (R, R) float.
 
     Args:
