@@ -235,7 +235,9 @@ def test_forgetting_the_singletons_is_caught(monkeypatch):
     right = collapsed.draw_bits
 
     def twin(draws, fit, conditional, *, num_singletons, scales):
-        return right(draws, fit, conditional, num_singletons=jnp.zeros_like(num_singletons), scales=scales)
+        return right(
+            draws, fit, conditional, num_singletons=jnp.zeros_like(num_singletons), scales=scales
+        )
 
     monkeypatch.setattr(collapsed, "draw_bits", twin)
     model = LinearGaussianIBP(alpha=1.0, noise_scale=0.3, feature_scale=1.0)

@@ -234,7 +234,8 @@ def test_tables_counted_at_once():
 def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
     network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
     numbers = {
-        name: own.law.start(*([5] * (name == "group"))) for name, own in network.blocks.items()
+        name: own.distribution.start(*([5] * (name == "group")))
+        for name, own in network.blocks.items()
     }
     values, slots = jnp.asarray([0, 1, 1, 2, 0]), jnp.asarray([True] * 3 + [False] * 2)
     state = State({"group": values}, numbers, {"group": slots})
@@ -264,9 +265,11 @@ def test_a_chain_starts_from_a_few(monkeypatch):
     for name in ("super", "sub"):
         in_use = np.isin(np.arange(6), start.values[name])
         np.testing.assert_array_equal(start.slots[name], in_use)
-        weights = start.numbers[name]["weights"]
+        weights = start.hyperparameters[name]["weights"]
         np.testing.assert_array_equal(weights > 0, in_use)
-        np.testing.assert_allclose(jnp.sum(weights) + start.numbers[name]["rest"], 1, rtol=1e-5)
+        np.testing.assert_allclose(
+            jnp.sum(weights) + start.hyperparameters[name]["rest"], 1, rtol=1e-5
+        )
 
 
 @pytest.mark.exhaustive
