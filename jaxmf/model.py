@@ -313,7 +313,7 @@ class HasBias(Protocol):
     """May have a first feature that every row has."""
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of ``z`` is always on."""
         ...
 

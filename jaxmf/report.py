@@ -182,8 +182,8 @@ def _tiles(posterior: Posterior, error: Any) -> str:
         distribution = posterior.num_features()
         levels = (0.05, 0.95)
         low, high = diagnostics.weighted_quantile(*distribution, levels).tolist()
-        number = f"{low}" if low == high else f"{low}–{high}"
-        tiles.append((number, "features, 90 % of the posterior"))
+        count = f"{low}" if low == high else f"{low}–{high}"
+        tiles.append((count, "features, 90 % of the posterior"))
     if error is not None:
         better = 1 - error.rmse / error.column_mean_rmse
         tiles.append(
@@ -207,8 +207,8 @@ def _tiles(posterior: Posterior, error: Any) -> str:
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     cells = "".join(
-        f'<div class="tile"><b>{html.escape(number)}</b><span>{html.escape(words)}</span></div>'
-        for number, words in tiles
+        f'<div class="tile"><b>{html.escape(value)}</b><span>{html.escape(words)}</span></div>'
+        for value, words in tiles
     )
     return f'<div class="tiles">{cells}</div>'
 
