@@ -56,7 +56,7 @@ def _smooth_tail(log_weights: np.ndarray, num_tail: int) -> float:
 
 
 def pareto_quantiles(levels: np.ndarray, shape: float, scale: float) -> np.ndarray:
-    """Quantiles of a generalised Pareto distribution at levels below one; infinite beyond floats."""
+    """Quantiles of a generalised Pareto distribution at levels below one; inf beyond floats."""
     if abs(shape) < 1e-6:
         return -scale * np.log1p(-levels)
     with np.errstate(over="ignore"):
