@@ -17,7 +17,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -353,6 +361,35 @@ class ShowsColumns(Protocol):
         ...
 
 
+class GroupMoments(NamedTuple):
+    """What a draw says of groups of rows; groups in use have rows.
+
+    Attributes:
+        counts: (K,) int, rows of each group.
+        weights: (K,) float, expected probability that a further row is of the group.
+        weight_sd: (K,) float, its standard deviation; NaN where it is not known.
+        mean: (K, D) float, expected mean of the group's columns.
+        mean_sd: (K, D) float, its standard deviation; NaN where it is not known.
+        sd: (K, D) float, of rows around the mean of their group.
+    """
+
+    counts: Array
+    weights: Array
+    weight_sd: Array
+    mean: Array
+    mean_sd: Array
+    sd: Array
+
+
+@runtime_checkable
+class HasRowGroups(Protocol[Data]):
+    """Has groups of rows that have means: `Posterior.groups`."""
+
+    def group_moments(self, draw: Draw, data: Data, /) -> GroupMoments:
+        """Sizes, probabilities and means of the groups given a draw."""
+        ...
+
+
 @runtime_checkable
 class HasSideGroups(Protocol[Data]):
     """Has groups of rows and of columns behind a matrix: `Posterior.preferences`."""
@@ -446,8 +483,17 @@ class SolvesInClosedForm(Protocol[Data]):
 class WarnsOfFits(Protocol[Data]):
     """Knows what a reader of a fit must hear."""
 
-    def alarms(self, draw: HostDraw, data: Data, /) -> list[str]:
-        """One sentence each; empty where all is well. On the host."""
+    def alarms(self, draw: HostDraw, data: Data, /) -> list[tuple[str, str]]:
+        """Kind and sentence of each alarm; empty where all is well. On the host."""
+        ...
+
+
+@runtime_checkable
+class HoldsOutOnes(Protocol[Data]):
+    """Leaves some ones out of a fit at first, to rank them: `variational(hold_out=)`."""
+
+    def held_out_of(self, last: Any, data: Data, /) -> dict[str, Any]:
+        """Scores of these ones from the last state, by name; part of the draw. On the host."""
         ...
 
 
