@@ -92,7 +92,8 @@ def models() -> Iterator[Target]:
         mf.MultiHDP: {"modalities": "object", "observed": "heading"},
         mf.FeatureModel: {
             "log_likelihood": "function", "feature_prior": "function", "moments": "function",
-            "cell_distribution": "word", "sample_row": "function",
+            "cell_distribution": "word", "sample_row": "function", "parameters": "object",
+            "columns_independent": "flag",
         },
         mf.GammaPoisson: {"shape": "positive"},
         mf.NormalInverseGamma: {"shape": "positive"},

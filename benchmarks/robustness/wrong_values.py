@@ -156,7 +156,7 @@ KINDS: dict[str, str | None] = {
     "predict_at": "cells", "method": "word",
     "sweep": "word", "anneal": "flag", "split_merge": "count from 0",
     "capacity": "huge count or none",
-    "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0",
+    "weights": "word", "several": "count from 0 or none", "num_moves": "count from 0", "num_value_moves": "count",
     "keep": "word", "joint": "object", "keep_factors": "flag",
     "proposal": "word", "resample_fn": "function", "ess_threshold": "share or function",
     "rejuvenate_every": "count from 0", "anneal_from": "probability",
