@@ -218,7 +218,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: Any, number: int, classes: Any = None, /) -> Any:
+    def for_new_rows(self, features: Any, num_rows: int, classes: Any = None, /) -> Any:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 
