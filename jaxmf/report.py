@@ -17,7 +17,7 @@ from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
-from jaxmf.model import HasFeatures, ShowsColumns
+from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -265,6 +265,8 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
 
 def _groups(posterior: Posterior) -> str:
     """The heaviest entries of every group, of a model of groups of tokens."""
+    if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
+        return _row_groups(posterior)
     if not isinstance(posterior.model, ShowsColumns):
         return ""
     sections = []
@@ -281,6 +283,22 @@ def _groups(posterior: Posterior) -> str:
         table = f'<div class="scroll"><table class="facts"><tbody>{lines}</tbody></table></div>'
         sections.append(_section(f"Groups by {column}", words, table))
     return "".join(sections)
+
+
+def _row_groups(posterior: Posterior) -> str:
+    """Sizes and means of the groups of rows of a mixture."""
+    heading, *lines = posterior.groups().lines()
+    rows = [
+        "".join(f"<{tag}>{html.escape(entry)}</{tag}>" for entry in line)
+        for tag, line in [("th", heading), *(("td", line) for line in lines[:_SHOWN])]
+    ]
+    words = (
+        "The groups of the draw with the highest log joint, largest first: rows, probability of a "
+        f"further row, and means with their standard deviations. {len(lines):,} in all."
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f'<div class="scroll"><table class="facts"><tbody>{body}</tbody></table></div>'
+    return _section("Groups of rows", words, table)
 
 
 def _reconstruction(

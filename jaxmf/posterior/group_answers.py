@@ -11,6 +11,7 @@ from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
+    from jaxmf.posterior.row_groups import RowGroups
     from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
 
@@ -42,6 +43,31 @@ class GroupAnswers(Draws):
         if titles is not None:
             raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
         return topics.top_entries(self, column, n)
+
+    def groups(self) -> RowGroups:
+        """The groups of rows of a mixture in the reference draw (highest log joint).
+
+        Labels mean nothing across draws, so groups are not averaged over draws. `num_groups` has
+        the distribution of their number, `cooccurrence` the probability that two rows are in one.
+
+        Returns:
+            The largest group first: its rows, its probability, the mean of every column with their
+            standard deviations. It prints itself; `.to_pandas()` is the table. After
+            ``sample(keep="assignments")`` also `.labels` (N,) and `.members()`.
+
+        Raises:
+            ValueError: the model has no groups of rows, or the draws are scalars.
+
+        Example:
+            >>> import jaxmf as mf
+            >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]
+            >>> post = mf.sample(mf.MixtureOfGaussians(2), x, num_samples=20, progress=False)
+            >>> post.groups().counts
+            array([3, 2])
+        """
+        from jaxmf.posterior import row_groups
+
+        return row_groups.groups(self)
 
     def preferences(self, side: str = "row", n: int = 10, *, titles: Any = None) -> TopEntries:
         """What each group of rows of the reference draw likes best: its mean against all columns.

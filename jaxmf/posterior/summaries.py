@@ -94,6 +94,8 @@ class Summaries(Draws):
     def cooccurrence(self, rows: Any = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
+        Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.
+
         Args:
             rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
                 all by default.

@@ -8,8 +8,8 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, lacks, settings_of
-from jaxmf.posterior import named_cells
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
+from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
@@ -126,13 +126,18 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
 
 def cooccurrence(posterior: Draws, rows: Any) -> np.ndarray:
     """(R, R) float; see `Posterior.cooccurrence`."""
-    z, weights, data = _bits(posterior), posterior.weights.ravel(), posterior.data
+    data = posterior.data
+    z = None if isinstance(posterior.model, HasRowGroups) else _bits(posterior)
     if rows is None and data.num_rows > _MANY_ROWS:
         raise ValueError(
             f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
             f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
         )
     row_indices = None if rows is None else named_cells.read_rows(rows, data)
+    if z is None:
+        row_indices = np.arange(data.num_rows) if row_indices is None else np.asarray(row_indices)
+        return row_groups.probability_of_one_group(posterior, row_indices)
+    weights = posterior.weights.ravel()
     return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, row_indices)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import HasGroups
+from jaxmf.model import HasGroups, HasRowGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 
@@ -163,6 +163,11 @@ def _subset(tokens: Tokens, kept: np.ndarray) -> Tokens:
 
 
 def _model_of_groups(posterior: Draws) -> Any:
+    if isinstance(posterior.model, HasRowGroups):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has groups of rows, which have no entries; see "
+            "groups()"
+        )
     if not isinstance(posterior.model, HasGroups):
         raise ValueError(
             f"{type(posterior.model).__name__} has no groups of tokens; see features()"
