@@ -271,6 +271,13 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
         assert cli.run(["predict", str(folder), str(cells), "--unknown", option]) == 0
         table = list(csv.reader(capsys.readouterr().out.splitlines()))
         assert [line[:2] for line in table[1:]] == [["u3", "01"], ["u9", "01"]][:count]
+    ask = ["recommend", str(folder), "u3", "u9", "-n", "1"]
+    assert cli.run(ask) == 2
+    assert "no row has the id 'u9'" in capsys.readouterr().err
+    for option, rows in (("drop", ["u3"]), ("prior", ["u3", "u9"])):
+        assert cli.run([*ask, "--unknown", option]) == 0
+        table = list(csv.reader(capsys.readouterr().out.splitlines()))
+        assert [line[0] for line in table[1:]] == rows
 
 
 def test_too_few_ratings_to_hide_some_are_refused():

@@ -69,6 +69,9 @@ def recommend(
     by: Annotated[
         str | None, typer.Option(help="score, or probability; the better one of the model if none.")
     ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Of ids of rows that the run lacks: error, drop, or prior.")
+    ] = "error",
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
@@ -78,7 +81,7 @@ def recommend(
     posterior = _load(folder, at)
     start_compilation_cache()
     chosen = read_ids(rows, posterior.data.row_names) if rows else None
-    table = posterior.recommend(chosen, n=count, by=by).table()
+    table = posterior.recommend(chosen, n=count, by=by, unknown=unknown).table()
     _hand_over(table, out, "recommendations")
 
 
