@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-
+from jaxmf.devices import default_platform
 from jaxmf.engine.growth import Exceeded, GrowthError, GrowthWarning
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.program import Program, Progress
@@ -131,7 +130,7 @@ def one_blas_thread() -> Iterator[None]:
     one another, which more than doubles the time of two chains. The same for one chain, so that a
     chain's rounding does not depend on how many there are.
     """
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         yield
         return
     from threadpoolctl import threadpool_limits
@@ -153,6 +152,6 @@ def next_length(length: int, seconds_per_step: float, chunk_seconds: float) -> i
 
 def num_workers(num_groups: int) -> int:
     """How many groups run at once: on CPU as many as there are cores, else one."""
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return 1
     return max(1, min(num_groups, num_cores()))

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.arguments import check_count, check_number
+from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -190,7 +191,7 @@ def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
             raise ValueError("chain_method='sequential' cannot use a mesh; leave one of them out")
         return True
     if chain_method == "auto":
-        return jax.default_backend() != "cpu"
+        return default_platform() != "cpu"
     return chain_method == "vectorized"
 
 

@@ -167,8 +167,9 @@ class LinearGaussianIBP(Readable, Model):
         log_prior = self.prior(state).log_prob(
             jnp.diagonal(gram)[start:], gram[start:, start:], x.shape[0]
         )
-        statistics = gaussian.spectrum(state.z, x, (gram, cross))
-        log_likelihood = gaussian.log_marginal(statistics, state.noise_scale, state.feature_scale)
+        log_likelihood = gaussian.log_likelihood(
+            state.z, x, (gram, cross), state.noise_scale, state.feature_scale
+        )
         return log_prior + log_likelihood + self._log_hyperprior(state)
 
     def _log_hyperprior(self, state: State) -> Array:
