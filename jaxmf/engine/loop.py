@@ -29,6 +29,7 @@ class Loop:
         progression: where the run is; changed in place.
         storage: where checkpoints go, if anywhere.
         chunk_seconds: aim for the length of a chunk.
+        note: of its reports.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class Loop:
         progression: Progression,
         storage: Storage | None,
         chunk_seconds: float,
+        note: str = "",
     ):
         self._program = program
         self._progression = progression
         self._storage = storage
         self._chunk_seconds = chunk_seconds
+        self._note = note
         self._num_workers = num_workers(len(progression.groups))
 
     def go(self, display: Display, interrupts: Interrupts) -> bool:
@@ -119,6 +122,7 @@ class Loop:
             num_warmup=schedule.num_warmup,
             seconds_left=(schedule.num_steps - now.step) * seconds_per_step,
             scalars=mean_scalars(scalars),
+            note=self._note,
         )
 
 

@@ -51,6 +51,7 @@ def run(
     memory_limit: int | None = None,
     identity: dict[str, Any] | None = None,
     initial: Run | None = None,
+    note: str = "",
 ) -> Run:
     """Runs an algorithm and gives back its draws and last state.
 
@@ -82,6 +83,7 @@ def run(
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to go on from: `num_samples` more draws follow its own.
+        note: how steps are made, shown beside the progress.
 
     Returns:
         A Run.
@@ -135,7 +137,7 @@ def run(
                 progression = start_from(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
             with Display(progress) as display, Interrupts() as interrupts:
-                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+                Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
             storage.save(progression, at_once=True)
         return finish(program, progression)

@@ -76,11 +76,11 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     """
     is_flat = counts.size <= tables.MOST_FLAT
     customers = (_customers if is_flat else _customers_by_row)(counts, num_items)
-    group, before, number = customers
+    group, before, in_cell = customers
     uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
     weight = pseudo[group]
     opens = (before == 0) | (uniforms * (weight + before) < weight)
-    opens &= before < number
+    opens &= before < in_cell
     return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
 
 
@@ -110,5 +110,5 @@ def _customers_by_row(counts: Array, num_items: int) -> tuple[Array, Array, Arra
 
     bounds = jnp.zeros_like(row), jnp.full_like(row, num_groups - 1)
     group = jax.lax.fori_loop(0, (num_groups - 1).bit_length(), halve, bounds)[1]
-    number = counts[row, group]
-    return group, index - (running[row, group] - number), number
+    in_cell = counts[row, group]
+    return group, index - (running[row, group] - in_cell), in_cell
