@@ -56,7 +56,9 @@ Only = Annotated[str, typer.Option("--only", help="only cases whose names hold t
 app = typer.Typer(add_completion=False, no_args_is_help=True, help=__doc__)
 
 
-def run_benchmark(name: str, *, quick: bool, only: str = "", json: Path | None = None) -> list[Any]:
+def run_benchmark(
+    name: str, *, quick: bool, only: str = "", json: Path | None = None, **options: Any
+) -> list[Any]:
     """Measure the cases of one benchmark, print them, and write them where asked to."""
     benchmark = importlib.import_module(BENCHMARKS[name])
     cases = benchmark.CASES
@@ -71,7 +73,7 @@ def run_benchmark(name: str, *, quick: bool, only: str = "", json: Path | None =
     for case, measure in chosen.items():
         start = time.perf_counter()
         now = began | {"load": records.load()}
-        rows += records.stamped(measure(quick), name, now)
+        rows += records.stamped(measure(quick, **options), name, now)
         console.print(f"{case}: {time.perf_counter() - start:.0f} s", highlight=False)
         if json is not None:  # after every case, so that a broken-off run leaves what it has
             records.merge_json(json, records.document(rows, quick=quick, began=began))
@@ -89,7 +91,25 @@ def _command(name: str) -> Any:
 
 
 for _name in BENCHMARKS:
-    app.command(_name)(_command(_name))
+    if _name != "defaults":
+        app.command(_name)(_command(_name))
+
+
+@app.command(help=importlib.import_module(BENCHMARKS["defaults"]).__doc__)
+def defaults(
+    quick: Quick = False,
+    json: Json = None,
+    only: Only = "",
+    again: Annotated[
+        bool, typer.Option("--again", help="also what FILE has of this commit")
+    ] = False,
+    against: Annotated[
+        Path | None, typer.Option("--against", help="a checkout of another version")
+    ] = None,
+) -> None:
+    """Every model without an option."""
+    more = {"path": json, "again": again, "checkout": against and against.resolve()}
+    run_benchmark("defaults", quick=quick, only=only, json=json, **more)
 
 
 @app.command()

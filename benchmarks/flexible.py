@@ -76,7 +76,7 @@ def topics(quick: bool) -> list[Row]:
 def _hdp(tokens: Tokens) -> mf.Network:
     words = mf.DirichletMultinomial(tokens.sizes["word"], BETA)
     blocks = hdp(tokens).blocks
-    return mf.Network(blocks | {"word": blocks["word"].with_law(words)})
+    return mf.Network(blocks | {"word": blocks["word"].with_distribution(words)})
 
 
 CASES: dict[str, Callable[[bool], list[Row]]] = {

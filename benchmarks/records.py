@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib import metadata
@@ -67,7 +68,25 @@ def environment() -> dict[str, Any]:
         "blas_threads": os.environ.get("OPENBLAS_NUM_THREADS", "all"),
         "clock": clock(),
         "load": load(),
+        "commit": commit(),
     }
+
+
+def commit(folder: str | Path | None = None) -> str:
+    """The last commit of a checkout that changed the library, with "+" where files differ from it.
+
+    Commits of results alone leave it as it is. Empty where git cannot tell.
+    """
+    folder = Path(__file__).resolve().parent.parent if folder is None else folder
+    git = ["git", "-C", str(folder)]
+    try:
+        last, changed = (
+            subprocess.run([*git, *line, "--", "jaxmf"], capture_output=True, text=True, check=True)
+            for line in (["log", "-1", "--abbrev=7", "--format=%h"], ["status", "--porcelain"])
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return last.stdout.strip() + "+" * bool(changed.stdout.strip())
 
 
 def load() -> list[float] | None:
@@ -75,7 +94,7 @@ def load() -> list[float] | None:
     return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
-_OF_A_ROW = ("processor", "num_cores", "threads", "blas_threads", "load")
+_OF_A_ROW = ("processor", "num_cores", "threads", "blas_threads", "load", "commit")
 
 
 def stamped(rows: Iterable[Row], name: str, began: Mapping[str, Any]) -> list[Row]:

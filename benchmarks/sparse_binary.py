@@ -3,7 +3,7 @@
 Three ones are left out of every row that has four; precision@n is the share of them among the n
 best unknown cells of their row, mean over rows. Every method chooses among six settings on one
 further one left out of each row, on the first seed; the test split of each seed is looked at once.
-The paper's names: G Gaussian, S sigmoid cells; S sparse, D dense sums, A analytic; e with offsets
+The paper's names: G Gaussian, S sigmoid cells; S sparse, D dense sums, A analytic; e with biases
 of rows and columns.
 """
 

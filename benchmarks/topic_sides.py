@@ -48,7 +48,7 @@ class Ours:
         number = self.tokens.num_tokens
         for place, name in enumerate(self.network.indicators):
             key = jax.random.fold_in(self.key, 1_000 + place)
-            size = self.network.blocks[name].law.num_groups(1)
+            size = self.network.blocks[name].distribution.num_groups(1)
             own = {name: jax.random.randint(key, (number,), 0, size)}
             self.state = self.state._replace(values=self.state.values | own)
         return self
@@ -62,8 +62,8 @@ class Ours:
 
     def concentration(self) -> float:
         """The sum of the pseudo-counts of the topics in a document."""
-        number = self.state.numbers["topic"]["concentration"]
-        law = self.network.blocks["topic"].law
+        number = self.state.hyperparameters["topic"]["concentration"]
+        law = self.network.blocks["topic"].distribution
         return float(number) * (1 if law.grows else law.num_groups(1))
 
     def topics(self) -> Topics:

@@ -1,7 +1,7 @@
 """The paper's own methods by their names, as they stand in jaxmf.
 
 First letter: Gaussian or sigmoid cells. Second: S for sums in the time of the ones, D for sums over
-all cells, A for the analytic solution. A small e: offsets of rows and columns.
+all cells, A for the analytic solution. A small e: biases of rows and columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def _fit(train: sparse.csr_array, seed: int, *, num_epochs: int, **settings: Any
     data = mf.SparseBinary.from_scipy(train.astype(np.int8))
     posterior = mf.variational(model, data, seed=seed, num_epochs=num_epochs, progress=False)
     draw = {name: values[0, -1] for name, values in posterior.draws.items()}
-    return Factors(draw["row_mean"], draw["column_mean"], draw.get("column_offset"))
+    return Factors(draw["row_mean"], draw["column_mean"], draw.get("column_bias"))
 
 
 def samples(train: sparse.csr_array) -> int:
@@ -35,20 +35,20 @@ def samples(train: sparse.csr_array) -> int:
     return min(NUM_SAMPLES, *train.shape)
 
 
-def gaussian(offsets: str) -> Any:
+def gaussian(bias: str) -> Any:
     """Gaussian cells: exact sums over all cells in the time of the ones."""
 
     def fit(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
         num_factors, num_epochs, variance = settings
         return _fit(
-            train, seed, num_factors=num_factors, likelihood=mf.Gaussian(), offsets=offsets,
-            column_variance=variance, num_epochs=num_epochs,
+            train, seed, num_factors=num_factors, likelihood=mf.Gaussian(), bias=bias,
+            column_scale=None if variance is None else variance**0.5, num_epochs=num_epochs,
         )  # fmt: skip
 
     return fit
 
 
-def sigmoid(offsets: str, zeros: str = "shared") -> Any:
+def sigmoid(bias: str, zeros: str = "shared") -> Any:
     """Sigmoid cells; zeros shared by all rows, fixed for each row (the paper's), or all of them."""
 
     def fit(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
@@ -60,7 +60,8 @@ def sigmoid(offsets: str, zeros: str = "shared") -> Any:
         }[zeros]
         return _fit(
             train, seed, num_factors=num_factors, likelihood=mf.Sigmoid("quadratic"), zeros=chosen,
-            offsets=offsets, column_variance=variance, num_epochs=num_epochs,
+            bias=bias, column_scale=None if variance is None else variance**0.5,
+            num_epochs=num_epochs,
         )  # fmt: skip
 
     return fit
@@ -122,19 +123,19 @@ EPOCHS = (
 )
 _SHARED = f"{NUM_SAMPLES} zeros shared by all rows"
 OURS: dict[str, Method] = {
-    "GS": Method(gaussian("scalar"), EPOCHS, compiles=True),
+    "GS": Method(gaussian("intercept"), EPOCHS, compiles=True),
     "GSe": Method(gaussian("rows_columns"), EPOCHS, compiles=True),
     "GD": Method(dense_gaussian, EPOCHS, SMALL),
-    "SS": Method(sigmoid("scalar"), EPOCHS, compiles=True, note=_SHARED),
+    "SS": Method(sigmoid("intercept"), EPOCHS, compiles=True, note=_SHARED),
     "SSe": Method(sigmoid("rows_columns"), EPOCHS, compiles=True, note=_SHARED),
     "SS fixed": Method(
-        sigmoid("scalar", "fixed"),
+        sigmoid("intercept", "fixed"),
         EPOCHS,
         ("1k", "retail"),
         compiles=True,
         note=f"{NUM_SAMPLES} zeros of each row, kept: as in the paper",
     ),
-    "SD": Method(sigmoid("scalar", "all"), EPOCHS, SMALL, compiles=True),
+    "SD": Method(sigmoid("intercept", "all"), EPOCHS, SMALL, compiles=True),
     "GA": Method(
         analytic_gaussian,
         ((5, 0.0), (10, 0.0), (20, 0.0), (10, -1.0), (20, -1.0), (40, -1.0)),

@@ -100,8 +100,8 @@ def _segments(parameters: Any, rows: Any, columns: Any) -> Any:
     """The same sums as one segment sum over coordinates, the way that comes to mind first."""
     a, var_a = (leaf[rows] for leaf in parameters.rows)
     s, var_s = (leaf[columns] for leaf in parameters.columns)
-    mean = jnp.sum(a * s, axis=1) + parameters.bias.mean
-    spread = jnp.sum((a**2 + var_a) * var_s + var_a * s**2, axis=1) + parameters.bias.variance
+    mean = jnp.sum(a * s, axis=1) + parameters.intercept.mean
+    spread = jnp.sum((a**2 + var_a) * var_s + var_a * s**2, axis=1) + parameters.intercept.variance
     slopes = mf.Sigmoid().slopes(mean, spread, parameters.noise)
     q, r = slopes.weight, slopes.mean - 0.5
     each = [r[:, None] * s, r[:, None], q[:, None] * s, q[:, None]]

@@ -17,8 +17,15 @@ def write(results: Path, folder: Path) -> None:
     """One page a file of results, and the list of them; unchanged pages keep their time."""
     folder.mkdir(exist_ok=True)
     pages = {path.stem: _page(path) for path in sorted(results.glob("*.json"))}
+    lines = [f"| [{name}]({name}.md) | {_about(results, name)} |" for name in pages]
+    quick = results / "quick" / "defaults.json"
+    if quick.is_file():
+        pages["defaults"] = defaults_page(json.loads(quick.read_text()))
+        lines.insert(
+            0, "| [defaults](defaults.md) | every model with no option set, beside peers |"
+        )
     pages["index"] = _INDEX.format(
-        lines="\n".join(f"| [{name}]({name}.md) | {_about(results, name)} |" for name in pages),
+        lines="\n".join(lines),
         names="\n".join(pages),
         devices=", ".join(_devices(results)),
     )
@@ -103,6 +110,55 @@ def _page(path: Path) -> str:
     head += [f"| {_cell(name)} | {_cell(value)} |" for name, value in facts.items()]
     body = _rows(content["rows"]) if "rows" in content else _figures(content)
     return "\n".join([*head, "", *body, ""])
+
+
+_DEFAULTS = """# Defaults
+
+Every model with no option set, on data that nothing was tuned on. The rule: at least the quality of
+the peer's default, or an alarm that says so. *Now* is the commit in the last column, *before* the
+same call of an older version on the same data; "none" is a run without a figure, and the column of
+alarms says why. Sets marked "report" were never used for choosing a default.
+`python -m benchmarks defaults --quick --json FILE` measures again (short chains, 45 CPU seconds a
+run, on {device}); `--against CHECKOUT` puts another version beside this one.
+"""
+_BEFORE = "jaxmf at "
+
+
+def defaults_page(content: dict[str, Any]) -> str:
+    """The table of defaults: a line for a case, a section for a model."""
+    by_case: dict[str, list[dict[str, Any]]] = {}
+    for row in content["rows"]:
+        by_case.setdefault(row["case"].partition("/")[2], []).append(row)
+    lines = [_DEFAULTS.format(device=content["device"])]
+    for model in dict.fromkeys(case.partition("/")[0] for case in by_case):
+        chosen = {case: rows for case, rows in by_case.items() if case.startswith(model + "/")}
+        unit = next(iter(chosen.values()))[0]["unit"]
+        lines += [f"## {model}, {unit}", ""]
+        lines += ["| data | now | its alarms | before | its alarms | peers | commit |"]
+        lines += ["| --- | ---: | --- | ---: | --- | --- | --- |"]
+        for case, rows in chosen.items():
+            cells = map(_cell, (case.partition("/")[2], *_default_cells(rows)))
+            lines.append("| " + " | ".join(cells) + " |")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def _default_cells(rows: list[dict[str, Any]]) -> tuple[Any, ...]:
+    """Now, its note, before, its note, the peers, and the commit of the library."""
+    olds = [row for row in rows if (row["peer"] or "").startswith(_BEFORE)]
+    peers = [row for row in rows if row["peer"] and row not in olds]
+    before, said = "", ""
+    if olds:
+        before = _figure(olds[0]["theirs"])
+        said = f"{olds[0]['note'].partition('; before: ')[2]} ({olds[0]['peer']})"
+    beside = "; ".join(f"{row['peer']} {_figure(row['theirs'])}" for row in peers)
+    note = rows[0]["note"].partition("; before: ")[0]
+    commit = rows[0]["condition"].get("commit", "")
+    return _figure(rows[0]["ours"]), note, before, said, beside, commit
+
+
+def _figure(value: float | None) -> str:
+    return "none" if value is None else _short(value)
 
 
 def _rows(rows: list[dict[str, Any]]) -> Iterator[str]:

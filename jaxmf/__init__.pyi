@@ -77,6 +77,7 @@ from .priors.partition_prior import PartitionPrior as PartitionPrior
 from .priors.partitions import Dirichlet as Dirichlet
 from .priors.partitions import DirichletProcess as DirichletProcess
 from .priors.partitions import PitmanYor as PitmanYor
+from .priors.scales import RootInverseGamma as RootInverseGamma
 from .registry import register as register
 from .variational_bayes.likelihood import Gaussian as Gaussian
 from .variational_bayes.likelihood import Sigmoid as Sigmoid

@@ -101,7 +101,7 @@ class Model:
         return settings_of(self)
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The distribution of a cell given its mean and variance: normal, bernoulli or poisson."""
         return "normal"
 

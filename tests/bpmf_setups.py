@@ -7,7 +7,7 @@ import numpy as np
 import numpyro.distributions as dist
 import scipy.sparse
 
-from jaxmf import BPMF, HDP, DirichletProcess, Gaussian, NormalInverseWishart
+from jaxmf import BPMF, HDP, DirichletProcess, Gaussian, NormalInverseWishart, RootInverseGamma
 from jaxmf.data import CellFeatures, Features
 
 SHAPE = (4, 3)
@@ -16,7 +16,7 @@ CAPACITY = 4  # as many groups as there are rows
 ROWS = jnp.array([0, 0, 1, 1, 2, 2, 2], jnp.int32)
 COLUMNS = jnp.array([0, 2, 0, 1, 0, 1, 2], jnp.int32)
 FAST_COMPILE = {"xla_backend_optimization_level": 0}  # the runs themselves are short
-NOISE = Gaussian(dist.InverseGamma(12.0, 4.0))
+NOISE = Gaussian(RootInverseGamma(12.0, 4.0))
 
 
 def features(number, width, seed):
@@ -29,7 +29,7 @@ def prior(num_extra):
 
 
 def plain(**settings):
-    usual = {"likelihood": NOISE, "row_prior": prior(0), "column_prior": prior(1), "level": 0.5}
+    usual = {"likelihood": NOISE, "row_prior": prior(0), "column_prior": prior(1), "offset": 0.5}
     usual |= {"scale": 1.5}  # else the data's
     return BPMF(1, **(usual | settings))
 
@@ -132,7 +132,7 @@ class Setup(NamedTuple):
                     groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
                 ),
             }
-            numbers = state.row_law.mixture.numbers["group"]
+            numbers = state.row_law.mixture.hyperparameters["group"]
             if "rest" in numbers:
                 found["rest"] = jnp.log(numbers["rest"])
         others = state.row_law.coefficients

@@ -16,7 +16,7 @@ import jax
 import jaxlib
 import pytest
 
-# Loops compiled by the older emitter take two thirds of the time to compile. An option of jaxlib 0.10:
+# Loops compiled by the older emitter take two thirds of the time to compile. Of jaxlib 0.10 alone:
 # other releases end the process at an option that they do not know.
 FAST_COMPILE = "--xla_backend_optimization_level=0"
 OLDER_EMITTER = "--xla_cpu_use_fusion_emitters=false"

@@ -33,7 +33,7 @@ def statistics_of(network):
         found = {}
         for name, labels in state.values.items():
             same = labels[:, None] == labels
-            if not network.blocks[name].law.labels_shared and network.blocks[name].by:
+            if not network.blocks[name].distribution.labels_shared and network.blocks[name].by:
                 same &= together
             found[f"pairs of {name}"] = jnp.sum(same)
             found[f"some of {name}"] = same[0, 1] + 2 * same[3, 4] + 4 * same[6, 7] + 8 * same[0, 3]
@@ -51,7 +51,7 @@ def statistics_of(network):
 def hyperparameters_of(state):
     """Hyperparameters, but for the weights of groups, whose order means nothing."""
     found = {}
-    for name, numbers in state.numbers.items():
+    for name, numbers in state.hyperparameters.items():
         for label, number in numbers.items():
             if number.ndim == 0:
                 found[f"{label} of {name}"] = number

@@ -154,9 +154,9 @@ def log_joint(network, variables):
         parts = parts_of(block, variables, num_tokens)
         own = [np.asarray(variables[name])[token].tolist() for token in range(num_tokens)]
         if not block.observed:
-            total += log_of_partition(block.law, parts, own)
+            total += log_of_partition(block.distribution, parts, own)
             continue
         for part in sorted(set(parts)):
             of_part = [value for value, at in zip(own, parts, strict=True) if at == part]
-            total += log_of_group(block.law, of_part)
+            total += log_of_group(block.distribution, of_part)
     return total

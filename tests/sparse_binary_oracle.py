@@ -21,7 +21,7 @@ class Problem(NamedTuple):
     parameters: Parameters
 
 
-def problem(seed=0, *, offsets=True, missing=True) -> Problem:
+def problem(seed=0, *, biases=True, missing=True) -> Problem:
     generator = np.random.default_rng(seed)
     ones = generator.random((SIZE, SIZE)) < 0.3
     ones[:, 4] = False
@@ -39,9 +39,9 @@ def problem(seed=0, *, offsets=True, missing=True) -> Problem:
     parameters = Parameters(
         rows=draw(SIZE, FACTORS),
         columns=draw(SIZE, FACTORS),
-        row_offset=draw(SIZE) if offsets else None,
-        column_offset=draw(SIZE) if offsets else None,
-        bias=draw(),
+        row_bias=draw(SIZE) if biases else None,
+        column_bias=draw(SIZE) if biases else None,
+        intercept=draw(),
         priors=Priors(draw(FACTORS), draw(FACTORS), *(jnp.asarray(v) for v in (0.7, 1.3, 2.0))),
         noise=jnp.asarray(0.6),
     )
@@ -54,8 +54,8 @@ def transposed(given: Problem) -> Problem:
     priors = p.priors._replace(
         rows=p.priors.columns,
         columns=p.priors.rows,
-        row_offset=p.priors.column_offset,
-        column_offset=p.priors.row_offset,
+        row_bias=p.priors.column_bias,
+        column_bias=p.priors.row_bias,
     )
     return Problem(
         given.x.T,
@@ -64,8 +64,8 @@ def transposed(given: Problem) -> Problem:
         p._replace(
             rows=p.columns,
             columns=p.rows,
-            row_offset=p.column_offset,
-            column_offset=p.row_offset,
+            row_bias=p.column_bias,
+            column_bias=p.row_bias,
             priors=priors,
         ),
     )
@@ -74,17 +74,17 @@ def transposed(given: Problem) -> Problem:
 def score_moments(p: Parameters, *, misprint: bool = False):
     """Mean and variance of every score; the misprint is that of eq 7 of the paper."""
     (a, a_var), (s, s_var) = p.rows, p.columns
-    mean = jnp.einsum("ik,jk->ij", a, s) + p.bias.mean
+    mean = jnp.einsum("ik,jk->ij", a, s) + p.intercept.mean
     other = s if misprint else s_var
     variance = (
         jnp.einsum("ik,jk->ij", a**2, other)
         + jnp.einsum("ik,jk->ij", a_var, s**2)
         + jnp.einsum("ik,jk->ij", a_var, s_var)
-        + p.bias.variance
+        + p.intercept.variance
     )
-    if p.row_offset is not None:
-        mean += p.row_offset.mean[:, None] + p.column_offset.mean[None]
-        variance += p.row_offset.variance[:, None] + p.column_offset.variance[None]
+    if p.row_bias is not None:
+        mean += p.row_bias.mean[:, None] + p.column_bias.mean[None]
+        variance += p.row_bias.variance[:, None] + p.column_bias.variance[None]
     return mean, variance
 
 
@@ -127,10 +127,10 @@ def divergence(p: Parameters):
         return jnp.sum(terms) / 2
 
     total = one(p.rows, *p.priors.rows) + one(p.columns, *p.priors.columns)
-    total += one(p.bias, 0, p.priors.bias)
-    if p.row_offset is not None:
-        total += one(p.row_offset, 0, p.priors.row_offset)
-        total += one(p.column_offset, 0, p.priors.column_offset)
+    total += one(p.intercept, 0, p.priors.intercept)
+    if p.row_bias is not None:
+        total += one(p.row_bias, 0, p.priors.row_bias)
+        total += one(p.column_bias, 0, p.priors.column_bias)
     return total
 
 

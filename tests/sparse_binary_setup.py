@@ -6,9 +6,9 @@ import numpy as np
 import jaxmf as mf
 
 NUM_ROWS, NUM_COLUMNS, FACTORS = 150, 60, 3
-MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), column_variance=1.0)
+MODEL = mf.SparseBinaryMF(num_factors=FACTORS, zeros=mf.SharedSample(30), column_scale=1.0)
 GAUSSIAN = mf.SparseBinaryMF(
-    num_factors=FACTORS, likelihood=mf.Gaussian(), column_variance=None, offset_variance=None
+    num_factors=FACTORS, likelihood=mf.Gaussian(), column_scale=None, bias_scale=None
 )
 
 
@@ -18,7 +18,7 @@ def fit(model, data, **options):
 
 def simulate():
     """Parameters, their data with ids, and the ones that were taken away: two a row."""
-    parameters, data = MODEL.simulate(jax.random.key(1), NUM_ROWS, NUM_COLUMNS, bias=-2.0)
+    parameters, data = MODEL.simulate(jax.random.key(1), NUM_ROWS, NUM_COLUMNS, intercept=-2.0)
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)
     hidden = np.zeros(rows.size, bool)
     generator = np.random.default_rng(0)

@@ -104,7 +104,7 @@ def test_the_judge_sees_what_is_not_clear(function, verdict):
         (lambda: mf.IndianBuffet(1.0, 0.0), "concentration must be positive"),
         (lambda: mf.BetaBernoulli(1.0, 1.0, 0), "num_features must be at least 1"),
         (lambda: mf.BetaBernoulli(1.0, 1.0, 10**12), "num_features must be at most 1,048,576"),
-        (lambda: mf.Gaussian(-1.0), "noise_variance must be positive"),
+        (lambda: mf.Gaussian(-1.0), "noise_scale must be positive"),
         (lambda: mf.LDA(0), "num_topics must be at least 1"),
         (lambda: mf.LDA(2, topic_concentration=0), "topic_concentration must be positive"),
         (lambda: mf.BiLDA(0, 2), "num_user_groups must be at least 1"),

@@ -3,6 +3,7 @@
 import importlib
 import io
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -16,7 +17,8 @@ from typer.testing import CliRunner
 
 from benchmarks import __main__ as command
 from benchmarks import harness, naive, peer, records, robustness, section_4_2
-from benchmarks.defaults.measure import limited
+from benchmarks.defaults import table
+from benchmarks.defaults.measure import Case
 
 ROW = ["case", "metric", "unit", "ours", "peer", "theirs", "ratio"]
 
@@ -175,6 +177,8 @@ def test_every_default_is_as_good_as_its_peer_or_has_an_alarm():
     assert len({(row["case"], row["peer"]) for row in rows}) == len(rows) > 40
     silent = []
     for row in rows:
+        if row["peer"].startswith("jaxmf at "):
+            continue  # stands beside this version, which may be slower and right
         if row["case"] in NOT_DONE:
             assert "not done" in row["note"]
         elif "alarms: " not in row["note"] and row["ratio"] < 0.995:
@@ -192,13 +196,91 @@ def test_rows_beside_several_peers_are_all_kept(tmp_path):
     assert [row["peer"] for row in kept] == ["a", "b"]
 
 
-def test_a_run_that_takes_too_long_is_ended():
-    def endless():
-        while True:
-            pass
+CASE = Case("RMSE", lambda quick: (1.0, "no alarm"), {"means": lambda: 2.0})
 
-    with pytest.raises(TimeoutError, match="not done after 0 CPU seconds"), limited(0.05):
-        endless()
+
+def fake_outcome(calls):
+    """Stands for the process of a case; `calls` keeps which checkouts were asked."""
+
+    def outcome(name, *, quick, peers, limit, checkout=table.ROOT):
+        calls.append(checkout)
+        is_now = checkout == table.ROOT
+        figures = {"means": 2.0} if peers else {}
+        return table.Outcome(1.0 if is_now else float("nan"), f"of {checkout.name}", figures)
+
+    return outcome
+
+
+def test_rows_of_this_commit_are_kept_and_the_other_version_is_run_once(tmp_path, monkeypatch):
+    calls, path, old = [], tmp_path / "f.json", Path("older")
+    commits = {str(table.ROOT): "aaaaaaa", "older": "bbbbbbb"}
+    monkeypatch.setattr(table, "outcome", fake_outcome(calls))
+    monkeypatch.setattr(table.records, "commit", lambda folder=table.ROOT: commits[str(folder)])
+
+    def measure(**options):
+        rows = table.measured("x", CASE, quick=True, path=path, checkout=old, **options)
+        began = records.environment()
+        rows = records.stamped(rows, "defaults", began)
+        records.merge_json(path, records.document(rows, quick=True, began=began))
+        return [(one.peer, one.ours, one.theirs, one.note) for one in rows]
+
+    first = measure(again=False)
+    assert first[0] == ("means", 1.0, 2.0, f"of {table.ROOT.name}")
+    assert first[1][0] == "jaxmf at bbbbbbb"
+    assert first[1][2] is None
+    assert first[1][3].endswith("; before: of older")
+    assert calls == [table.ROOT, old]
+    assert measure(again=False) == first
+    assert len(calls) == 2
+    measure(again=True)
+    commits[str(table.ROOT)] = "ccccccc"
+    assert measure(again=False) == first
+    assert calls[2:] == [table.ROOT, table.ROOT]
+
+
+def test_why_a_process_ended_is_said():
+    ended = partial(subprocess.CompletedProcess, ["x"], stdout="", stderr="deep\nat the end\n")
+    assert table._end(ended(-signal.SIGXCPU), 45.0) == "not done after 45 CPU seconds"
+    assert table._end(ended(-11), 45.0) == "the process ended with code -11: at the end"
+    lines = '{"peers": {"means": 2.0}}\nsome library talks\n'
+    assert table._read(lines, "crash") == (
+        pytest.approx(np.nan, nan_ok=True),
+        "crash",
+        {"means": 2},
+    )
+    lines += '{"ours": 1.5, "note": "no alarm", "seconds": 3.2}'
+    assert table._read(lines, "crash") == (1.5, "no alarm; 3 CPU s", {"means": 2.0})
+
+
+def test_the_commit_of_a_checkout_is_that_of_the_library(tmp_path):
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    run = partial(subprocess.run, check=True, capture_output=True)
+
+    def commit(name):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+        run([*git, "add", "."])
+        run([*git, "commit", "-m", name, "--no-verify"])
+
+    assert records.commit(tmp_path) == ""
+    run([*git, "init"])
+    commit("jaxmf/a.py")
+    first = records.commit(tmp_path)
+    commit("results.json")
+    assert records.commit(tmp_path) == first != ""
+    (tmp_path / "jaxmf" / "b.py").write_text("y")
+    assert records.commit(tmp_path) == first + "+"
+    commit("jaxmf/c.py")
+    assert records.commit(tmp_path).rstrip("+") != first
+
+
+@pytest.mark.slow
+def test_a_run_that_takes_too_long_is_ended_and_its_peers_stand():
+    name = "noisy-or-ibp/tiny 12 x 6"
+    found = table.outcome(name, quick=True, peers=True, limit=1.0)
+    assert found.note == "not done after 1 CPU seconds"
+    assert np.isnan(found.ours)
+    assert found.peers["column means"] == pytest.approx(0.3333, abs=1e-3)
 
 
 @pytest.fixture

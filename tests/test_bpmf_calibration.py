@@ -86,7 +86,7 @@ def compared(ours, theirs):
 def by_gibbs(noise, *, degrees=SIDE["degrees"]):
     """The same by BPMF, with a prior of the noise."""
     prior = mf.NormalInverseWishart(**(SIDE | {"degrees": degrees}))
-    given = {"row_prior": prior, "column_prior": prior, "level": 0.0, "scale": 1.0}
+    given = {"row_prior": prior, "column_prior": prior, "offset": 0.0, "scale": 1.0}
     model = mf.BPMF(1, likelihood=mf.Gaussian(noise), **given)
     data = mf.Entries(ROWS, COLUMNS, VALUES, (3, 3))
     run = {"num_warmup": 500, "num_samples": 8_000, "num_chains": 2, "progress": False}
@@ -99,10 +99,10 @@ def by_gibbs(noise, *, degrees=SIDE["degrees"]):
 @pytest.mark.slow
 def test_three_by_three_is_what_hamiltonian_chains_say():
     theirs = moments(*by_numpyro(2_000))
-    compared(by_gibbs(dist.InverseGamma(5.0, 2.0)), theirs)
-    # broken twins: the prior of the variance taken for that of the precision, and covariances with
+    compared(by_gibbs(mf.RootInverseGamma(5.0, 2.0)), theirs)
+    # broken twins: the prior of the precision taken for that of the scale, and covariances with
     # fewer degrees of freedom
-    for noise, degrees in ((dist.Gamma(5.0, 2.0), 8.0), (dist.InverseGamma(5.0, 2.0), 5.0)):
+    for noise, degrees in ((dist.Gamma(5.0, 2.0), 8.0), (mf.RootInverseGamma(5.0, 2.0), 5.0)):
         with pytest.raises(AssertionError):
             compared(by_gibbs(noise, degrees=degrees), theirs)
 

@@ -25,7 +25,7 @@ def model_of(mixture, jobs):
     if jobs is not None:
         known["row_features"] = Features.from_columns({"job": jobs}, missing="zero")
         known["row_classes"] = "job"
-    return mf.BPMF(1, biases=False, row_prior=PRIOR, mixture=(mixture, None), **known)
+    return mf.BPMF(1, bias=False, row_prior=PRIOR, mixture=(mixture, None), **known)
 
 
 def pairs(labels):
@@ -217,7 +217,7 @@ def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
             assert sizes.sum() == number
             np.testing.assert_array_equal(sizes > 0, side.mixture.slots["group"])
             assert least <= (sizes > 0).sum() <= (1 if least == 1 else 10)
-    numbers = sides[0].mixture.numbers["group"]
+    numbers = sides[0].mixture.hyperparameters["group"]
     assert float(numbers["weights"].sum() + numbers["rest"]) == pytest.approx(1)
 
 
@@ -225,7 +225,7 @@ def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
 @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.exhaustive)])
 def test_clear_clusters_are_found_from_the_default_start(seed):
     truth, _, data, _ = clustered(seed)
-    model = mf.BPMF(3, mixture=(mf.DirichletProcess(), None), biases=False)
+    model = mf.BPMF(3, mixture=(mf.DirichletProcess(), None), bias=False)
     post = mf.sample(model, data, seed=seed, **RUN)
     for chain in post.draws["row_groups"]:
         assert np.mean([agreement(truth, labels) for labels in chain[::5]]) > 0.97
@@ -237,7 +237,7 @@ def test_clear_clusters_are_found_from_the_default_start(seed):
 @pytest.fixture(scope="module")
 def classed():
     truth, means, data, people = clustered()
-    model = mf.BPMF(3, people, row_classes="job", mixture=(mf.HDP(), None), biases=False)
+    model = mf.BPMF(3, people, row_classes="job", mixture=(mf.HDP(), None), bias=False)
     return truth, means, people, mf.sample(model, data, seed=0, **RUN | {"num_chains": 1})
 
 

@@ -30,8 +30,8 @@ CASES = {
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
     "classes": classed,
     "linked groups": linked,
-    "probit": lambda: plain(likelihood=Probit(), level=None),
-    "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), level=None),
+    "probit": lambda: plain(likelihood=Probit(), offset=None),
+    "ordinal": lambda: plain(likelihood=Ordinal((1, 2, 4), threshold_scale=1.5), offset=None),
 }
 
 

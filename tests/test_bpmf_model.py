@@ -327,13 +327,13 @@ def features_of(number):
     [
         (lambda: mf.BPMF(2.5), TypeError, "whole number"),
         (lambda: mf.BPMF(-1), ValueError, "negative"),
-        (lambda: mf.BPMF(0, biases=False), ValueError, "nothing"),
-        (lambda: mf.BPMF(2, biases=1), TypeError, "True or False"),
+        (lambda: mf.BPMF(0, bias=False), ValueError, "nothing"),
+        (lambda: mf.BPMF(2, bias=1), TypeError, "True or False"),
         (lambda: mf.BPMF(2, likelihood="gaussian"), TypeError, "Gaussian()"),
-        (lambda: mf.BPMF(2, likelihood=mf.Gaussian(-1.0)), ValueError, "noise_variance"),
+        (lambda: mf.BPMF(2, likelihood=mf.Gaussian(-1.0)), ValueError, "noise_scale"),
         (lambda: mf.BPMF(2, row_prior=1.0), TypeError, "NormalInverseWishart"),
         (lambda: mf.BPMF(2, row_features=np.ones((3, 1))), TypeError, "Features"),
-        (lambda: mf.BPMF(2, level="high"), TypeError, "level"),
+        (lambda: mf.BPMF(2, offset="high"), TypeError, "offset"),
         (lambda: mf.BPMF(2, scale=0.0), ValueError, "scale"),
         (
             lambda: mf.BPMF(2, Features(np.ones((3, 600))), coefficients=True),
@@ -374,7 +374,7 @@ def grouped():
     values = truth[rows, columns] + 0.5 * generator.normal(size=rows.size)
     ids = [f"u{i}" for i in range(NUM_ROWS)], [f"i{j}" for j in range(NUM_COLUMNS)]
     data = mf.Entries(rows, columns, values, truth.shape, *ids)
-    model = mf.BPMF(2, mixture=(mf.DirichletProcess(1.0), None), biases=False)
+    model = mf.BPMF(2, mixture=(mf.DirichletProcess(1.0), None), bias=False)
     return side, mf.sample(model, data, capacity=4, **(RUN | {"num_warmup": 150}))
 
 

@@ -117,7 +117,7 @@ def of_factors(model, state, prepared):
     """log p along the orbit of a factor's scale, and the joint density with its Jacobian."""
     sides = [moves._core(each.u, each.row_law, 2) for each in (state, state.transpose())]
     terms = [
-        scales.terms(precisions(side.law)[0], side.law.mean[0], 0, prior)
+        scales.terms(precisions(side.law)[0], side.law.mean[0], prior).at(0, jnp.zeros(2))
         for side, prior in zip(sides, PRIORS, strict=True)
     ]
     # of vectors and mean one each, of a covariance of size two three, of the link its lines
@@ -131,6 +131,26 @@ def of_factors(model, state, prepared):
         return density + (volumes[0] - volumes[1]) * t
 
     return lambda t: scales.log_density_of_factor(t, *terms), joint, volumes
+
+
+def test_terms_of_a_factor_follow_the_scales_of_the_others():
+    with jax.enable_x64(True):
+        side = moves._core(*_simulated(), 2)
+        by = jnp.asarray([0.3, 0.0])
+        scaled = scales.scaled(side, by[:1])
+        bias = 1  # an entry like any other, here with a factor that was scaled before it
+        inverses = [precisions(each.law)[0] for each in (side, scaled)]
+        first = scales.terms(inverses[0], side.law.mean[0], TURNED)
+        after = scales.terms(inverses[1], scaled.law.mean[0], TURNED)
+        np.testing.assert_allclose(first.at(bias, by), after.at(bias, 0 * by), rtol=1e-12)
+        # broken twin: the scale of the first entry forgotten
+        assert abs(first.at(bias, 0 * by)[2] - after.at(bias, 0 * by)[2]) > 1e-3
+
+
+def _simulated():
+    model = everything(row_prior=TURNED, column_prior=PRIORS[1])
+    state, _ = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
+    return state.u, state.row_law
 
 
 def of_part(model, state, prepared):

@@ -69,7 +69,7 @@ def assert_same(one, other):
     for name, values in one.values.items():
         np.testing.assert_array_equal(values, other.values[name])
     for left, right in zip(
-        jax.tree.leaves(one.numbers), jax.tree.leaves(other.numbers), strict=True
+        jax.tree.leaves(one.hyperparameters), jax.tree.leaves(other.hyperparameters), strict=True
     ):
         np.testing.assert_allclose(left, right, rtol=1e-5)
 

@@ -98,3 +98,30 @@ def test_pages_of_benchmarks_have_every_row(tmp_path):
         page = (tmp_path / f"{path.stem}.md").read_text()
         rows = [line for line in page.splitlines() if line.startswith("|")]
         assert len(rows) > len(content.get("rows", []))
+
+
+def test_the_table_of_defaults_has_before_and_now_in_one_line():
+    condition = {"commit": "abc1234"}
+    row = {"case": "defaults/hdp/KOS", "unit": "perplexity", "ours": 1527.0, "condition": condition}
+    found = {"peer": "tomotopy HDPModel", "theirs": 1375.0, "note": "alarms: R-hat; 30 CPU s"}
+    before = {"peer": "jaxmf at a96d6f3", "theirs": None}
+    before["note"] = "alarms: R-hat; 30 CPU s; before: not done after 45 CPU seconds"
+    content = {"device": "cpu", "rows": [row | found, row | before]}
+    page = script("benchmark_pages").defaults_page(content)
+    assert "## hdp, perplexity" in page
+    assert page.splitlines()[-1] == (
+        "| KOS | 1527 | alarms: R-hat; 30 CPU s | none | not done after 45 CPU seconds "
+        "(jaxmf at a96d6f3) | tomotopy HDPModel 1375 | abc1234 |"
+    )
+
+
+def test_the_committed_table_of_defaults_has_a_line_for_every_case(tmp_path):
+    results = ROOT / "benchmarks" / "results"
+    script("benchmark_pages").write(results, tmp_path)
+    page = (tmp_path / "defaults.md").read_text()
+    content = json.loads((results / "quick" / "defaults.json").read_text())
+    cases = {row["case"] for row in content["rows"]}
+    sections = len({case.split("/")[1] for case in cases})
+    lines = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(lines) == len(cases) + 2 * sections
+    assert "[defaults](defaults.md)" in (tmp_path / "index.md").read_text()

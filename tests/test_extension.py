@@ -117,7 +117,7 @@ def statistics_of_groups(state, data):
             if values is not None:
                 alike = values[:, None] == values
                 found[f"{column} within {name}"] = jnp.sum(same & alike)
-    for name, numbers in state.numbers.items():
+    for name, numbers in state.hyperparameters.items():
         for label, number in numbers.items():
             if number.ndim == 0:
                 found[f"{label} of {name}"] = number

@@ -53,7 +53,7 @@ def noisy_or_model(prior, num_columns=3, efficacy=0.6, leak=0.2, probability=0.4
         dist.Bernoulli(probability).expand([num_columns]).to_event(1),
         prior=prior,
         moments=Partial(row_likelihoods.noisy_or_moments, efficacy, leak),
-        cell_law="bernoulli",
+        cell_distribution="bernoulli",
     )
 
 
@@ -416,7 +416,7 @@ def test_bad_parts(arguments, error, words):
         ({"prior": IndianBuffet}, TypeError, "prior must be an object"),
         ({"prior": IndianBuffet(dist.Gamma(1.0, 1.0))}, (TypeError, ValueError), "prior"),
         ({"moments": 3}, TypeError, "moments must be a function"),
-        ({"cell_law": "poisson"}, ValueError, "cell_law must be one of"),
+        ({"cell_distribution": "poisson"}, ValueError, "cell_distribution must be one of"),
     ],
 )
 def test_bad_options(options, error, words):

@@ -54,7 +54,7 @@ def check_posterior(prior, num_items):
         state = jax.lax.fori_loop(0, 25, step, sampler.init(key, DATA))
         own = state.values["group"]
         totals = jnp.sum(own[:, None] == jnp.arange(num_items + 1), axis=0)
-        totals += state.numbers["group"].get("unobserved", jnp.zeros((1, 1), jnp.int32))[0]
+        totals += state.hyperparameters["group"].get("unobserved", jnp.zeros((1, 1), jnp.int32))[0]
         return {
             "pairs": (own[:, None] == own)[PAIRS].astype(float),
             "counts": jnp.sum(totals[:, None] == sizes[:4], axis=0).astype(float),
@@ -138,7 +138,7 @@ def test_representatives_are_as_many_as_words():
             network, name, network.parts(name, network.sizes(tokens, {"table": 16, "dish": 16})),
             state, tokens,
         )  # fmt: skip
-        hidden = np.asarray(state.numbers[name]["unobserved"])
+        hidden = np.asarray(state.hyperparameters[name]["unobserved"])
         if name == "dish":
             assert counts.sum() + hidden.sum() == number
             assert 0 < counts.sum() <= 7

@@ -150,7 +150,7 @@ def factors_given_columns(rng, *, scale, num_rows=15):
     rows, columns = (part.ravel() for part in np.indices(x.shape))
     data = mf.Entries(rows, columns, x.ravel().astype(np.float32), x.shape)
     draws = repeated(v=v.astype(np.float32), noise_scale=np.float32(1))
-    return posterior(mf.BPMF(2, biases=False), data, u=u, **draws)
+    return posterior(mf.BPMF(2, bias=False), data, u=u, **draws)
 
 
 def test_at_most_two_of_a_hundred_calibrated_runs_are_called_worse_than_means():

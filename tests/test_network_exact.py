@@ -148,10 +148,10 @@ def tokens(network):
 
 def in_order(block, labels):
     """Labels in the order in which groups appear, within batches where these have their own."""
-    if not block.law.grows:
+    if not block.distribution.grows:
         return labels
     batches = [()] * NUM_TOKENS
-    if not block.law.labels_shared:
+    if not block.distribution.labels_shared:
         batches = oracles.parts_of(block, COLUMNS, NUM_TOKENS)
     known: dict = {}
     for batch, label in zip(batches, labels, strict=True):
@@ -161,7 +161,7 @@ def in_order(block, labels):
 
 
 def all_labels(block):
-    size = NUM_TOKENS if block.law.grows else block.law.num_groups(1)
+    size = NUM_TOKENS if block.distribution.grows else block.distribution.num_groups(1)
     listed = itertools.product(range(size), repeat=NUM_TOKENS)
     return [labels for labels in listed if list(in_order(block, labels)) == list(labels)]
 
@@ -188,10 +188,12 @@ def all_states(problem):
     slots = {
         name: jnp.ones((len(problem.log_posterior), NUM_SLOTS), bool)
         for name in network.indicators
-        if network.blocks[name].law.grows
+        if network.blocks[name].distribution.grows
     }
     numbers = {
-        name: network.blocks[name].law.start(*(() if name in network.observed else (NUM_SLOTS,)))
+        name: network.blocks[name].distribution.start(
+            *(() if name in network.observed else (NUM_SLOTS,))
+        )
         for name in network.order
     }
     values = {name: jnp.asarray(own, jnp.int32) for name, own in problem.states.items()}
@@ -209,7 +211,7 @@ def conditionals(network, names, states, data, *, axes=AXES, removes=True):
         roles = roles_of(network, names, network.sizes(data, widths))
         values = all_values(state, data)
         before = statistics_of_roles(roles, values, widths)
-        numbers = state.numbers
+        numbers = state.hyperparameters
         working = {r.name: sequential._begin(r, before[r.name], numbers[r.name]) for r in roles}
         look_up = look_up_of(roles)
         compiled = sequential._Compiled(names, (), (), roles, False)
@@ -304,7 +306,9 @@ def assert_no_underflow(blocks, labels, data):
     for wide in (True, False):
         with jax.enable_x64(wide):
             slots = {name: [NUM_SLOTS] for name in network.indicators}
-            numbers = {n: b.law.start(*slots.get(n, ())) for n, b in network.blocks.items()}
+            numbers = {
+                n: b.distribution.start(*slots.get(n, ())) for n, b in network.blocks.items()
+            }
             values = {name: jnp.asarray([own], jnp.int32) for name, own in labels.items()}
             state = State(values, numbers, {})
             weights = conditionals(network, network.indicators, state, Tokens(*data))[:, 0]
@@ -364,7 +368,7 @@ def some_states(network, number=10):
     for _ in range(number):
         values, numbers, slots = {}, {}, {}
         for name in network.order:
-            law = network.blocks[name].law
+            law = network.blocks[name].distribution
             if name in network.observed:
                 numbers[name] = law.start()
                 continue
@@ -385,7 +389,7 @@ def candidates(network, names, state, token, share=0.3):
     """The states that differ in one token: values, and the log density of new weights."""
     chosen = []
     for name in names:
-        own, numbers = state.values[name], state.numbers[name]
+        own, numbers = state.values[name], state.hyperparameters[name]
         others = np.delete(own, token)
         weights, rest = np.array(numbers["weights"]), float(numbers["rest"])
         if own[token] not in others:
@@ -393,13 +397,13 @@ def candidates(network, names, state, token, share=0.3):
             weights[own[token]] = 0
         new = min(set(range(NUM_SLOTS)) - set(others.tolist()))
         options = [(value, weights, rest, 0.0) for value in sorted(set(others.tolist()))]
-        gamma = float(network.blocks[name].law.base_concentration)
+        gamma = float(network.blocks[name].distribution.base_concentration)
         with_new = weights.copy()
         with_new[new] = share * rest
         density = np.log(gamma) + (gamma - 1) * np.log(1 - share) - np.log(rest)
         chosen.append([*options, (new, with_new, rest * (1 - share), density)])
     for combination in itertools.product(*chosen):
-        values, numbers = dict(state.values), dict(state.numbers)
+        values, numbers = dict(state.values), dict(state.hyperparameters)
         for name, (value, weights, rest, _) in zip(names, combination, strict=True):
             values[name] = np.where(np.arange(NUM_TOKENS) == token, value, values[name])
             numbers[name] = numbers[name] | {"weights": weights, "rest": rest}

@@ -265,7 +265,8 @@ def test_documents_times_topics_may_exceed_what_32_bits_can_index(model, sweep):
 def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
     network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
     numbers = {
-        name: own.law.start(*([5] * (name == "group"))) for name, own in network.blocks.items()
+        name: own.distribution.start(*([5] * (name == "group")))
+        for name, own in network.blocks.items()
     }
     values, slots = jnp.asarray([0, 1, 1, 2, 0]), jnp.asarray([True] * 3 + [False] * 2)
     state = State({"group": values}, numbers, {"group": slots})
@@ -281,7 +282,9 @@ def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
 
 def test_a_sweep_that_is_none_is_refused():
     network = mf.Network(**CASES["hierarchy"][0])
-    with pytest.raises(ValueError, match="sweep must be one of 'sequential', 'parallel', got 'x'"):
+    with pytest.raises(
+        ValueError, match="sweep must be one of 'auto', 'sequential', 'parallel', got 'x'"
+    ):
         network.sampler(sweep="x")
 
 
@@ -295,9 +298,11 @@ def test_a_chain_starts_from_a_few(monkeypatch):
     for name in ("super", "sub"):
         in_use = np.isin(np.arange(6), start.values[name])
         np.testing.assert_array_equal(start.slots[name], in_use)
-        weights = start.numbers[name]["weights"]
+        weights = start.hyperparameters[name]["weights"]
         np.testing.assert_array_equal(weights > 0, in_use)
-        np.testing.assert_allclose(jnp.sum(weights) + start.numbers[name]["rest"], 1, rtol=1e-5)
+        np.testing.assert_allclose(
+            jnp.sum(weights) + start.hyperparameters[name]["rest"], 1, rtol=1e-5
+        )
 
 
 @pytest.mark.exhaustive

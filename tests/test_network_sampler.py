@@ -48,13 +48,13 @@ def some_groups(network, num_slots, num_groups=1):
     values, numbers, slots = {}, {}, {}
     generator = np.random.default_rng(1)
     for name, block in network.blocks.items():
-        numbers[name] = block.law.start(*(() if block.observed else (num_slots,)))
+        numbers[name] = block.distribution.start(*(() if block.observed else (num_slots,)))
         if block.observed:
             continue
-        size = num_groups if block.law.grows else block.law.num_groups(num_slots)
+        size = num_groups if block.distribution.grows else block.distribution.num_groups(num_slots)
         labels = np.append(np.arange(size), generator.integers(size, size=NUM_TOKENS - size))
         values[name] = jnp.asarray(labels, jnp.int32)
-        if block.law.grows:
+        if block.distribution.grows:
             slots[name] = jnp.arange(num_slots) < size
         if "weights" in numbers[name]:
             weights = slots[name].astype(numbers[name]["weights"].dtype) / (size + 1)
@@ -88,7 +88,9 @@ def test_growing_gives_the_assignments_of_large_capacity():
         assert num_grown == 1
         assert len(np.unique(large.values["topic"])) > 1
         np.testing.assert_allclose(
-            small.numbers["topic"]["weights"], large.numbers["topic"]["weights"], rtol=1e-9
+            small.hyperparameters["topic"]["weights"],
+            large.hyperparameters["topic"]["weights"],
+            rtol=1e-9,
         )
 
 
@@ -225,8 +227,8 @@ def test_user_ratings_alone_are_ratings_with_every_item_its_own_group():
     data = Tokens(columns, sizes)
     labels = {"group": jnp.asarray(generator.integers(3, size=40), jnp.int32)}
     fixed = {"item_group": data.columns["item"]}
-    numbers = {"rating": both.blocks["rating"].law.start()}
-    numbers |= {name: both.blocks[name].law.start(1) for name in both.indicators}
+    numbers = {"rating": both.blocks["rating"].distribution.start()}
+    numbers |= {name: both.blocks[name].distribution.start(1) for name in both.indicators}
 
     @jax.jit
     def both_sweeps(key):
@@ -251,7 +253,7 @@ def test_a_chain_starts_where_an_indicator_stands_between_those_of_a_set():
     sampler = network.sampler(joint=(("third", "first"),))
     state = jax.jit(sampler.init, compiler_options=FAST_COMPILE)(jax.random.key(9), data)
     for name in ("first", "third"):
-        weights, rest = (state.numbers[name][label] for label in ("weights", "rest"))
+        weights, rest = (state.hyperparameters[name][label] for label in ("weights", "rest"))
         np.testing.assert_allclose(weights.sum() + rest, 1, atol=1e-5)
         in_use = np.isin(np.arange(len(weights)), state.values[name])
         np.testing.assert_array_equal(weights > 0, in_use)

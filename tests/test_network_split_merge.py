@@ -38,7 +38,9 @@ def check_partitions(law, *, num_scans, num_chains=20_000):
     variables = {n: np.asarray(own) for n, own in {**FIVE.columns, **FIVE.values}.items()}
     partitions, posterior = posterior_of(network, variables, "group", 5)
     chosen = np.random.default_rng(0).choice(len(partitions), size=num_chains, p=posterior)
-    numbers = {n: own.law.start(*([5] * (n == "group"))) for n, own in network.blocks.items()}
+    numbers = {
+        n: own.distribution.start(*([5] * (n == "group"))) for n, own in network.blocks.items()
+    }
 
     def run(key, labels):
         state = State({"group": labels}, numbers, {"group": jnp.ones(5, bool)})
@@ -103,7 +105,7 @@ def test_a_step_leaves_the_joint_distribution_as_it_is(sweep):
             "pairs": jnp.sum(same),
             "words": jnp.sum(same & (word[:, None] == word)),
             "times": jnp.sum(same * jnp.exp(-jnp.abs(times[:, None] - times))),
-            **state.numbers["group"],
+            **state.hyperparameters["group"],
         }
 
     check_kernel(

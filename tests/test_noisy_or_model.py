@@ -11,7 +11,7 @@ from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Parameters
 from jaxmf.models.noisy_or.state import State, parameters_of
-from jaxmf.posterior.cell_laws import CELL_LAWS
+from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.samplers.noisy_or import sweep
 from tests import noisy_or_oracles as oracles
 
@@ -168,7 +168,7 @@ def test_the_causal_graph_is_drawn(posterior):
 
 
 def test_the_law_of_binary_cells():
-    law = CELL_LAWS["bernoulli"]
+    law = CELL_DISTRIBUTIONS["bernoulli"]
     mean = jnp.array([0.2, 0.2, 1.0, 0.0, 0.5])
     values = jnp.array([1.0, 0.0, 1.0, 0.0, 0.5])
     found = law.log_density(values, mean, mean * (1 - mean))

@@ -219,10 +219,10 @@ def with_more_mass(model):
         (first, *others), structure = jax.tree.flatten(model)
         return jax.tree.unflatten(structure, [1.5 * first, *others])
     fields = {field.name for field in dataclasses.fields(model)}
-    if "row_variance" in fields:
-        return dataclasses.replace(model, row_variance=1.5 * model.row_variance)
+    if "row_scale" in fields:
+        return dataclasses.replace(model, row_scale=1.5 * model.row_scale)
     if "num_factors" in fields:
-        return dataclasses.replace(model, level=1.5 * model.level)
+        return dataclasses.replace(model, offset=1.5 * model.offset)
     for name in fields & {"row_prior", "prior"}:
         prior = getattr(model, name)
         prior = dataclasses.replace(prior, alpha=prior.alpha * 1.5)

@@ -94,9 +94,9 @@ def test_alarms_are_of_fits_without_factors_alone(fitted):
     without = draw | {"row_mean": 0 * draw["row_mean"]}
     (sentence,) = fitted.model.alarms(without, fitted.data)
     assert "popularity of columns alone" in sentence
-    model = mf.SparseBinaryMF(num_factors=8, offsets="scalar")
+    model = mf.SparseBinaryMF(num_factors=8, bias="intercept")
     (sentence,) = model.alarms(without, fitted.data)
-    assert "offsets='rows_columns'" in sentence
+    assert "bias='rows_columns'" in sentence
 
 
 def test_the_bound_is_chosen_by_the_ones_of_a_row():
@@ -118,7 +118,7 @@ def test_the_bound_is_chosen_by_the_ones_of_a_row():
 def test_damped_newton_steps_never_raise_the_free_energy(made):
     """With all zeros, in float64; that of other updates, learned priors among them."""
     kept, _ = made
-    model = mf.SparseBinaryMF(num_factors=4, zeros=mf.Exact(), offset_variance=None)
+    model = mf.SparseBinaryMF(num_factors=4, zeros=mf.Exact(), bias_scale=None)
     with jax.enable_x64(True):
         path = fit(model, kept[:200], num_epochs=30, tolerance=0.0, hold_priors=3)
         path = path.trace["free_energy"][0]
@@ -158,7 +158,7 @@ def test_the_probability_of_a_gaussian_cell_stays_between_0_and_1():
     found = answers.probability(likelihood, mean, np.ones(3))
     np.testing.assert_array_equal(found, [0, 0.5, 1])
     # the mean of a cell is what it is
-    expected, _ = answers.cell_moments(likelihood, {"noise_variance": 1.0}, mean, np.ones(3))
+    expected, _ = answers.cell_moments(likelihood, {"noise_scale": 1.0}, mean, np.ones(3))
     np.testing.assert_allclose(expected, [-0.25, 0.5, 1.1])
 
 

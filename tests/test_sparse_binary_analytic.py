@@ -6,12 +6,12 @@ import pytest
 
 import jaxmf as mf
 
-CLOSED = {"num_factors": 3, "offsets": "none"}
+CLOSED = {"num_factors": 3, "bias": "none"}
 
 
 @pytest.fixture(scope="module")
 def simulated():
-    return mf.SparseBinaryMF(num_factors=3).simulate(jax.random.key(1), 120, 50, bias=-1.5)[1]
+    return mf.SparseBinaryMF(num_factors=3).simulate(jax.random.key(1), 120, 50, intercept=-1.5)[1]
 
 
 @pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Sigmoid()])
@@ -30,7 +30,7 @@ def test_the_closed_form_answers_as_a_fit_does(simulated, likelihood, tmp_path):
 
 @pytest.mark.slow
 def test_no_ascent_comes_below_the_closed_form(simulated):
-    settings = {"likelihood": mf.Gaussian(0.5), "column_variance": 1.0, **CLOSED}
+    settings = {"likelihood": mf.Gaussian(0.5), "column_scale": 1.0, **CLOSED}
     model = mf.SparseBinaryMF(**settings)
     closed = mf.variational(model, simulated, analytic=True).draws["free_energy"].item()
     ascent = mf.variational(model, simulated, num_epochs=60, progress=False)
@@ -43,14 +43,14 @@ def test_no_ascent_comes_below_the_closed_form(simulated):
 @pytest.mark.parametrize(
     ("settings", "options", "words"),
     [
-        ({"offsets": "scalar"}, {}, ("analytic", "offsets='none'")),
+        ({"bias": "intercept"}, {}, ("analytic", "bias='none'")),
         ({"row_mean": 1.0}, {}, ("analytic", "row_mean")),
-        ({"row_variance": None}, {}, ("analytic", "row_variance")),
+        ({"row_scale": None}, {}, ("analytic", "row_scale")),
         ({}, {"num_validation": 3}, ("num_validation", "analytic")),
         ({}, {"num_epochs": 5}, ("num_epochs", "analytic")),
         ({}, {"start": "random"}, ("start", "analytic")),
         ({}, {"resume": True}, ("resume", "analytic")),
-        ({"row_variance": 0.01, "column_variance": 0.01}, {}, ("analytic", "switched off")),
+        ({"row_scale": 0.1, "column_scale": 0.1}, {}, ("analytic", "switched off")),
     ],
 )
 def test_what_the_closed_form_is_not_for(simulated, settings, options, words):

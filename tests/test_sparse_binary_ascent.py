@@ -31,7 +31,7 @@ def path_in_float64(model, data, **options):
     """The free energy after every epoch, all that can be learned being learned."""
     with jax.enable_x64(True):
         data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)
-        model = dataclasses.replace(model, column_mean=None, column_variance=None)
+        model = dataclasses.replace(model, column_mean=None, column_scale=None)
         path = fit(model, data, tolerance=0.0, hold_priors=3, **options).trace["free_energy"][0]
     assert path.dtype == np.float64
     return path
@@ -91,7 +91,7 @@ def test_a_converged_fit_stops(simulated):
     ids=["newton", "partial", "adam", "rmsprop"],
 )
 def test_other_updates_come_to_the_same(simulated, options):
-    model = dataclasses.replace(MODEL, zeros=mf.Exact(), offsets="scalar")
+    model = dataclasses.replace(MODEL, zeros=mf.Exact(), bias="intercept")
     data = simulated[1]
     block = fit(model, data, num_epochs=60)
     other = fit(model, data, **({"num_epochs": 120, "tolerance": 0.0} | options))
@@ -173,10 +173,10 @@ def test_scaled_sums_of_batches_are_unbiased(simulated):
         total = jax.tree.map(np.zeros_like, whole)
         for place in range(3):
             part = jax.tree.map(lambda leaf, place=place: leaf[place], prepared.batches)
-            factors, offset = jax.tree.map(
-                lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_offset)
+            factors, bias = jax.tree.map(
+                lambda leaf, rows=part.rows: leaf[rows], (parameters.rows, parameters.row_bias)
             )
-            here = parameters._replace(rows=factors, row_offset=offset)
+            here = parameters._replace(rows=factors, row_bias=bias)
             found = batch_pass.scaled(sums(here, part.layouts), 3.0)
             total = jax.tree.map(np.add, total, found)
         for name, summed in total._asdict().items():
@@ -199,10 +199,10 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
         @jax.jit
         def of_batch(place, scale):
             batch = jax.tree.map(lambda leaf: leaf[place], prepared.batches)
-            rows, offset = jax.tree.map(
-                lambda leaf: leaf[batch.rows], (parameters.rows, parameters.row_offset)
+            rows, bias = jax.tree.map(
+                lambda leaf: leaf[batch.rows], (parameters.rows, parameters.row_bias)
             )
-            here = parameters._replace(rows=rows, row_offset=offset)
+            here = parameters._replace(rows=rows, row_bias=bias)
             settings = {"key": jax.random.key(0), "settings": model, "scale": scale}
             return jax.value_and_grad(batch_pass.batch_free_energy)(here, batch, **settings)
 
@@ -230,7 +230,7 @@ def test_the_free_energy_of_batches_is_unbiased(simulated):
 )
 def test_batches_come_to_the_same(simulated, options):
     _, data, hidden = simulated
-    model = dataclasses.replace(MODEL, offsets="scalar")
+    model = dataclasses.replace(MODEL, bias="intercept")
     plain = fit(model, data, num_epochs=40)
     options = {"num_epochs": 60, "batch_size": 40, "tolerance": 0.0} | options
     batch = fit(model, data, **options)

@@ -41,12 +41,12 @@ def test_a_fit_finds_what_is_hidden(simulated, fitted):
     rows = np.unique(hidden[0]).tolist()
     baseline = np.mean([(row, by_popularity[row]) in pairs for row in rows])
     assert precision_at_one(fitted, hidden) > 1.5 * baseline > 0
-    # scores go with the truth, offsets and bias included
+    # scores go with the truth, biases and intercept included
     draw, truth = fitted.reference_draw(), simulated[0]
     found = draw["row_mean"] @ draw["column_mean"].T
     wanted = np.asarray(truth.rows.mean @ truth.columns.mean.T)
     assert np.corrcoef(found.ravel(), wanted.ravel())[0, 1] > 0.6
-    assert np.corrcoef(draw["column_offset"], truth.column_offset.mean)[0, 1] > 0.6
+    assert np.corrcoef(draw["column_bias"], truth.column_bias.mean)[0, 1] > 0.6
     # Broken twin: factors of other rows go with nothing.
     assert abs(np.corrcoef(found[::-1].ravel(), wanted.ravel())[0, 1]) < 0.3
 
@@ -71,10 +71,10 @@ def test_scores_and_probabilities(simulated, fitted):
         (draw[f"{side}_mean"][place], draw[f"{side}_variance"][place])
         for side, place in (("row", rows), ("column", columns))
     )
-    mean = (a * s).sum(1) + draw["row_offset"][rows] + draw["column_offset"][columns]
-    mean += draw["bias"]
-    variance = (a**2 * s_var + a_var * s**2 + a_var * s_var).sum(1) + draw["bias_variance"]
-    variance += draw["row_offset_variance"][rows] + draw["column_offset_variance"][columns]
+    mean = (a * s).sum(1) + draw["row_bias"][rows] + draw["column_bias"][columns]
+    mean += draw["intercept"]
+    variance = (a**2 * s_var + a_var * s**2 + a_var * s_var).sum(1) + draw["intercept_variance"]
+    variance += draw["row_bias_variance"][rows] + draw["column_bias_variance"][columns]
     np.testing.assert_allclose(scores.mean, mean, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(scores.sd, np.sqrt(variance), rtol=1e-4)
     np.testing.assert_allclose(scores.plain_probability, 1 / (1 + np.exp(-mean)), rtol=1e-4)
@@ -207,22 +207,22 @@ def test_simulated_data_are_of_the_model(simulated):
     """Shares of ones where the scores say so, and every part drawn from its own prior."""
     truth, _, _ = simulated
     p = jax.tree.map(np.asarray, truth)
-    model = dataclasses.replace(MODEL, bias_variance=0.25, row_mean=2.0, offset_variance=4.0)
+    model = dataclasses.replace(MODEL, intercept_scale=0.5, row_mean=2.0, bias_scale=2.0)
     again, data = model.simulate(jax.random.key(3), 400, 300)
     q = jax.tree.map(np.asarray, again)
     for values, mean, sd in (
         (p.rows.mean, 0, 1),
         (q.rows.mean, 2, 1),
         (q.columns.mean, 0, 1),
-        (q.row_offset.mean, 0, 2),
-        (q.column_offset.mean, 0, 2),
+        (q.row_bias.mean, 0, 2),
+        (q.column_bias.mean, 0, 2),
     ):
         assert abs(values.mean() - mean) < 5 * sd / np.sqrt(values.size)
         assert abs(values.std() / sd - 1) < 5 / np.sqrt(2 * values.size)
-    assert q.bias.mean.shape == ()
-    assert 0 < abs(q.bias.mean) < 5 * 0.5
-    score = q.rows.mean @ q.columns.mean.T + q.row_offset.mean[:, None] + q.column_offset.mean
-    probability = 1 / (1 + np.exp(-score - q.bias.mean))
+    assert q.intercept.mean.shape == ()
+    assert 0 < abs(q.intercept.mean) < 5 * 0.5
+    score = q.rows.mean @ q.columns.mean.T + q.row_bias.mean[:, None] + q.column_bias.mean
+    probability = 1 / (1 + np.exp(-score - q.intercept.mean))
     ones = data.to_scipy().toarray() == 1
     likely = probability > 0.5
     for chosen in (likely, ~likely):
@@ -234,8 +234,8 @@ def test_simulated_data_are_of_the_model(simulated):
 
 
 def test_settings_may_be_names():
-    model = mf.SparseBinaryMF(likelihood="gaussian", zeros="exact", offsets=None)
-    assert (model.likelihood, model.zeros, model.offsets) == (mf.Gaussian(), mf.Exact(), "none")
+    model = mf.SparseBinaryMF(likelihood="gaussian", zeros="exact", bias=None)
+    assert (model.likelihood, model.zeros, model.bias) == (mf.Gaussian(), mf.Exact(), "none")
 
 
 def test_settings_are_words():

@@ -1,6 +1,7 @@
 """SparseBinarySeries end to end: its limits, what it finds, what it answers, what is refused."""
 
 import dataclasses
+import math
 
 import jax
 import jax.numpy as jnp
@@ -20,8 +21,8 @@ MODEL = mf.SparseBinarySeries(
     num_factors=FACTORS,
     zeros=mf.Exact(),
     lengthscale=3.0,
-    offsets="scalar",
-    column_variance=1.0,
+    bias="intercept",
+    column_scale=1.0,
 )
 LEARNING = dataclasses.replace(MODEL, lengthscale=None)
 
@@ -35,7 +36,7 @@ class Simulated:
 
     def __init__(self):
         self.truth, whole = MODEL.simulate(
-            jax.random.key(1), NUM_ROWS, NUM_COLUMNS, times=TIMES, bias=-1.5
+            jax.random.key(1), NUM_ROWS, NUM_COLUMNS, times=TIMES, intercept=-1.5
         )
         self.tables = np.stack([whole.at(time).to_scipy().toarray() for time in TIMES])
         self.observed = np.random.default_rng(0).random(self.tables.shape) < 0.8
@@ -89,8 +90,8 @@ STEP = jax.jit(lambda algorithm, key, state, data: algorithm.step(key, state, da
 
 def paths_at(parameters, number, weight_share, precision_share):
     """Paths whose values have the means and variances of rows, given what one time is worth."""
-    rows, offset = parameters.rows, parameters.row_offset
-    mean = rows.mean if offset is None else jnp.column_stack([rows.mean, offset.mean])
+    rows, bias = parameters.rows, parameters.row_bias
+    mean = rows.mean if bias is None else jnp.column_stack([rows.mean, bias.mean])
     mean = mean.reshape(-1, number, mean.shape[1])
     variance = 0.5  # of every start, before a prior of variance one
     precision = jnp.full_like(mean, (1 / variance - 1) * precision_share)
@@ -115,11 +116,11 @@ def small_series(seed=0):
     "likelihood", [mf.Sigmoid("quadratic"), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
 )
 def test_a_length_scale_of_nothing_is_one_matrix_of_all_rows_and_times(likelihood):
-    """Epoch by epoch, offsets, learned priors and noise included."""
+    """Epoch by epoch, biases, learned priors and noise included."""
     with jax.enable_x64(True):
         data = small_series()
-        settings = {"zeros": mf.Exact(), "likelihood": likelihood, "offsets": "rows_columns"}
-        settings |= {"num_factors": 2, "column_variance": None, "column_mean": None}
+        settings = {"zeros": mf.Exact(), "likelihood": likelihood, "bias": "rows_columns"}
+        settings |= {"num_factors": 2, "column_scale": None, "column_mean": None}
         one, many = (
             mf.SparseBinaryMF(**settings),
             mf.SparseBinarySeries(**settings, lengthscale=1e-6),
@@ -154,14 +155,16 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
         number, noise = 3, 0.9
         data = mf.SparseSeries.from_matrices([table] * number, [0.0, 1.0, 3.0])
         settings = {"num_factors": 1 if update == "factors" else 2, "zeros": mf.Exact()}
-        settings["offsets"] = "scalar"
-        many = mf.SparseBinarySeries(**settings, likelihood=mf.Gaussian(noise), lengthscale=1e12)
+        settings["bias"] = "intercept"
+        many = mf.SparseBinarySeries(
+            **settings, likelihood=mf.Gaussian(math.sqrt(noise)), lengthscale=1e12
+        )
         plan = {"num_epochs": 9, "start": "random", "tolerance": 0.0}
         prepared = many.prepare(data)
         of_series = state_of(many.ascent(**plan, update=update), prepared)
 
         def of_single(single_noise):
-            one = mf.SparseBinaryMF(**settings, likelihood=mf.Gaussian(single_noise))
+            one = mf.SparseBinaryMF(**settings, likelihood=mf.Gaussian(math.sqrt(single_noise)))
             once = one.prepare(mf.SparseBinary.from_array(table))
             state = state_of(one.ascent(**plan), once)
             return state, DRAW(one, steps_of(one.ascent(**plan), state, once))
@@ -176,7 +179,7 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
             many.ascent(**plan, update=update), of_series._replace(parameters=start), prepared
         )
         draw = DRAW(many, found)
-        for name in ("column_mean", "column_variance", "bias", "bias_variance"):
+        for name in ("column_mean", "column_variance", "intercept", "intercept_variance"):
             np.testing.assert_allclose(draw[name], wanted[name], rtol=1e-7, err_msg=name)
         for time in range(number):
             for name in ("row_mean", "row_variance"):
@@ -196,7 +199,7 @@ def test_an_endless_length_scale_is_one_row_for_all_times(update):
 def path_in_float64(update, relaxation=None):
     with jax.enable_x64(True):
         data = small_series(2)
-        model = dataclasses.replace(LEARNING, column_variance=None, offsets="rows_columns")
+        model = dataclasses.replace(LEARNING, column_scale=None, bias="rows_columns")
         prepared = model.prepare(data)
         algorithm = model.ascent(update=update, tolerance=0.0, hold_priors=2, num_epochs=25)
         if relaxation is not None:
@@ -267,14 +270,14 @@ def test_samples_of_zeros_and_both_updates_come_to_the_same(simulated, fitted):
 
 @pytest.mark.slow
 def test_cells_of_the_gaussian_and_validation(simulated):
-    model = dataclasses.replace(LEARNING, likelihood=mf.Gaussian(), offsets="rows_columns")
+    model = dataclasses.replace(LEARNING, likelihood=mf.Gaussian(), bias="rows_columns")
     post = fit(model, simulated.data, num_validation=60, num_epochs=60, patience=4)
     path = post.trace["validation_score"][0]
     np.testing.assert_allclose(post.draws["validation_score"][0, 0], path.max())
     assert 10 < post.draws["num_epochs"][0, 0] < 60
     kept = post.trace["free_energy"][0, np.argmax(path)]
     assert post.draws["free_energy"][0, 0] == kept
-    assert "noise_variance" in post.summary().names
+    assert "noise_scale" in post.summary().names
 
 
 # --- questions -----------------------------------------------------------------------------------
@@ -289,14 +292,14 @@ def test_a_time_may_be_any(simulated, fitted):
         assert here.data.num_ones == simulated.matrices[step].num_ones
         scores = here.scores(cells)
         mean = np.sum(draw["row_mean"][rows, step] * draw["column_mean"][columns], axis=1)
-        np.testing.assert_allclose(scores.mean, mean + draw["bias"], rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(scores.mean, mean + draw["intercept"], rtol=2e-3, atol=2e-3)
     # the whole posterior speaks of the last time
     np.testing.assert_allclose(fitted.scores(cells).mean, scores.mean, atol=2e-3)
     # between two times it lies between them, after the last it is less and less sure
     sds = [fitted.at(time).scores(cells).sd for time in (8.0, 8.5, 10.0, 20.0, 500.0)]
     assert (np.diff(sds, axis=0) > -1e-6).all()
     far = fitted.at(500.0).scores(cells)
-    np.testing.assert_allclose(far.mean, draw["bias"], atol=1e-4)
+    np.testing.assert_allclose(far.mean, draw["intercept"], atol=1e-4)
     near, middle = fitted.at(1.5).scores(cells), fitted.at(1.6).scores(cells)
     np.testing.assert_allclose(near.mean, middle.mean, atol=0.2)
 
@@ -362,7 +365,7 @@ def test_a_fit_is_kept(fitted, tmp_path):
 
 
 def test_simulated_paths_have_the_prior_s_correlation():
-    model = dataclasses.replace(MODEL, offsets="rows_columns", row_variance=2.0)
+    model = dataclasses.replace(MODEL, bias="rows_columns", row_scale=math.sqrt(2.0))
     truth, data = model.simulate(jax.random.key(3), 1500, 3, times=[0.0, 1.0, 6.0])
     paths = np.asarray(truth.rows.mean).reshape(1500, 3, FACTORS)
     assert paths.var() == pytest.approx(2, rel=0.1)
@@ -370,8 +373,8 @@ def test_simulated_paths_have_the_prior_s_correlation():
     for place, wanted in zip((1, 2), (1 + scaled) * np.exp(-scaled), strict=True):
         found = np.corrcoef(paths[:, 0].ravel(), paths[:, place].ravel())[0, 1]
         assert found == pytest.approx(wanted, abs=5 / np.sqrt(3000))
-    score = truth.rows.mean @ truth.columns.mean.T + truth.row_offset.mean[:, None]
-    score = score + truth.column_offset.mean + truth.bias.mean
+    score = truth.rows.mean @ truth.columns.mean.T + truth.row_bias.mean[:, None]
+    score = score + truth.column_bias.mean + truth.intercept.mean
     probability = np.asarray(1 / (1 + np.exp(-score)))
     ones = data.stacked().to_scipy().toarray() == 1
     spread = np.sqrt((probability * (1 - probability)).sum())
@@ -391,9 +394,9 @@ def test_simulated_paths_have_the_prior_s_correlation():
         ({"lengthscale": 0.0}, ValueError, "lengthscale must be finite and positive"),
         ({"lengthscale": "long"}, TypeError, "lengthscale must be a number"),
         ({"kernel": "matern"}, ValueError, "kernel must be one of squared_exponential"),
-        ({"row_variance": None}, ValueError, "row_variance is None, but"),
+        ({"row_scale": None}, ValueError, "row_scale is None, but"),
         ({"row_mean": np.zeros(7)}, ValueError, "one for each of the 20 factors"),
-        ({"offsets": "rows"}, ValueError, "offsets must be one of none, scalar"),
+        ({"bias": "rows"}, ValueError, "bias must be one of none, intercept"),
         ({"num_factors": 0}, ValueError, "num_factors must be at least 1"),
     ],
 )

@@ -42,7 +42,7 @@ def test_topics_of_an_hdp_start_evenly_over_many_with_room_for_more(capacity):
     assert np.bincount(labels).max() < 2 * 12_000 / expected
     np.testing.assert_array_equal(slots, np.arange(slots.size) < expected)
     assert slots.size == capacity if capacity else slots.size >= 2 * expected
-    numbers = state.numbers["topic"]
+    numbers = state.hyperparameters["topic"]
     np.testing.assert_array_equal(numbers["weights"] > 0, slots)
     np.testing.assert_allclose(np.sum(numbers["weights"]) + numbers["rest"], 1, rtol=1e-6)
 
@@ -100,5 +100,5 @@ def test_several_indicators_start_in_turn():
 def test_a_start_does_not_depend_on_slots_that_are_left_over():
     small, large = (start_of(mf.HDPLDA(), DATA, capacity=own) for own in (128, 200))
     np.testing.assert_array_equal(small.values["topic"], large.values["topic"])
-    weights = large.numbers["topic"]["weights"][:128]
-    np.testing.assert_array_equal(small.numbers["topic"]["weights"], weights)
+    weights = large.hyperparameters["topic"]["weights"][:128]
+    np.testing.assert_array_equal(small.hyperparameters["topic"]["weights"], weights)

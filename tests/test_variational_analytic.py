@@ -110,8 +110,8 @@ def solved(x, case):
     return analytic_solution(
         x,
         num_factors=2,
-        column_prior_variance=None if case["learned_v"] else 1.0,
-        noise_variance=None if case["learned_noise"] else 0.2,
+        column_scale=None if case["learned_v"] else 1.0,
+        noise_scale=None if case["learned_noise"] else 0.2**0.5,
     )
 
 
@@ -180,8 +180,7 @@ def test_sparse_is_dense():
         dense_svd = np.linalg.svd(dense)
         np.testing.assert_allclose(sparse_svd.values, dense_svd[1][:5], rtol=1e-9)
         mine, theirs = (
-            analytic_solution(form, num_factors=4, column_prior_variance=1.0)
-            for form in (matrix, dense)
+            analytic_solution(form, num_factors=4, column_scale=1.0) for form in (matrix, dense)
         )
         assert mine.free_energy == pytest.approx(theirs.free_energy, rel=1e-9)
         np.testing.assert_allclose(mine.row_means, theirs.row_means, atol=1e-7)
@@ -206,7 +205,7 @@ def test_decomposition_is_the_same_every_time():
 @pytest.mark.parametrize("v", [1.0, None])
 def test_sigmoid_iteration_never_raises_its_bound(zeros, v):
     result = sigmoid_solution(
-        made_ones(), num_factors=4, zeros=zeros, num_iterations=8, column_prior_variance=v
+        made_ones(), num_factors=4, zeros=zeros, num_iterations=8, column_scale=v
     )
     assert (np.diff(result.bounds) <= 1e-9 * abs(result.bounds[0])).all()
     assert result.bounds[0] - result.bounds[-1] > 1.0
@@ -290,10 +289,10 @@ def test_sigmoid_bound_lies_above_the_tighter_one():
 
 def test_no_factor_pays():
     noise = np.random.default_rng(0).normal(size=(30, 20))
-    solution = analytic_solution(noise, num_factors=3, noise_variance=5.0)
+    solution = analytic_solution(noise, num_factors=3, noise_scale=5.0**0.5)
     assert solution.row_means.shape == (30, 0)
     assert np.isfinite(solution.free_energy)
-    kept = analytic_solution(noise, num_factors=3, noise_variance=5.0, column_prior_variance=1.0)
+    kept = analytic_solution(noise, num_factors=3, noise_scale=5.0**0.5, column_scale=1.0)
     assert kept.row_means.shape == (30, 3)
     assert (kept.row_means == 0).all()
     assert (kept.row_variances > 0).all()
@@ -304,9 +303,9 @@ def test_no_factor_pays():
     [
         ({"num_factors": 0}, "num_factors: 0 factors of a matrix 60 x 40"),
         ({"num_factors": 41}, "it has from 1 to 40"),
-        ({"noise_variance": 0.0}, "noise_variance: 0.0; a variance is positive"),
-        ({"row_prior_variance": -1.0}, "row_prior_variance: -1.0"),
-        ({"column_prior_variance": np.inf}, "column_prior_variance: inf"),
+        ({"noise_scale": 0.0}, "noise_scale: 0.0; a scale is positive"),
+        ({"row_scale": -1.0}, "row_scale: -1.0"),
+        ({"column_scale": np.inf}, "column_scale: inf"),
         ({"x": np.full((60, 40), np.nan)}, "a cell that is not finite"),
         ({"x": np.zeros((60, 40))}, "every cell is 0"),
     ],

@@ -57,8 +57,8 @@ def given_series(seed=0, *, missing=True):
             jnp.asarray(np.exp(generator.normal(size=shape))),
         ),
         columns=p.columns,
-        column_offset=p.column_offset,
-        bias=p.bias,
+        column_bias=p.column_bias,
+        intercept=p.intercept,
         priors=p.priors,
         noise=p.noise,
         lengthscale=jnp.asarray(1.3),
@@ -226,7 +226,7 @@ def test_a_row_that_never_changes_is_one_row_of_all_matrices_side_by_side(likeli
     constant = jnp.broadcast_to(given.parameters.paths.weight[:, :1], (ROWS, 3, WIDTH))
     precision = jnp.broadcast_to(given.parameters.paths.precision[:, :1], (ROWS, 3, WIDTH))
     p = given.parameters._replace(
-        lengthscale=jnp.asarray(1e9), paths=Paths(constant, precision), column_offset=None
+        lengthscale=jnp.asarray(1e9), paths=Paths(constant, precision), column_bias=None
     )
     p = p._replace(paths=jax.tree.map(lambda leaf: leaf[..., :2], p.paths))
     side_by_side = given.x.reshape(ROWS, TIMES.size * SIZE)

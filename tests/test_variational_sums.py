@@ -62,16 +62,16 @@ def test_sums_of_many_pieces_are_the_dense_ones():
         Normal(generator.normal(size=(size, 3)), generator.uniform(0.1, 1, (size, 3)))
         for size in dense.shape
     )
-    bias, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
-    view = Half(mine, others, bias, Normal(0 * unit, unit), np.ones(3, bool))
+    intercept, unit = Normal(np.array(-0.5), np.array(0.1)), np.ones(3)
+    view = Half(mine, others, intercept, Normal(0 * unit, unit), np.ones(3, bool))
     no_zeros = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
         likelihood=Sigmoid("quadratic"), noise=jnp.ones(()), block=True,
     )  # fmt: skip
     (a, a_var), (s, s_var) = mine, others
-    mean = a @ s.T + bias.mean
-    zeta = np.sqrt(mean**2 + (a**2 + a_var) @ s_var.T + a_var @ (s**2).T + bias.variance)
+    mean = a @ s.T + intercept.mean
+    zeta = np.sqrt(mean**2 + (a**2 + a_var) @ s_var.T + a_var @ (s**2).T + intercept.variance)
     q = dense * np.tanh(zeta / 2) / (2 * zeta)
     r = q * mean - dense / 2
     upper = np.triu_indices(3)

@@ -75,9 +75,11 @@ def derivatives(parameters, layout, zeros, likelihood):
         sums = side_sums(
             view, layout.rows, zeros, likelihood=likelihood, noise=parameters.noise, block=block
         )
-        # the whole Newton step of the bias, whatever the likelihood shortens it to
-        bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=Gaussian())
-        found[block] = closed.slopes(view, sums, block=block), bias
+        # the whole Newton step of the intercept, whatever the likelihood shortens it to
+        intercept = closed.new_intercept(
+            view, sums, parameters.priors.intercept, likelihood=Gaussian()
+        )
+        found[block] = closed.slopes(view, sums, block=block), intercept
     return value, gradient, found
 
 
@@ -95,24 +97,24 @@ def derivatives(parameters, layout, zeros, likelihood):
     ],
 )
 def test_sums_are_derivatives_of_the_free_energy(side, spec, likelihood):
-    """Of every mean, every variance and the bias, whichever zeros are gone through."""
+    """Of every mean, every variance and the intercept, whichever zeros are gone through."""
     given = given_from(side)
     p = given.parameters
     zeros = draw_zeros(KEY, SPECS[spec], given.layout.rows)
     _, gradient, found = derivatives(p, given.layout, zeros, LIKELIHOODS[likelihood])
-    by_autodiff = jnp.column_stack([gradient.rows.mean, gradient.row_offset.mean])
-    of_variance = jnp.column_stack([gradient.rows.variance, gradient.row_offset.variance])
-    variance = jnp.column_stack([p.rows.variance, p.row_offset.variance])
-    for slopes, bias in found.values():
+    by_autodiff = jnp.column_stack([gradient.rows.mean, gradient.row_bias.mean])
+    of_variance = jnp.column_stack([gradient.rows.variance, gradient.row_bias.variance])
+    variance = jnp.column_stack([p.rows.variance, p.row_bias.variance])
+    for slopes, intercept in found.values():
         own = slice(0, FACTORS + 1)
         np.testing.assert_allclose(slopes.gradient[:, own], by_autodiff, atol=TOLERANCE)
         np.testing.assert_array_equal(slopes.gradient[:, -1], 0)  # the factor that is one
         expected = 0.5 * slopes.curvature[:, own] - 0.5 / variance
         np.testing.assert_allclose(expected, of_variance, atol=TOLERANCE)
-        step = (p.bias.mean - bias.mean) / bias.variance
-        np.testing.assert_allclose(step, gradient.bias.mean, atol=TOLERANCE)
-        of_bias = 0.5 / bias.variance - 0.5 / p.bias.variance
-        np.testing.assert_allclose(of_bias, gradient.bias.variance, atol=TOLERANCE)
+        step = (p.intercept.mean - intercept.mean) / intercept.variance
+        np.testing.assert_allclose(step, gradient.intercept.mean, atol=TOLERANCE)
+        of_intercept = 0.5 / intercept.variance - 0.5 / p.intercept.variance
+        np.testing.assert_allclose(of_intercept, gradient.intercept.variance, atol=TOLERANCE)
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)
@@ -145,12 +147,12 @@ def update(parameters, layout, likelihood):
     sums = side_sums(
         view, layout.rows, zeros, likelihood=likelihood, noise=parameters.noise, block=True
     )
-    bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=likelihood)
-    moved, sums = closed.after_bias(view, sums, bias)
+    intercept = closed.new_intercept(view, sums, parameters.priors.intercept, likelihood=likelihood)
+    moved, sums = closed.after_intercept(view, sums, intercept)
     found = closed.slopes(moved, sums, block=True)
     mean = moved.factors.mean - closed.newton_step(moved, sums, found)
     mine = Normal(mean, closed.new_variances(moved, found, likelihood=likelihood))
-    return bias, with_half(parameters, "rows", mine, bias)
+    return intercept, with_half(parameters, "rows", mine, intercept)
 
 
 @pytest.mark.parametrize(
@@ -165,17 +167,18 @@ def test_an_update_is_the_minimiser_at_fixed_zeta(side, likelihood, missing):
     """Without missing cells all rows of Gaussian cells have one matrix, decomposed once."""
     given = given_from(side, missing=missing)
     before, family = given.parameters, LIKELIHOODS[likelihood]
-    bias, after = update(before, given.layout, family)
+    intercept, after = update(before, given.layout, family)
     zeta_square = best_zeta_square(before)
 
     def energy(p, zeta_square):
         return dense_free_energy(p, given.x, given.observed, family, zeta_square=zeta_square)
 
     energy = jax.jit(jax.value_and_grad(energy))
-    # the bias is the best for the rows as they were, the rows are the best for the new bias
-    of_bias = energy(before._replace(bias=bias), zeta_square)[1].bias
+    # the intercept is the best for the rows as they were, the rows are the best for the new
+    # intercept
+    of_intercept = energy(before._replace(intercept=intercept), zeta_square)[1].intercept
     lower, of_rows = energy(after, zeta_square)
-    for slope in jax.tree.leaves((of_bias, of_rows.rows, of_rows.row_offset)):
+    for slope in jax.tree.leaves((of_intercept, of_rows.rows, of_rows.row_bias)):
         np.testing.assert_allclose(slope, 0, atol=TOLERANCE)
     assert lower < energy(before, zeta_square)[0]
     # Broken twin: at another zeta the minimiser is another.
@@ -193,7 +196,7 @@ def test_priors_and_noise_are_minimisers():
     slopes_at = jax.jit(
         jax.grad(lambda p: dense_free_energy(p, given.x, given.observed, Gaussian()))
     )
-    for slope in jax.tree.leaves(slopes_at(p).priors._replace(bias=jnp.zeros(()))):
+    for slope in jax.tree.leaves(slopes_at(p).priors._replace(intercept=jnp.zeros(()))):
         np.testing.assert_allclose(slope, 0, atol=TOLERANCE)
     zeros = draw_zeros(KEY, Exact(), given.layout.rows)
     cost = jax.jit(expected_cost)(p, given.layout, zeros=zeros, likelihood=Gaussian())
@@ -271,10 +274,10 @@ def test_the_bound_holds_against_quadrature(bound, below):
     likelihood, noise = LIKELIHOODS[bound], jnp.ones(())
     slack, without_variance = [], []
     for _ in range(40):
-        a, s, bias = generator.normal(size=3) * [1.5, 1.5, 2]
+        a, s, intercept = generator.normal(size=3) * [1.5, 1.5, 2]
         a_var, s_var = np.exp(generator.normal(size=2) - 1)
-        score = (a + np.sqrt(a_var) * nodes[:, None]) * (s + np.sqrt(s_var) * nodes) + bias
-        mean = a * s + bias
+        score = (a + np.sqrt(a_var) * nodes[:, None]) * (s + np.sqrt(s_var) * nodes) + intercept
+        mean = a * s + intercept
         variance = jnp.asarray(a**2 * s_var + a_var * s**2 + a_var * s_var)
         for x in (-1, 1):
             exact = weights @ np.logaddexp(0, -x * score) @ weights
@@ -333,9 +336,9 @@ def test_the_free_energy_bounds_the_evidence():
     p = Parameters(
         rows=Normal(jnp.array([[0.5], [-0.5]]), jnp.full((2, 1), 0.5)),
         columns=Normal(jnp.array([[0.5]]), jnp.full((1, 1), 0.5)),
-        row_offset=None,
-        column_offset=None,
-        bias=Normal(nothing, nothing),
+        row_bias=None,
+        column_bias=None,
+        intercept=Normal(nothing, nothing),
         priors=priors,
         noise=nothing + 1,
     )

@@ -47,13 +47,6 @@ ALLOWED = {
     "jaxmf/variational_bayes/checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them
     "jaxmf/likelihoods/families": {"number"},
-    # a setting of models, by its name in saved runs
-    "jaxmf/likelihoods/ordered.py": {"cell_law"},
-    "jaxmf/variational_bayes/cells.py": {"cell_law"},
-    "jaxmf/plot/bilinear.py": {"cell_law"},
-    "jaxmf/plot/network.py": {"law"},
-    # the field of a Block and that of the state, by which saved runs name them
-    "jaxmf/blocks": {"law", "Law", "with_law", "numbers"},
     # tables and dishes of the Chinese restaurant franchise
     "jaxmf/blocks/franchise.py": {"eaten", "dishes", "dish"},
     "jaxmf/blocks/sets.py": {"eaten", "dishes", "dish"},

@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 import jaxmf as mf
-from benchmarks.defaults.measure import fitted, measured
-from benchmarks.harness import Row
+from benchmarks.defaults.measure import Case, fitted
 
 _MOST_ROWS = 3000
 
@@ -95,18 +94,13 @@ def _als(name: str) -> float:
     return _precision(model.user_factors @ model.item_factors.T, name)
 
 
-def _case(name: str, quick: bool) -> list[Row]:
+def _case(name: str) -> Case:
     peers = {
         "popularity": partial(_popularity, name),
         "truncated SVD": partial(_svd, name),
         "ALS of implicit": partial(_als, name),
     }
-    measure = partial(_ours, name)
-    return measured(
-        f"sparse-binary/{name}", "precision@1", measure, peers, quick, more_is_better=True
-    )
+    return Case("precision@1", partial(_ours, name), peers, more_is_better=True)
 
 
-CASES: dict[str, Callable[[bool], list[Row]]] = {
-    f"sparse-binary/{name}": partial(_case, name) for name in SETS
-}
+CASES: dict[str, Case] = {f"sparse-binary/{name}": _case(name) for name in SETS}

@@ -10,8 +10,7 @@ from sklearn import datasets as bundled
 from sklearn.impute import KNNImputer
 
 import jaxmf as mf
-from benchmarks.defaults.measure import fitted, measured
-from benchmarks.harness import Row
+from benchmarks.defaults.measure import Case, fitted
 
 
 def _noisy_or(num_rows: int, num_columns: int, num_causes: int) -> np.ndarray:
@@ -60,16 +59,14 @@ def _filled(name: str, fill: Callable[[np.ndarray], np.ndarray]) -> float:
     return float(np.sqrt(np.mean((fill(shown) - x)[mask] ** 2)))
 
 
-def _case(name: str, quick: bool) -> list[Row]:
+def _case(name: str) -> Case:
     peers = {
         "column means": partial(
             _filled, name, lambda x: np.broadcast_to(np.nanmean(x, axis=0), x.shape)
         ),
         "KNNImputer of scikit-learn": partial(_filled, name, KNNImputer().fit_transform),
     }
-    return measured(f"noisy-or-ibp/{name}", "root Brier", partial(_ours, name), peers, quick)
+    return Case("root Brier", partial(_ours, name), peers)
 
 
-CASES: dict[str, Callable[[bool], list[Row]]] = {
-    f"noisy-or-ibp/{name}": partial(_case, name) for name in SETS
-}
+CASES: dict[str, Case] = {f"noisy-or-ibp/{name}": _case(name) for name in SETS}

@@ -13,8 +13,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 import jaxmf as mf
-from benchmarks.defaults.measure import fitted, measured
-from benchmarks.harness import Row
+from benchmarks.defaults.measure import Case, fitted
 
 Labelled = tuple[np.ndarray, np.ndarray]
 
@@ -79,12 +78,12 @@ def _theirs(make: Callable[[int], Any], name: str) -> float:
     return adjusted_rand_score(labels, make(len(np.unique(labels))).fit_predict(x))
 
 
-def _case(model: str, name: str, quick: bool) -> list[Row]:
+def _case(model: str, name: str) -> Case:
     ours, theirs, peer = MODELS[model]
-    measure, peers = partial(_ours, ours, name), {peer: partial(_theirs, theirs, name)}
-    return measured(f"{model}/{name}", "Rand", measure, peers, quick, more_is_better=True)
+    peers = {peer: partial(_theirs, theirs, name)}
+    return Case("Rand", partial(_ours, ours, name), peers, more_is_better=True)
 
 
-CASES: dict[str, Callable[[bool], list[Row]]] = {
-    f"{model}/{name}": partial(_case, model, name) for model in MODELS for name in SETS
+CASES: dict[str, Case] = {
+    f"{model}/{name}": _case(model, name) for model in MODELS for name in SETS
 }

@@ -1,34 +1,34 @@
-"""A run by default and its row beside each peer."""
+"""What is measured of a case: one run by default and its peers, each a function of no choice."""
 
 from __future__ import annotations
 
-import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jaxmf as mf
-from benchmarks.harness import Row, row
 
 QUICK_CHAINS = {"num_warmup": 100, "num_samples": 100, "num_chains": 2}
-_LIMITS = {True: 45.0, False: 900.0}  # CPU seconds of a run, its compilation counted
 
 
-@contextmanager
-def limited(seconds: float) -> Iterator[None]:
-    """Ends a block with a TimeoutError once the process has spent so many CPU seconds on it."""
+@dataclass(frozen=True)
+class Case:
+    """One call by default on one data set.
 
-    def end(*unused: object) -> None:
-        raise TimeoutError(f"not done after {seconds:.0f} CPU seconds")
+    Args:
+        unit: of every figure of the case.
+        ours: figure and note of the run; its argument says whether chains are short.
+        peers: the figure of each peer on the same data.
+        more_is_better: whether larger figures are better.
+        quick_limit: CPU seconds of a run with short chains, its compilation counted.
+    """
 
-    before = signal.signal(signal.SIGPROF, end)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+    unit: str
+    ours: Callable[[bool], tuple[float, str]]
+    peers: Mapping[str, Callable[[], float]]
+    more_is_better: bool = False
+    quick_limit: float = 45.0
 
 
 def fitted(model: Any, data: Any, quick: bool) -> tuple[Any, str]:
@@ -37,29 +37,10 @@ def fitted(model: Any, data: Any, quick: bool) -> tuple[Any, str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         post = mf.fit(model, data, seed=0, progress=False, **options)
-    # versions before 0.2 have no alarms
+    return post, alarms_of(post)
+
+
+def alarms_of(post: Any) -> str:
+    """The kinds of the alarms of a run as text; versions before 0.2 have none."""
     kinds = [alarm.kind for alarm in post.alarms()] if hasattr(post, "alarms") else []
-    return post, f"alarms: {', '.join(kinds)}" if kinds else "no alarm"
-
-
-def measured(
-    case: str,
-    unit: str,
-    measure: Callable[[bool], tuple[float, str]],
-    peers: Mapping[str, Callable[[], float]],
-    quick: bool,
-    *,
-    more_is_better: bool = False,
-) -> list[Row]:
-    """A row for each peer; a run that ends in an error is a row that says so."""
-    try:
-        with limited(_LIMITS[quick]):
-            ours, note = measure(quick)
-    except Exception as error:  # a stranger's first call: whatever comes is the result
-        ours, note = float("nan"), f"{type(error).__name__}: {str(error)[:120]}"
-    rows = []
-    for name, peer in peers.items():
-        theirs = peer()
-        more = {"peer": name, "theirs": theirs, "more_is_better": more_is_better}
-        rows.append(row(f"defaults/{case}", "quality", unit, ours, note=note, **more))
-    return rows
+    return f"alarms: {', '.join(kinds)}" if kinds else "no alarm"

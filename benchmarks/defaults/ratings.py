@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import jaxmf as mf
-from benchmarks.defaults.measure import fitted, measured
-from benchmarks.harness import Row
+from benchmarks.defaults.measure import Case, fitted
 
 
 class Cells(NamedTuple):
@@ -106,19 +105,17 @@ def _surprise(name: str) -> float:
     return _error(test, np.array([model.predict(row, column).est for row, column in cells]), train)
 
 
-def _case(model: str, name: str, quick: bool) -> list[Row]:
+def _case(model: str, name: str) -> Case:
     peers = {
         "row and column means": partial(_means, name),
         "SVD of surprise": partial(_surprise, name),
     }
-    return measured(
-        f"{model}/{name}", "RMSE in sd", partial(_ours, MODELS[model], name), peers, quick
-    )
+    return Case("RMSE in sd", partial(_ours, MODELS[model], name), peers)
 
 
 _WHOLE = ("MovieLens-100K, a tenth", "MovieLens-1M, a hundredth (report)")
-CASES: dict[str, Callable[[bool], list[Row]]] = {
-    f"{model}/{name}": partial(_case, model, name)
+CASES: dict[str, Case] = {
+    f"{model}/{name}": _case(model, name)
     for model in MODELS
     for name in (SETS if model == "bpmf" else _WHOLE)
 }

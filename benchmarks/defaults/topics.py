@@ -10,8 +10,7 @@ import numpy as np
 from scipy import sparse
 
 import jaxmf as mf
-from benchmarks.defaults.measure import fitted, measured
-from benchmarks.harness import Row
+from benchmarks.defaults.measure import Case, fitted
 from benchmarks.held_out import Halves, Topics, documents_split, perplexity
 from benchmarks.topic_sides import has_peer, peer
 
@@ -71,14 +70,14 @@ def _theirs(model: str, options: dict[str, Any], name: str) -> float:
     return perplexity(side.topics(), test, alpha=_ALPHA)
 
 
-def _case(model: str, name: str, quick: bool) -> list[Row]:
+def _case(model: str, name: str) -> Case:
     make, peer_name, options = MODELS[model]
     peers = {}
     if has_peer():
         peers[f"tomotopy {peer_name}"] = partial(_theirs, peer_name, options, name)
-    return measured(f"{model}/{name}", "perplexity", partial(_ours, make, name), peers, quick)
+    return Case("perplexity", partial(_ours, make, name), peers)
 
 
-CASES: dict[str, Callable[[bool], list[Row]]] = {
-    f"{model}/{name}": partial(_case, model, name) for model in MODELS for name in SETS
+CASES: dict[str, Case] = {
+    f"{model}/{name}": _case(model, name) for model in MODELS for name in SETS
 }

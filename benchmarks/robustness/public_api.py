@@ -73,6 +73,7 @@ def models() -> Iterator[Target]:
         mf.Dirichlet: {"num_components": 2},
         mf.BetaBernoulli: {"alpha": 1.0},
         mf.IndianBuffet: {"alpha": 1.0},
+        mf.RootInverseGamma: {"concentration": 2.0, "rate": 1.0},
         mf.SharedSample: {"num_samples": 2},
         mf.RowSample: {"num_samples": 2},
         mf.FeatureModel: {"log_likelihood": lambda *a: 0.0, "feature_prior": _normal()},
@@ -91,24 +92,27 @@ def models() -> Iterator[Target]:
         mf.MultiHDP: {"modalities": "object", "observed": "heading"},
         mf.FeatureModel: {
             "log_likelihood": "function", "feature_prior": "function", "moments": "function",
-            "cell_law": "word", "sample_row": "function",
+            "cell_distribution": "word", "sample_row": "function",
         },
         mf.GammaPoisson: {"shape": "positive"},
         mf.NormalInverseGamma: {"shape": "positive"},
         mf.NormalInverseWishart: {
             "degrees": "positive", "scale": "no scale", "location": "no location"
         },
-        mf.BPMF: {"num_factors": "count from 0", "link": "flag or none"},
+        mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
         mf.Ordinal: {"levels": "values"},
+        mf.SparseBinaryMF: {"bias": "word"},
+        mf.SparseBinarySeries: {"bias": "word"},
         mf.BetaBernoulli: {"num_features": "count"},
         mf.FlexiblePrior: {
             "log_weights": "numbers", "features": "function", "feature_weights": None,
             "num_unobserved": "number of items", "log_steps": None,
         },
-        mf.Block: {"law": "object", "by": "word or names", "observed": "flag", "rho": "function",
+        mf.Block: {"distribution": "object", "by": "word or names", "observed": "flag", "rho":
+        "function",
                    "per": "word or names"},
     }  # fmt: skip
-    good[mf.Block] = {"law": mf.Dirichlet(2), "by": "document"}
+    good[mf.Block] = {"distribution": mf.Dirichlet(2), "by": "document"}
     for kind in (
         mf.BPMF, mf.BetaBernoulli, mf.BetaBinary, mf.BiHDP, mf.BiLDA, mf.BinaryMF, mf.Block,
         mf.DPMixture, mf.Dirichlet, mf.DirichletCompoundMultinomial, mf.DirichletMultinomial,
@@ -116,6 +120,7 @@ def models() -> Iterator[Target]:
         mf.GammaPoisson, mf.Gaussian, mf.HDP, mf.HDPLDA, mf.HFP, mf.IndianBuffet, mf.LDA,
         mf.LinearGaussianIBP, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA, mf.NoisyOrIBP,
         mf.NormalInverseGamma, mf.NormalInverseWishart, mf.Ordinal, mf.PAM, mf.PitmanYor,
+        mf.RootInverseGamma,
         mf.RowSample, mf.SharedSample, mf.SparseBinaryMF, mf.SparseBinarySeries, mf.URP,
     ):  # fmt: skip
         right = {n: (lambda v=v: v) for n, v in good.get(kind, {}).items()}

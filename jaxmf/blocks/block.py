@@ -15,12 +15,12 @@ from jaxmf.likelihoods.families.family import SweptFamily
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.readable import Readable
 
-Law = Any  # a Family or a PartitionPrior
+Distribution = Any  # a Family or a PartitionPrior
 
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["law"],
+    data_fields=["distribution"],
     meta_fields=["by", "observed", "rho", "per"],
 )
 @dataclass(frozen=True, init=False)
@@ -31,8 +31,8 @@ class Block(Readable):
     parameters of the family or prior, which are summed out.
 
     Args:
-        law: of an observed variable a family, such as `DirichletMultinomial`; of a latent indicator
-            a prior of partitions, such as `Dirichlet` or `HDP`.
+        distribution: of an observed variable a family, such as `DirichletMultinomial`; of a latent
+            indicator a prior of partitions, such as `Dirichlet` or `HDP`.
         by: the parents: names of columns of the tokens or of other blocks, one or several; none for
             one part with all tokens. Or the function rho of the thesis: of the parents' values,
             which are named by its arguments, to the index of a part, as arrays of integers.
@@ -43,8 +43,8 @@ class Block(Readable):
             all at a table. `by` is of columns among them.
 
     Raises:
-        TypeError, ValueError: `law` is neither a family nor a prior of partitions, a name is not a
-            string, or the settings contradict each other.
+        TypeError, ValueError: `distribution` is neither a family nor a prior of partitions, a name
+            is not a string, or the settings contradict each other.
 
     Example:
         >>> from jaxmf.priors.partitions import Dirichlet
@@ -52,7 +52,7 @@ class Block(Readable):
         ('document',)
     """
 
-    law: Law
+    distribution: Distribution
     by: tuple[str, ...]
     observed: bool
     rho: Callable[..., Any] | None
@@ -60,7 +60,7 @@ class Block(Readable):
 
     def __init__(
         self,
-        law: Law,
+        distribution: Distribution,
         by: Any = None,
         observed: bool = False,
         rho: Callable[..., Any] | None = None,
@@ -68,17 +68,19 @@ class Block(Readable):
     ) -> None:
         if callable(by):
             rho, by = by, _arguments(by)
-        object.__setattr__(self, "law", law)
+        object.__setattr__(self, "distribution", distribution)
         object.__setattr__(self, "by", _names(by))
         object.__setattr__(self, "observed", check_flag("observed", observed))
         object.__setattr__(self, "rho", check_function("rho", rho))
         object.__setattr__(self, "per", _names(per, "per"))
-        if type(law) is not object:  # a placeholder that jax passes when it rebuilds a pytree
+        if (
+            type(distribution) is not object
+        ):  # a placeholder that jax passes when it rebuilds a pytree
             self._check()
 
-    def with_law(self, law: Law) -> Block:
+    def with_distribution(self, distribution: Distribution) -> Block:
         """The block with another family or prior."""
-        return Block(law, self.by, self.observed, self.rho, self.per)
+        return Block(distribution, self.by, self.observed, self.rho, self.per)
 
     def _check(self) -> None:
         if self.per and (self.observed or self.rho is not None):
@@ -89,27 +91,30 @@ class Block(Readable):
                 f"per: {missing[0]!r} is in `by` but not in `per`; what partitions the sets must "
                 "be the same for all tokens of a set"
             )
-        if self.observed and isinstance(self.law, PartitionPrior):
+        kind = type(self.distribution).__name__
+        if self.observed and isinstance(self.distribution, PartitionPrior):
             raise TypeError(
-                f"law: {type(self.law).__name__} is a prior of partitions, for latent indicators; "
+                f"distribution: {kind} is a prior of partitions, for latent indicators; "
                 "an observed block takes a family such as DirichletMultinomial"
             )
-        if not self.observed and isinstance(self.law, SweptFamily):
+        if not self.observed and isinstance(self.distribution, SweptFamily):
             raise TypeError(
-                f"law: {type(self.law).__name__} is a family of observed values; give "
+                f"distribution: {kind} is a family of observed values; give "
                 "observed=True, or a prior of partitions such as Dirichlet for a latent indicator"
             )
-        if not isinstance(self.law, SweptFamily | PartitionPrior) and not _is_rebuilt(self.law):
+        is_known = isinstance(self.distribution, SweptFamily | PartitionPrior)
+        if not is_known and not _is_rebuilt(self.distribution):
             raise TypeError(
-                f"law: {self.law!r} is neither a family nor a prior of partitions; see Block"
+                f"distribution: {self.distribution!r} is neither a family nor a prior of "
+                "partitions; see Block"
             )
 
 
-def _is_rebuilt(law: Any) -> bool:
+def _is_rebuilt(distribution: Any) -> bool:
     """Whether jax put a placeholder where the family or prior was."""
-    if isinstance(law, str | int | float | list | tuple | dict) or callable(law):
+    if isinstance(distribution, str | int | float | list | tuple | dict) or callable(distribution):
         return False
-    return type(law).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
+    return type(distribution).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 
 
 def _arguments(rho: Callable[..., Any]) -> tuple[str, ...]:

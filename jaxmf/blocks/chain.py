@@ -131,14 +131,14 @@ def _check_parallel(network: Network) -> None:
     for name in network.indicators:
         if network.blocks[name].per:
             raise ValueError(f"sweep: 'parallel' is not for {name!r}, which has values of sets")
-        if not network.blocks[name].law.sequential:
+        if not network.blocks[name].distribution.sequential:
             raise ValueError(
                 f"sweep: 'parallel' is not for {name!r}: a FlexiblePrior has no probabilities of "
                 "groups that items are independent given; leave it at 'sequential'"
             )
-        if not _has_weight_shapes(network.blocks[name].law):
+        if not _has_weight_shapes(network.blocks[name].distribution):
             raise missing_hook(
-                network.blocks[name].law,
+                network.blocks[name].distribution,
                 "weight_shapes",
                 f'{name}: sweep="parallel"',
                 "sweep='sequential'",
@@ -147,15 +147,18 @@ def _check_parallel(network: Network) -> None:
 
 def can_be_parallel(network: Network) -> bool:
     """Whether the network has the parallel sweep."""
-    laws = [network.blocks[name].law for name in network.indicators]
-    over_sets = any(network.blocks[name].per for name in network.indicators)
-    return not over_sets and all(law.sequential and _has_weight_shapes(law) for law in laws)
+    blocks = [network.blocks[name] for name in network.indicators]
+    return all(
+        not block.per and block.law.sequential and _has_weight_shapes(block.law) for block in blocks
+    )
 
 
-def _has_weight_shapes(law: PartitionPrior) -> bool:
+def _has_weight_shapes(distribution: PartitionPrior) -> bool:
     known = (Dirichlet, DirichletProcess, PitmanYor, HDP)
-    define = [kind for kind in type(law).__mro__ if "weight_shapes" in vars(kind)]
-    return define[0] is not PartitionPrior and (define[0] not in known or is_kind(law, *known))
+    define = [kind for kind in type(distribution).__mro__ if "weight_shapes" in vars(kind)]
+    return define[0] is not PartitionPrior and (
+        define[0] not in known or is_kind(distribution, *known)
+    )
 
 
 def step(
@@ -170,7 +173,7 @@ def step(
         index_key = jax.random.fold_in(key, 3 * len(plan.sets) + 2)
         state, info = sweep_unobserved(network, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)
-    if any(is_updated(network.blocks[name].law) for name in network.order):
+    if any(is_updated(network.blocks[name].distribution) for name in network.order):
         index_key = jax.random.fold_in(key, len(plan.sets))
         at_once = plan.sweep == "parallel"
         state, _ = update_hyperparameters(network, index_key, state, data, at_once=at_once)
@@ -203,7 +206,7 @@ def _parallel_sweeps(
     """
     overflow: dict[str, Array] = {}
     for index, names in enumerate(plan.sets):
-        if any(network.blocks[name].law.grows for name in names):
+        if any(network.blocks[name].distribution.grows for name in names):
             tokens_key, sweep_key = jax.random.split(jax.random.fold_in(key, index))
             num_chosen = min(_FEW, data.num_tokens)
             chosen = random_tokens(tokens_key, data.num_tokens, num_chosen)
@@ -246,12 +249,13 @@ def record(
     draw = {"log_joint": log_joint_of(network, state, statistics)}
     for name, occupied in state.slots.items():
         draw[f"num_{name}"] = jnp.sum(occupied, dtype=jnp.int32)
-    for name, hyperparameters in state.numbers.items():
-        law = network.blocks[name].law
+    for name, hyperparameters in state.hyperparameters.items():
+        distribution = network.blocks[name].distribution
         draw |= {
             f"{name}_{label}": value
             for label, value in hyperparameters.items()
-            if label not in law.hyperparameters or not is_fixed(getattr(law, label))
+            if label not in distribution.hyperparameters
+            or not is_fixed(getattr(distribution, label))
         }
     if plan.keep == "scalars":
         return {label: value for label, value in draw.items() if value.ndim == 0}
@@ -281,7 +285,7 @@ def _with_axes(label: str, leaf: Array, shape: tuple[int, ...]) -> Array:
 
 def grow(state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for the values of growing indicators."""
-    hyperparameters = dict(state.numbers)
+    hyperparameters = dict(state.hyperparameters)
     for name, size in sizes.items():
         if "weights" in hyperparameters[name]:
             weights = slots.pad_axis(hyperparameters[name]["weights"], 0, size)
@@ -293,7 +297,7 @@ def grow(state: State, sizes: dict[str, int]) -> State:
         name: slots.pad_axis(in_use, 0, sizes.get(name, in_use.shape[0]))
         for name, in_use in state.slots.items()
     }
-    return state._replace(numbers=hyperparameters, slots=occupied)
+    return state._replace(hyperparameters=hyperparameters, slots=occupied)
 
 
 def capacity(state: State) -> dict[str, int]:

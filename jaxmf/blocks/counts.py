@@ -23,7 +23,7 @@ def slot_sizes(state: State, network: Network) -> dict[str, int]:
     return {
         name: state.slots[name].shape[-1]
         if name in state.slots
-        else network.blocks[name].law.num_groups(1)
+        else network.blocks[name].distribution.num_groups(1)
         for name in network.indicators
     }
 
@@ -46,13 +46,13 @@ def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array
 
 
 def statistics_of(
-    name: str, law: Any, parts: Parts, values: Mapping[str, Array], num_slots: int | None
+    name: str, distribution: Any, parts: Parts, values: Mapping[str, Array], num_slots: int | None
 ) -> PyTree:
     """The statistics of one block: counts (G, K) int32 of an indicator, else its family's.
 
     Args:
         name: of the block.
-        law: the family or prior of the block.
+        distribution: the family or prior of the block.
         parts: of the block.
         values: of its parents and of itself, (T,) each.
         num_slots: K of an indicator, None for an observed block.
@@ -61,13 +61,13 @@ def statistics_of(
     groups = part_of(parts, values, values_of_block.shape[0])
     if num_slots is not None:
         return count_pairs(groups, values_of_block, (parts.num_parts, num_slots))
-    return law.statistics(groups, values_of_block, parts.num_parts)
+    return distribution.statistics(groups, values_of_block, parts.num_parts)
 
 
 def set_parts(network: Network, name: str, sizes: Mapping[str, int]) -> Parts:
     """The sets that a block with `per` has a value for each of."""
     block = network.blocks[name]
-    return parts(name, Block(block.law, by=block.per), sizes)
+    return parts(name, Block(block.distribution, by=block.per), sizes)
 
 
 def first_of_sets(sets: Array, num_sets: int) -> Array:
@@ -106,7 +106,7 @@ def statistics_of_block(
     values, slots = all_values(state, data), slot_sizes(state, network)
     block = network.blocks[name]
     if not block.per:
-        return statistics_of(name, block.law, parts, values, slots.get(name))
+        return statistics_of(name, block.distribution, parts, values, slots.get(name))
     groups = part_of(parts, values, data.num_tokens)
     parts_of_sets = set_parts(network, name, network.sizes(data, slots))
     first = first_of_sets(part_of(parts_of_sets, values, data.num_tokens), parts_of_sets.num_parts)

@@ -26,12 +26,17 @@ def log_joint_of(network: Network, state: State, statistics_by_block: Mapping[st
     """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))
     for name, statistics in statistics_by_block.items():
-        law, hyperparameters = network.blocks[name].law, state.numbers[name]
+        distribution, hyperparameters = (
+            network.blocks[name].distribution,
+            state.hyperparameters[name],
+        )
         if name in network.indicators:
-            total += law.log_prob(statistics, hyperparameters)
+            total += distribution.log_prob(statistics, hyperparameters)
         else:
-            total += jnp.sum(law.log_marginal(statistics, hyperparameters))
-        for hyperparameter in law.hyperparameters:
-            log_priors = log_prior(getattr(law, hyperparameter), hyperparameters[hyperparameter])
+            total += jnp.sum(distribution.log_marginal(statistics, hyperparameters))
+        for hyperparameter in distribution.hyperparameters:
+            log_priors = log_prior(
+                getattr(distribution, hyperparameter), hyperparameters[hyperparameter]
+            )
             total += jnp.sum(log_priors)
     return total

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["law", "known", "hyperparameters"],
+    data_fields=["distribution", "known", "hyperparameters"],
     meta_fields=[],
 )
 @dataclass(frozen=True)
 class _KnownFamily(SweptFamily):
     """A family whose groups have the statistics of the training data, whatever joins them."""
 
-    law: Any
+    distribution: Any
     known: PyTree
     hyperparameters: dict[str, Array]
 
@@ -48,7 +48,7 @@ class _KnownFamily(SweptFamily):
 
     @property
     def is_log(self) -> bool:  # type: ignore[override]
-        return self.law.is_log
+        return self.distribution.is_log
 
     def statistics(self, groups: Array, values: Array, num_groups: int) -> PyTree:
         del groups, values, num_groups
@@ -56,14 +56,14 @@ class _KnownFamily(SweptFamily):
 
     def begin(self, statistics: PyTree, hyperparameters: dict[str, Array]) -> PyTree:
         del statistics, hyperparameters
-        return self.law.begin(self.known, self.hyperparameters)
+        return self.distribution.begin(self.known, self.hyperparameters)
 
     def move(self, cache: PyTree, group: Array, value: Array, amount: int) -> PyTree:
         del group, value, amount
         return cache
 
     def predictive(self, cache: PyTree, lanes: Lanes, value: Array) -> Array:
-        return self.law.predictive(cache, lanes, value)
+        return self.distribution.predictive(cache, lanes, value)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["table"], meta_fields=[])
@@ -157,7 +157,9 @@ def fold_in(
     held = _held(network, draw, column)
     values = {name: jnp.zeros((new.num_tokens,), jnp.int32) for name in held.indicators}
     hyperparameters = {
-        name: {"concentration": held.blocks[name].law.concentration} if name in inside else {}
+        name: {"concentration": held.blocks[name].distribution.concentration}
+        if name in inside
+        else {}
         for name in held.indicators
     }
     hyperparameters |= {
@@ -191,30 +193,33 @@ def _held(network: Network, draw: Draw, column: str) -> Network:
         hangs = column in block.by
         if block.observed and not hangs:
             statistics, _ = family_statistics(network, draw, name)
-            law = block.law
+            distribution = block.distribution
             if f"{name}_cells" in draw:
-                law = law.with_size(draw[f"{name}_cells"].shape[0])
-            law = _KnownFamily(law, statistics, hyperparameters_of(network, draw, name))
-            blocks[name] = block.with_law(law)
+                distribution = distribution.with_size(draw[f"{name}_cells"].shape[0])
+            distribution = _KnownFamily(
+                distribution, statistics, hyperparameters_of(network, draw, name)
+            )
+            blocks[name] = block.with_distribution(distribution)
         elif not block.observed and not hangs:
             table = probabilities(network, draw, name)
-            law = _KnownPartition(table.reshape(-1, table.shape[-1]))
-            blocks[name] = block.with_law(law)
+            distribution = _KnownPartition(table.reshape(-1, table.shape[-1]))
+            blocks[name] = block.with_distribution(distribution)
         elif not block.observed:
-            blocks[name] = block.with_law(_prior_of_new_levels(network, draw, name))
+            blocks[name] = block.with_distribution(_prior_of_new_levels(network, draw, name))
     return type(network)(blocks, network.order)
 
 
 def _prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
     """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
-    law, counts = network.blocks[name].law, draw[f"{name}_counts"]
-    if not law.labels_shared:
+    distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
+    if not distribution.labels_shared:
         raise ValueError(
-            f"{name}: the groups of a {type(law).__name__} mean nothing to new levels; use HDP"
+            f"{name}: the groups of a {type(distribution).__name__} mean nothing to new levels; "
+            "use HDP"
         )
     flat = counts.reshape(-1, counts.shape[-1])
-    cache = law.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
-    pseudo, _ = law.pseudo(cache)
+    cache = distribution.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
+    pseudo, _ = distribution.pseudo(cache)
     return _AroundShared(counts.shape[-1], jnp.broadcast_to(pseudo, (counts.shape[-1],)))
 
 
@@ -230,9 +235,9 @@ def _current(
     slots = slot_sizes(state, network)
     result = {}
     for name in names:
-        law = network.blocks[name].law
-        counts = statistics_of(name, law, parts[name], values, slots[name])
-        weights = counts + state.numbers[name]["concentration"]
+        distribution = network.blocks[name].distribution
+        counts = statistics_of(name, distribution, parts[name], values, slots[name])
+        weights = counts + state.hyperparameters[name]["concentration"]
         shares = weights / jnp.sum(weights, axis=1, keepdims=True)
         result[name] = shares.reshape(*parts[name].shape, -1)
     return result

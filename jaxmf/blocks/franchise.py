@@ -41,14 +41,14 @@ def word_probabilities(
     sizes = network.sizes(data, slots)
     parts = {name: network.parts(name, sizes) for name in (table, dish, word)}
     counts = statistics_of_block(network, table, parts[table], state, data)
-    law = network.blocks[table].law
-    cache = law.begin(counts, state.numbers[table], with_sizes=False)
+    distribution = network.blocks[table].distribution
+    cache = distribution.begin(counts, state.hyperparameters[table], with_sizes=False)
     batches = values[network.blocks[table].by[0]]
     eaten = jnp.zeros(counts.shape, jnp.int32).at[batches, values[table]].set(values[dish])
-    dish_law = network.blocks[dish].law.prior_of_new_tables()
+    dish_prior = network.blocks[dish].distribution.prior_of_new_tables()
     dish_counts = statistics_of_block(network, dish, parts[dish], state, data)
-    dishes = dish_law.begin(dish_counts, state.numbers[dish], with_sizes=False)
-    new_dish_weights, _ = dish_law.weights(dishes, jnp.zeros((), jnp.int32))
+    dishes = dish_prior.begin(dish_counts, state.hyperparameters[dish], with_sizes=False)
+    new_dish_weights, _ = dish_prior.weights(dishes, jnp.zeros((), jnp.int32))
     new_dish_weights = new_dish_weights / jnp.sum(new_dish_weights)
     # probabilities (G, K) of dishes for the words of a document, when one has left any table
     width = counts.shape[1]
@@ -57,8 +57,8 @@ def word_probabilities(
         held = cache.unobserved[batch]
 
         def after(table_of_word: Array) -> Array:
-            left = law.move_unobserved(alone, nothing, table_of_word, -1)
-            weights, _ = law.weights(left, nothing)
+            left = distribution.move_unobserved(alone, nothing, table_of_word, -1)
+            weights, _ = distribution.weights(left, nothing)
             return weights / jnp.sum(weights)
 
         nothing = jnp.zeros((), jnp.int32)
@@ -73,7 +73,7 @@ def word_probabilities(
         return shares + jnp.sum(jnp.where(known, 0, at_tables)) * new_dish_weights
 
     shares = jax.lax.map(shares_of_document, jnp.arange(counts.shape[0]))
-    family = network.blocks[word].law
+    family = network.blocks[word].distribution
     statistics = statistics_of(word, family, parts[word], values, None)
-    table_of_words = family.probabilities(statistics, state.numbers[word])
+    table_of_words = family.probabilities(statistics, state.hyperparameters[word])
     return jnp.sum(shares[documents] * table_of_words[:, words].T, axis=1)

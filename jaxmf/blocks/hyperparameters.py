@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 Hyperparameters = dict[str, Array]
-Law = PartitionPrior | Family
+Distribution = PartitionPrior | Family
 
 
 def update_hyperparameters(
@@ -56,25 +56,25 @@ def update_hyperparameters(
     """
     values, parts = all_values(state, data), all_parts(network, state, data)
     slots = slot_sizes(state, network)
-    hyperparameters = dict(state.numbers)
+    hyperparameters = dict(state.hyperparameters)
     for index, name in enumerate(network.order):
-        law = network.blocks[name].law
-        if not is_updated(law):
+        distribution = network.blocks[name].distribution
+        if not is_updated(distribution):
             continue
         index_key = jax.random.fold_in(key, index)
-        if is_kind(law, DirichletProcess, PitmanYor):
+        if is_kind(distribution, DirichletProcess, PitmanYor):
             counts = statistics_of_block(network, name, parts[name], state, data)
             hyperparameters[name] = _update_exchangeable(
-                index_key, law, hyperparameters[name], counts
+                index_key, distribution, hyperparameters[name], counts
             )
             continue
-        if not is_kind(law, Dirichlet, DirichletMultinomial, HDP):
+        if not is_kind(distribution, Dirichlet, DirichletMultinomial, HDP):
             statistics = statistics_of_block(network, name, parts[name], state, data)
             hyperparameters[name] = _update_other(
-                index_key, name, law, hyperparameters[name], statistics
+                index_key, name, distribution, hyperparameters[name], statistics
             )
             continue
-        size = slots.get(name) or law.size
+        size = slots.get(name) or distribution.size
         batches = part_of(parts[name], values, data.num_tokens)
         pair, shape = (batches, values[name]), (parts[name].num_parts, size)
         counts_sets = bool(network.blocks[name].per)
@@ -90,33 +90,39 @@ def update_hyperparameters(
         else:
             sizes = jnp.zeros((parts[name].num_parts,), jnp.int32).at[batches].add(1)
             items = _Items(partial(_count_sequentially, pair, parts[name].num_parts), sizes)
-        if is_kind(law, HDP):
-            hyperparameters[name] = _update_hdp(index_key, law, hyperparameters[name], items)
+        if is_kind(distribution, HDP):
+            hyperparameters[name] = _update_hdp(
+                index_key, distribution, hyperparameters[name], items
+            )
         else:
             hyperparameters[name] = _update_dirichlet(
-                index_key, law, hyperparameters[name], items, size
+                index_key, distribution, hyperparameters[name], items, size
             )
-    return state._replace(numbers=hyperparameters), Info(overflow={})
+    return state._replace(hyperparameters=hyperparameters), Info(overflow={})
 
 
 def _update_other(
-    key: Key, name: str, law: Law, hyperparameters: Hyperparameters, statistics: PyTree
+    key: Key,
+    name: str,
+    distribution: Distribution,
+    hyperparameters: Hyperparameters,
+    statistics: PyTree,
 ) -> Hyperparameters:
     """By the prior's or family's `update_hyperparameters`, or slice sampling of its probability.
 
     Raises:
         TypeError: it has neither that method nor hyperparameters that are single positive numbers.
     """
-    base = PartitionPrior if isinstance(law, PartitionPrior) else Family
-    if type(law).update_hyperparameters is not base.update_hyperparameters:
-        return law.update_hyperparameters(key, hyperparameters, statistics)
-    names = law.hyperparameters
+    base = PartitionPrior if isinstance(distribution, PartitionPrior) else Family
+    if type(distribution).update_hyperparameters is not base.update_hyperparameters:
+        return distribution.update_hyperparameters(key, hyperparameters, statistics)
+    names = distribution.hyperparameters
     if hyperparameters.keys() != set(names) or any(
         value.ndim for value in hyperparameters.values()
     ):
         fixed = f"numbers for {', '.join(names)}" if names else "another prior"
         raise missing_hook(
-            law, "update_hyperparameters", f"{name}: learning hyperparameters", fixed
+            distribution, "update_hyperparameters", f"{name}: learning hyperparameters", fixed
         )
     for index, label in enumerate(names):
 
@@ -124,18 +130,20 @@ def _update_other(
             value: Array, label: str = label, hyperparameters: Hyperparameters = hyperparameters
         ) -> Array:
             now = hyperparameters | {label: value}
-            if isinstance(law, PartitionPrior):
-                return law.log_prob(statistics, now)
-            return jnp.sum(law.log_marginal(statistics, now))
+            if isinstance(distribution, PartitionPrior):
+                return distribution.log_prob(statistics, now)
+            return jnp.sum(distribution.log_marginal(statistics, now))
 
         index_key = jax.random.fold_in(key, index)
-        value = update_scale(index_key, getattr(law, label), hyperparameters[label], log_density)
+        value = update_scale(
+            index_key, getattr(distribution, label), hyperparameters[label], log_density
+        )
         hyperparameters = hyperparameters | {label: value}
     return hyperparameters
 
 
 class _Items(NamedTuple):
-    """Items of a prior: how to draw numbers of tables, and sizes of batches (G,) int32."""
+    """Items of a prior: how to draw counts of tables, and sizes of batches (G,) int32."""
 
     tables: Callable[[Key, Array], Array]
     sizes: Array
@@ -151,18 +159,23 @@ def _count_sequentially(
     return count_tables(key, *pair, pseudo, num_batches=num_batches)
 
 
-def is_updated(law: Law) -> bool:
+def is_updated(distribution: Distribution) -> bool:
     """Whether there is anything to update: hyperparameters with priors, or shared weights."""
-    if not all(is_fixed(getattr(law, name)) for name in law.hyperparameters):
+    if not all(is_fixed(getattr(distribution, name)) for name in distribution.hyperparameters):
         return True
-    return isinstance(law, PartitionPrior) and not law.start(1).keys() <= set(law.hyperparameters)
+    return isinstance(distribution, PartitionPrior) and not distribution.start(1).keys() <= set(
+        distribution.hyperparameters
+    )
 
 
 def _update_exchangeable(
-    key: Key, law: DirichletProcess | PitmanYor, hyperparameters: Hyperparameters, counts: Array
+    key: Key,
+    distribution: DirichletProcess | PitmanYor,
+    hyperparameters: Hyperparameters,
+    counts: Array,
 ) -> Hyperparameters:
     """By slice sampling of the exchangeable partition probability."""
-    for index, name in enumerate(law.hyperparameters):
+    for index, name in enumerate(distribution.hyperparameters):
         update = update_probability if name == "discount" else update_scale
 
         def log_density(
@@ -173,13 +186,13 @@ def _update_exchangeable(
 
         index_key = jax.random.fold_in(key, index)
         hyperparameters = hyperparameters | {
-            name: update(index_key, getattr(law, name), hyperparameters[name], log_density)
+            name: update(index_key, getattr(distribution, name), hyperparameters[name], log_density)
         }
     return hyperparameters
 
 
 def _update_dirichlet(
-    key: Key, law: Any, hyperparameters: Hyperparameters, items: _Items, size: int
+    key: Key, distribution: Any, hyperparameters: Hyperparameters, items: _Items, size: int
 ) -> Hyperparameters:
     """Concentrations given S_k tables of each group: prod_k a_k^S_k prod_g G(A) / G(A + n_g).
 
@@ -195,7 +208,7 @@ def _update_dirichlet(
         shares_key, value_key = jax.random.split(value_key)
         total = _minus_log_shares(shares_key, jnp.sum(concentration), items.sizes)
         value = update_rate(
-            value_key, law.concentration, concentration, power=by_group, total=total
+            value_key, distribution.concentration, concentration, power=by_group, total=total
         )
         return {"concentration": value}
     num_tables = jnp.sum(by_group)
@@ -203,7 +216,7 @@ def _update_dirichlet(
     def log_density(value: Array) -> Array:
         return num_tables * jnp.log(value) + log_falling(size * value, items.sizes)
 
-    value = update_scale(value_key, law.concentration, concentration, log_density)
+    value = update_scale(value_key, distribution.concentration, concentration, log_density)
     return {"concentration": value}
 
 
@@ -215,7 +228,7 @@ def _minus_log_shares(key: Key, total: Array, sizes: Array) -> Array:
 
 
 def _update_hdp(
-    key: Key, law: HDP, hyperparameters: Hyperparameters, items: _Items
+    key: Key, distribution: HDP, hyperparameters: Hyperparameters, items: _Items
 ) -> Hyperparameters:
     """alpha given the tables, gamma given the tables and the number of groups, tau given both."""
     tables_key, batch_key, base_key, weights_key = jax.random.split(key, 4)
@@ -230,11 +243,17 @@ def _update_hdp(
         return num_groups * jnp.log(value) + log_falling(value, num_tables)
 
     concentration = update_scale(
-        batch_key, law.concentration, hyperparameters["concentration"], log_density_of_concentration
+        batch_key,
+        distribution.concentration,
+        hyperparameters["concentration"],
+        log_density_of_concentration,
     )
     # with tau summed out, so tau must be drawn next
     base = update_scale(
-        base_key, law.base_concentration, hyperparameters["base_concentration"], log_density_of_base
+        base_key,
+        distribution.base_concentration,
+        hyperparameters["base_concentration"],
+        log_density_of_base,
     )
     weights, rest = shared_weights(weights_key, by_group, base)
     return {

@@ -142,7 +142,7 @@ _start = jit(starting.init, static_argnums=0)
 
 def with_prior(network: Network, block: str, prior: FlexiblePrior) -> Network:
     """The network with another flexible prior in one of its blocks."""
-    changed = network.blocks[block].with_law(prior)
+    changed = network.blocks[block].with_distribution(prior)
     return Network(network.blocks | {block: changed}, network.order)
 
 
@@ -163,13 +163,17 @@ def sweep_prior(
     """
     alone = Network({block: network.blocks[block]}, (block,))
     swept = State(
-        {block: state.values[block]}, {block: state.numbers[block]}, {block: state.slots[block]}
+        {block: state.values[block]},
+        {block: state.hyperparameters[block]},
+        {block: state.slots[block]},
     )
     tokens_key, others_key = jax.random.split(key)
     swept, info = sequential.sweep(alone, (block,), tokens_key, swept, data)
     swept, other = sweep_unobserved(alone, others_key, swept, data)
     after = State(
-        state.values | swept.values, state.numbers | swept.numbers, state.slots | swept.slots
+        state.values | swept.values,
+        state.hyperparameters | swept.hyperparameters,
+        state.slots | swept.slots,
     )
     return after, Info(overflow=merge_overflow(info.overflow, other.overflow))
 
@@ -254,7 +258,7 @@ def contrast(
     second.
     """
     (counts, hyperparameters), (others, other_hyperparameters) = (
-        (_counts(network, block, state, data), state.numbers[block]) for state in states
+        (_counts(network, block, state, data), state.hyperparameters[block]) for state in states
     )
 
     def log_ratio(parameters: PyTree) -> Array:
@@ -284,11 +288,12 @@ def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -
 
 def _check_block(network: Network, block: str) -> None:
     named: Block | None = network.blocks.get(block)
-    if named is None or not isinstance(named.law, FlexiblePrior) or named.per:
+    if named is None or not isinstance(named.distribution, FlexiblePrior) or named.per:
         known = [
             name
             for name in network.indicators
-            if isinstance(network.blocks[name].law, FlexiblePrior) and not network.blocks[name].per
+            if isinstance(network.blocks[name].distribution, FlexiblePrior)
+            and not network.blocks[name].per
         ]
         raise ValueError(
             f"block: {block!r} is no indicator of tokens with a FlexiblePrior; there are "
@@ -298,7 +303,7 @@ def _check_block(network: Network, block: str) -> None:
 
 def _checked_form(network: Network, block: str, prior: Any) -> FlexiblePrior:
     check_flexible("form(parameters)", prior)
-    expected = network.blocks[block].law.num_unobserved
+    expected = network.blocks[block].distribution.num_unobserved
     if prior.num_unobserved != expected:
         raise ValueError(
             f"form(parameters): has num_unobserved={prior.num_unobserved}, and {block!r} of the "

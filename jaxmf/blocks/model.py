@@ -98,7 +98,7 @@ class NetworkModel(Readable, Model, ABC):
     def token_columns(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The columns that tokens need: those of ids, and those of real values."""
         network = self.network()
-        real = tuple(name for name in network.observed if network.blocks[name].law.is_log)
+        real = tuple(name for name in network.observed if network.blocks[name].distribution.is_log)
         return tuple(name for name in network.columns if name not in real), real
 
     def category_table(self, draw: Draw, data: Any, name: str) -> Array:
@@ -176,9 +176,11 @@ class NetworkModel(Readable, Model, ABC):
             sweep=sweep,
             split_merge=split_merge,
         )
-        sizes = [network.blocks[n].law.num_groups(capacity or 1) for n in network.indicators]
+        sizes = [
+            network.blocks[n].distribution.num_groups(capacity or 1) for n in network.indicators
+        ]
         is_wide = sweep == "sequential" and max(sizes, default=0) >= LONG_ROW
-        grows = any(network.blocks[name].law.grows for name in network.indicators)
+        grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         return algorithm(
             init=Partial(starting.init, plan, self),
             step=Partial(chain.step, plan, self),

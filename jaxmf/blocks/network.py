@@ -104,19 +104,19 @@ class Network(NetworkModel):
         return children(self.blocks, name)
 
     def parts(self, name: str, sizes: Mapping[str, int]) -> Parts:
-        """The parts of a block at these numbers of values of the variables."""
+        """The parts of a block at these counts of values of the variables."""
         return parts(name, self.blocks[name], sizes)
 
     def at(self, data: Tokens) -> Network:
         """The network with the sizes of its families taken from the tokens."""
         blocks = dict(self.blocks)
         for name in self.observed:
-            law = self.blocks[name].law
+            distribution = self.blocks[name].distribution
             if name in data.columns:
-                law = law.with_size(data.sizes[name])
+                distribution = distribution.with_size(data.sizes[name])
             elif name in data.values and data.values[name].ndim == 2:
-                law = law.with_size(data.values[name].shape[1])
-            blocks[name] = self.blocks[name].with_law(law)
+                distribution = distribution.with_size(data.values[name].shape[1])
+            blocks[name] = self.blocks[name].with_distribution(distribution)
         return Network(blocks, self.order)
 
     def sizes(self, data: Tokens, slots: Mapping[str, int]) -> dict[str, int]:
@@ -160,8 +160,8 @@ class Network(NetworkModel):
                 )
         sized = self.at(data)
         for block in self.observed:
-            sized.blocks[block].law.check(observed_values(data, block), block)
-        slots = {n: self.blocks[n].law.num_groups(1) for n in self.indicators}
+            sized.blocks[block].distribution.check(observed_values(data, block), block)
+        slots = {n: self.blocks[n].distribution.num_groups(1) for n in self.indicators}
         for block in self.order:
             self.parts(block, self.sizes(data, slots))
         check_coverage(self, data)

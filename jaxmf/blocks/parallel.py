@@ -14,8 +14,8 @@ a group's holder cannot join the group. Given the uniforms, and who holds which 
 that remain are those in which every token that holds nothing is in some group whose holder has a
 smaller uniform, and within these the tokens are independent:
 
-    p(z | parameters, numbers, holders) ~ prod_i pi_{z_i} f(x_i | theta_{z_i}) 1[number of the
-    holder of z_i < number of i].
+    p(z | parameters, hyperparameters, holders) ~ prod_i pi_{z_i} f(x_i | theta_{z_i}) 1[number of
+    the holder of z_i < number of i].
 
 All of it is a Gibbs step, with nothing to reject. Groups are made and removed by sequential,
 collapsed updates of a few tokens (`few.py`) before each parallel sweep.
@@ -88,7 +88,7 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     holders = {
         role.name: _holders(jax.random.fold_in(holders_key, index), role, values, slots[role.name])
         for index, role in enumerate(roles)
-        if role.is_drawn and role.law.grows
+        if role.is_drawn and role.distribution.grows
     }
     drawn = draw_tokens(tokens_key, names, roles, values, parameters, holders)
     return state._replace(values=state.values | drawn)
@@ -141,16 +141,21 @@ def _parameters(
     parameters = {}
     statistics = statistics_of_roles(roles, values, slots)
     for index, role in enumerate(roles):
-        index_key, hyperparameters = jax.random.fold_in(key, index), state.numbers[role.name]
+        index_key, hyperparameters = (
+            jax.random.fold_in(key, index),
+            state.hyperparameters[role.name],
+        )
         draw = sample_log_weights if role.is_indicator else _sample_family
-        parameters[role.name] = draw(index_key, role.law, statistics[role.name], hyperparameters)
+        parameters[role.name] = draw(
+            index_key, role.distribution, statistics[role.name], hyperparameters
+        )
     return parameters
 
 
 def _sample_family(
-    key: Key, law: Any, statistics: PyTree, hyperparameters: dict[str, Array]
+    key: Key, distribution: Any, statistics: PyTree, hyperparameters: dict[str, Array]
 ) -> PyTree:
-    return law.sample_parameters(key, statistics, hyperparameters)
+    return distribution.sample_parameters(key, statistics, hyperparameters)
 
 
 def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) -> _Holders:
@@ -158,7 +163,7 @@ def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) 
     groups = values[role.name]
     uniforms = jax.random.uniform(key, groups.shape, jnp.result_type(float))
     batches, num_batches = jnp.zeros_like(groups), 1
-    if not role.law.labels_shared:
+    if not role.distribution.labels_shared:
         batches, num_batches = part_of(role.parts, values, groups.shape[0]), role.parts.num_parts
     nobody = jnp.full((num_batches, num_slots), jnp.inf, uniforms.dtype)
     return _Holders(uniforms, batches, nobody.at[batches, groups].min(uniforms))
@@ -248,10 +253,10 @@ def _log_factors(
         if role.is_indicator:
             log_values = block_parameters[indices, value[:, None]]
         elif role.parts.table is None and role.parts.by == role.over:  # all parts, in their order
-            log_values = jax.vmap(role.law.log_prob, (None, 0))(block_parameters, value)
+            log_values = jax.vmap(role.distribution.log_prob, (None, 0))(block_parameters, value)
         else:
             indices = jnp.broadcast_to(indices, (value.shape[0], indices.shape[1]))
-            log_values = role.law.log_prob_at(block_parameters, indices, value)
+            log_values = role.distribution.log_prob_at(block_parameters, indices, value)
         factors.append(Factor(role.over, log_values.reshape(-1, *shape)))
     return factors
 

@@ -35,13 +35,13 @@ class CellMoments(NamedTuple):
 
 def hyperparameters_of(network: Network, draw: Draw, name: str) -> dict[str, Array]:
     """The hyperparameters of a block in a draw; fixed ones are the model's."""
-    law = network.blocks[name].law
-    hyperparameters = dict(law.start() if network.blocks[name].observed else {})
-    for label in (*law.hyperparameters, "weights", "rest", "unobserved"):
+    distribution = network.blocks[name].distribution
+    hyperparameters = dict(distribution.start() if network.blocks[name].observed else {})
+    for label in (*distribution.hyperparameters, "weights", "rest", "unobserved"):
         if f"{name}_{label}" in draw:
             hyperparameters[label] = draw[f"{name}_{label}"]
-        elif label in law.hyperparameters:
-            hyperparameters[label] = hyper.initial_value(getattr(law, label))
+        elif label in distribution.hyperparameters:
+            hyperparameters[label] = hyper.initial_value(getattr(distribution, label))
     return hyperparameters
 
 
@@ -55,17 +55,19 @@ def probabilities(network: Network, draw: Draw, name: str) -> Array:
             f"{name}: has to do with sets of tokens (`per`), of which there are no predictions; "
             "the HDP by direct assignment has the same distribution and predicts"
         )
-    law, counts = network.blocks[name].law, draw[f"{name}_counts"]
+    distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
     flat = counts.reshape(-1, counts.shape[-1])
-    cache = law.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
-    weights = jax.vmap(lambda batch: law.weights(cache, batch)[0])(jnp.arange(flat.shape[0]))
+    cache = distribution.begin(flat, hyperparameters_of(network, draw, name), with_sizes=False)
+    weights = jax.vmap(lambda batch: distribution.weights(cache, batch)[0])(
+        jnp.arange(flat.shape[0])
+    )
     return (weights / jnp.sum(weights, axis=-1, keepdims=True)).reshape(counts.shape)
 
 
 def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, tuple[int, ...]]:
     """The statistics of an observed block in a draw, and the axes of its parts."""
-    law = network.blocks[name].law
-    template = law.empty(1)
+    distribution = network.blocks[name].distribution
+    template = distribution.empty(1)
     leaves = {label: draw[f"{name}_{label}"] for label in template._fields}
     values_first = "cells" in leaves
     shape = leaves["totals"].shape if values_first else leaves["number"].shape
@@ -78,7 +80,7 @@ def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, 
     if not values_first:
         # draws of a smaller capacity are padded with zeros, which is not what an empty group has
         empty = flat["number"] == 0
-        nothing = law.empty(empty.shape[0])._asdict()
+        nothing = distribution.empty(empty.shape[0])._asdict()
         flat = {
             label: jnp.where(empty.reshape(-1, *[1] * (leaf.ndim - 1)), nothing[label], leaf)
             for label, leaf in flat.items()
@@ -89,8 +91,8 @@ def family_statistics(network: Network, draw: Draw, name: str) -> tuple[PyTree, 
 def category_probabilities(network: Network, draw: Draw, name: str) -> Array:
     """E[phi] of an observed block of categories in every part: (*parts, V) float."""
     statistics, shape = family_statistics(network, draw, name)
-    law = network.blocks[name].law.with_size(draw[f"{name}_cells"].shape[0])
-    table = law.probabilities(statistics, hyperparameters_of(network, draw, name))
+    distribution = network.blocks[name].distribution.with_size(draw[f"{name}_cells"].shape[0])
+    table = distribution.probabilities(statistics, hyperparameters_of(network, draw, name))
     return table.reshape(*shape, -1)
 
 
@@ -126,9 +128,9 @@ def predict_moments(
     fixed: Mapping[str, Array] | None = None,
 ) -> CellMoments:
     """Mean and variance of the values of an observed block of real values for further tokens."""
-    law = network.blocks[name].law
+    distribution = network.blocks[name].distribution
     statistics, shape = family_statistics(network, draw, name)
-    mean, variance = law.moments(statistics, hyperparameters_of(network, draw, name))
+    mean, variance = distribution.moments(statistics, hyperparameters_of(network, draw, name))
     mean, variance = mean.reshape(*shape, -1), variance.reshape(*shape, -1)
     centre = jnp.mean(mean, axis=tuple(range(mean.ndim - 1)))
     # squares of what is left of the mean: nothing cancels
@@ -244,11 +246,14 @@ def predictive_groups(
     Returns:
         (M,) and (M, K) float.
     """
-    law, hyperparameters = network.blocks[name].law, hyperparameters_of(network, draw, name)
+    distribution, hyperparameters = (
+        network.blocks[name].distribution,
+        hyperparameters_of(network, draw, name),
+    )
     prior = jnp.log(probabilities(network, draw, indicator))
-    cache = law.begin(family_statistics(network, draw, name)[0], hyperparameters)
+    cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)
     lanes = Lanes(jnp.zeros((), jnp.int32), 1, prior.shape[0])
-    densities = jax.vmap(lambda value: law.predictive(cache, lanes, value))(values)
-    together = prior + (densities if law.is_log else jnp.log(densities))
+    densities = jax.vmap(lambda value: distribution.predictive(cache, lanes, value))(values)
+    together = prior + (densities if distribution.is_log else jnp.log(densities))
     total = jax.nn.logsumexp(together, axis=1)
     return total, jnp.exp(together - total[:, None])

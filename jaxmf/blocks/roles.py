@@ -22,14 +22,14 @@ class Role(NamedTuple):
 
     Attributes:
         name: of the block.
-        law: the family or prior of the block.
+        distribution: the family or prior of the block.
         parts: of the block.
         over: its parents among the indicators that are drawn.
         is_drawn: whether it is one of them itself.
     """
 
     name: str
-    law: Any
+    distribution: Any
     parts: Parts
     over: tuple[str, ...]
     is_drawn: bool
@@ -37,7 +37,7 @@ class Role(NamedTuple):
     @property
     def is_indicator(self) -> bool:
         """Whether it is latent."""
-        return isinstance(self.law, PartitionPrior)
+        return isinstance(self.distribution, PartitionPrior)
 
 
 def involved(network: Network, names: Collection[str]) -> tuple[str, ...]:
@@ -69,7 +69,7 @@ def roles_of(
             continue
         over = tuple(chosen for chosen in names if chosen in block.by)
         parts = network.parts(name, sizes)
-        found.append(Role(name, block.law, parts, over, name in names))
+        found.append(Role(name, block.distribution, parts, over, name in names))
     return tuple(found)
 
 
@@ -103,9 +103,9 @@ class Below(NamedTuple):
     ) -> dict[str, PyTree]:
         """A token into the parts of a group (amount 1), or out of them (-1)."""
         after = dict(cache)
-        for name, law, parts, *_ in self.roles:
+        for name, distribution, parts, *_ in self.roles:
             part = parts.of({**token, self.name: group}, look_up.get(name))
-            after[name] = law.move(after[name], part, token[name], amount)
+            after[name] = distribution.move(after[name], part, token[name], amount)
         return after
 
     def log_predicted(
@@ -116,10 +116,10 @@ class Below(NamedTuple):
     ) -> Array:
         """Log probabilities of a token's values in every group: (K,) float."""
         total = jnp.zeros((self.num_groups,), jnp.result_type(float))
-        for name, law, parts, *_ in self.roles:
+        for name, distribution, parts, *_ in self.roles:
             lanes = parts.lanes(token, self.name, look_up.get(name))
-            result = law.predictive(cache[name], lanes, token[name])
-            total += result if law.is_log else jnp.log(result)
+            result = distribution.predictive(cache[name], lanes, token[name])
+            total += result if distribution.is_log else jnp.log(result)
         return total
 
     def likely(
@@ -129,12 +129,12 @@ class Below(NamedTuple):
         look_up: Mapping[str, Array],
     ) -> Array:
         """Probabilities of a token's values in every group up to one factor: (K,) float."""
-        if len(self.roles) > 1 or any(role.law.is_log for role in self.roles):
+        if len(self.roles) > 1 or any(role.distribution.is_log for role in self.roles):
             logs = self.log_predicted(cache, token, look_up)
             return jnp.exp(logs - jnp.max(logs))
-        ((name, law, parts, *_),) = self.roles
+        ((name, distribution, parts, *_),) = self.roles
         lanes = parts.lanes(token, self.name, look_up.get(name))
-        return law.predictive(cache[name], lanes, token[name])
+        return distribution.predictive(cache[name], lanes, token[name])
 
     # --- tokens that are predicted one after the other without being moved ---
 
@@ -145,7 +145,7 @@ class Below(NamedTuple):
             By block, of every combination of the other parents: how often a value has come (V, P)
             float, and how many have (P,).
         """
-        if not all(hasattr(role.law, "predictive_after") for role in self.roles):
+        if not all(hasattr(role.distribution, "predictive_after") for role in self.roles):
             return None
         if any(role.parts.table is not None for role in self.roles):
             return None  # which tokens share a part depends on the group
@@ -153,7 +153,7 @@ class Below(NamedTuple):
         joined = {}
         for role in self.roles:
             num_others = role.parts.num_parts // self.num_groups
-            shape = (role.law.size, num_others)
+            shape = (role.distribution.size, num_others)
             joined[role.name] = jnp.zeros(shape, dtype), jnp.zeros((num_others,), dtype)
         return joined
 
@@ -177,13 +177,15 @@ class Below(NamedTuple):
         The token itself does not count.
         """
         total = jnp.zeros((self.num_groups,), jnp.result_type(float))
-        for name, law, parts, *_ in self.roles:
+        for name, distribution, parts, *_ in self.roles:
             others = parts.without(self.name).flat(token)
             same = tables.entry(joined[name][0], token[name], others) - 1
             before = tables.row(joined[name][1], others) - 1
             lanes = parts.lanes(token, self.name, None)
             total += jnp.log(
-                law.predictive_after(cache[name], lanes, token[name], same=same, before=before)
+                distribution.predictive_after(
+                    cache[name], lanes, token[name], same=same, before=before
+                )
             )
         return total
 
@@ -204,7 +206,10 @@ def statistics_of_roles(
     roles: Collection[Role], values: Mapping[str, Array], slots: Mapping[str, int]
 ) -> dict[str, PyTree]:
     """The statistics of blocks by name, given the values of all variables."""
-    return {r.name: statistics_of(r.name, r.law, r.parts, values, slots.get(r.name)) for r in roles}
+    return {
+        r.name: statistics_of(r.name, r.distribution, r.parts, values, slots.get(r.name))
+        for r in roles
+    }
 
 
 def look_up_of(roles: Collection[Role]) -> dict[str, Array]:

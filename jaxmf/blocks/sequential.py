@@ -84,7 +84,7 @@ def first_sweep(
 def _nothing(role: Role, widths: Mapping[str, int]) -> PyTree:
     if role.is_indicator:
         return jnp.zeros((role.parts.num_parts, widths[role.name]), jnp.int32)
-    return role.law.empty(role.parts.num_parts)
+    return role.distribution.empty(role.parts.num_parts)
 
 
 def _run(
@@ -100,38 +100,38 @@ def _run(
     is_first: bool,
 ) -> tuple[State, Info]:
     values = all_values(state, data)
-    caches = {r.name: _begin(r, statistics[r.name], state.numbers[r.name]) for r in roles}
+    caches = {r.name: _begin(r, statistics[r.name], state.hyperparameters[r.name]) for r in roles}
     needed = {parent for role in roles for parent in role.parts.by}
     needed |= {role.name for role in roles}
     columns = {name: values[name] for name in sorted(needed)}
     look_up = look_up_of(roles)
-    births = tuple(name for name in names if _has_births(network.blocks[name].law))
+    births = tuple(name for name in names if _has_births(network.blocks[name].distribution))
     shape = (data.num_tokens, len(names) + len(births))
     uniforms = special.uniforms(key, shape)
-    lanes = tuple(_num_lanes(network.blocks[name].law, widths[name]) for name in names)
+    lanes = tuple(_num_lanes(network.blocks[name].distribution, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
-    fuses = all(role.law.fuses for role in roles if role.is_indicator)
+    fuses = all(role.distribution.fuses for role in roles if role.is_indicator)
     loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, caches, no_room = loop(columns, caches, look_up, uniforms)
-    hyperparameters, occupied = dict(state.numbers), dict(state.slots)
+    hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
     for name in names:
-        law = network.blocks[name].law
-        if law.grows:
-            counts, hyperparameters[name] = law.end(caches[name])
+        distribution = network.blocks[name].distribution
+        if distribution.grows:
+            counts, hyperparameters[name] = distribution.end(caches[name])
             occupied[name] = jnp.any(counts > 0, axis=0)
-    overflow = {name: no_room for name in names if network.blocks[name].law.grows}
+    overflow = {name: no_room for name in names if network.blocks[name].distribution.grows}
     after = State({**state.values, **drawn}, hyperparameters, occupied)
     return after, Info(overflow=overflow)
 
 
-def _has_births(law: Any) -> bool:
-    """Whether a new group of a law needs a further uniform, for its weight."""
-    return law.grows and law.labels_shared
+def _has_births(distribution: Any) -> bool:
+    """Whether a new group of a prior needs a further uniform, for its weight."""
+    return distribution.grows and distribution.labels_shared
 
 
-def _num_lanes(law: Any, width: int) -> int:
+def _num_lanes(distribution: Any, width: int) -> int:
     """Of `choose`; the same at every capacity, so that more slots do not change what is drawn."""
-    return tables.lanes_for(width) if not law.grows else tables.NUM_LANES
+    return tables.lanes_for(width) if not distribution.grows else tables.NUM_LANES
 
 
 def _widths(
@@ -146,19 +146,21 @@ def _widths(
     widths = slot_sizes(state, network)
     last, concerned = names[-1], involved(network, names)
     blocks = [network.blocks[name] for name in concerned]
-    not_drawn = [network.blocks[name].law for name in concerned if name not in names]
+    not_drawn = [network.blocks[name].distribution for name in concerned if name not in names]
     in_logs = len(not_drawn) > _MOST_FACTORS or any(
-        getattr(law, "is_log", False) for law in not_drawn
+        getattr(distribution, "is_log", False) for distribution in not_drawn
     )
-    if not exact and not in_logs and all(b.law.pads and b.rho is None for b in blocks):
+    if not exact and not in_logs and all(b.distribution.pads and b.rho is None for b in blocks):
         widths[last] = tables.padded(widths[last])
     return widths
 
 
 def _begin(role: Role, statistics: PyTree, hyperparameters: Mapping[str, Array]) -> PyTree:
     if role.is_indicator:
-        return role.law.begin(statistics, dict(hyperparameters), with_sizes=bool(role.over))
-    return role.law.begin(statistics, dict(hyperparameters))
+        return role.distribution.begin(
+            statistics, dict(hyperparameters), with_sizes=bool(role.over)
+        )
+    return role.distribution.begin(statistics, dict(hyperparameters))
 
 
 class _Compiled(NamedTuple):
@@ -220,15 +222,17 @@ class _Compiled(NamedTuple):
     ) -> dict[str, PyTree]:
         """The token out of its parts (births None) or into them."""
         after = dict(caches)
-        for name, law, parts, _, is_drawn in self.roles:
+        for name, distribution, parts, _, is_drawn in self.roles:
             part, value = parts.of(values, look_up.get(name)), values[name]
             if not is_drawn:
-                after[name] = law.move(after[name], part, value, -1 if births is None else 1)
+                after[name] = distribution.move(
+                    after[name], part, value, -1 if births is None else 1
+                )
             elif births is None:
-                after[name] = law.unassign(after[name], part, value)
+                after[name] = distribution.unassign(after[name], part, value)
             else:
                 chance = births.get(name, jnp.zeros((), jnp.result_type(float)))
-                after[name] = law.assign(after[name], part, value, chance)
+                after[name] = distribution.assign(after[name], part, value, chance)
         return after
 
 
@@ -241,23 +245,25 @@ def _factors(
     """Factors of the distribution of a token's drawn indicators, and whether there was room."""
     factors: list[Factor] = []
     logs: dict[tuple[str, ...], Array] = {}
-    num_plain = sum(not (role.is_drawn or getattr(role.law, "is_log", False)) for role in roles)
+    num_plain = sum(
+        not (role.is_drawn or getattr(role.distribution, "is_log", False)) for role in roles
+    )
     room = jnp.ones((), bool)
     for role in roles:
         cache, table = caches[role.name], look_up.get(role.name)
         if role.is_drawn and not role.over:
-            weights, has_room = role.law.weights(cache, role.parts.of(values, table))
+            weights, has_room = role.distribution.weights(cache, role.parts.of(values, table))
             factors.append(Factor((role.name,), weights))
             room &= has_room
             continue
         lanes, shape = _lanes(role, values, table)
         if role.is_drawn:
-            probabilities, has_room = role.law.next_probabilities(cache, lanes)
+            probabilities, has_room = role.distribution.next_probabilities(cache, lanes)
             factors.append(Factor((*role.over, role.name), probabilities.reshape(*shape, -1)))
             room &= has_room
             continue
-        result = role.law.predictive(cache, lanes, values[role.name]).reshape(shape)
-        if getattr(role.law, "is_log", False):
+        result = role.distribution.predictive(cache, lanes, values[role.name]).reshape(shape)
+        if getattr(role.distribution, "is_log", False):
             logs[role.over] = logs.get(role.over, 0) + result
         elif num_plain > _MOST_FACTORS:
             logs[role.over] = logs.get(role.over, 0) + jnp.log(result)

@@ -14,7 +14,7 @@ from jaxmf.types import Array, Key
 
 def assign_all(
     key: Key,
-    law: Any,
+    distribution: Any,
     hyperparameters: dict[str, Array],
     batches: Array,
     shape: tuple[int, int],
@@ -25,7 +25,7 @@ def assign_all(
 
     Args:
         key: typed PRNG key.
-        law: a prior of partitions.
+        distribution: a prior of partitions.
         hyperparameters: its hyperparameters, before any item.
         batches: (T,) int32.
         shape: G and K.
@@ -36,26 +36,26 @@ def assign_all(
         tokens, or of sets that share one.
     """
     uniforms = jax.random.uniform(key, (batches.shape[0], 2), jnp.result_type(float))
-    cache = law.begin(jnp.zeros(shape, jnp.int32), hyperparameters, with_sizes=False)
+    cache = distribution.begin(jnp.zeros(shape, jnp.int32), hyperparameters, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
     def loop(cache: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
         def one(index: Array, carry: Any) -> Any:
             drawn, cache = carry
             batch, first_of_set = batch_of(batches, index), tables.row(first, index)
-            weights, _ = law.weights(cache, batch)
+            weights, _ = distribution.weights(cache, batch)
             value = tables.choose(weights, uniforms[index, 0])
             value = jnp.where(first_of_set == index, value, tables.row(drawn, first_of_set))
-            after = law.assign(cache, batch, value, uniforms[index, 1])
+            after = distribution.assign(cache, batch, value, uniforms[index, 1])
             return tables.put(drawn, index, value), tables.either(
                 first_of_set == index, after, cache
             )
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
 
-    run = fused_on_cpu(loop, in_turn=True) if law.fuses else loop
+    run = fused_on_cpu(loop, in_turn=True) if distribution.fuses else loop
     drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
-    counts, hyperparameters = law.end(cache)
+    counts, hyperparameters = distribution.end(cache)
     return drawn, hyperparameters, counts
 
 

@@ -51,7 +51,7 @@ class Problem(NamedTuple):
     """What both sweeps work on.
 
     Attributes:
-        law: the prior of the dishes.
+        distribution: the prior of the dishes.
         below: the blocks that they partition.
         columns: name -> (T,) or (T, D), all that these need.
         look_up: the parts of those that have a function of their parents.
@@ -62,7 +62,7 @@ class Problem(NamedTuple):
         caches: block -> what a sweep works on.
     """
 
-    law: Any
+    distribution: Any
     below: Below
     columns: dict[str, Array]
     look_up: dict[str, Array]
@@ -72,37 +72,41 @@ class Problem(NamedTuple):
     caches: dict[str, PyTree]
 
 
-def problem_of(network: Network, dish: str, law: Any, state: State, data: Tokens) -> Problem:
+def problem_of(
+    network: Network, dish: str, distribution: Any, state: State, data: Tokens
+) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
     sizes = network.sizes(data, slots)
     partitioned = below(network, dish, sizes)
     statistics = statistics_of_roles(partitioned.roles, values, slots)
     caches = {
-        role.name: role.law.begin(statistics[role.name], state.numbers[role.name])
+        role.name: role.distribution.begin(statistics[role.name], state.hyperparameters[role.name])
         for role in partitioned.roles
     }
     parts, parts_of_sets = network.parts(dish, sizes), set_parts(network, dish, sizes)
     counts = statistics_of_block(network, dish, parts, state, data)
     return Problem(
-        law=law,
+        distribution=distribution,
         below=partitioned,
         columns={name: values[name] for name in partitioned.columns},
         look_up=look_up_of(partitioned.roles),
         batches=part_of(parts, values, data.num_tokens) if parts.num_parts > 1 else None,
         sets=part_of(parts_of_sets, values, data.num_tokens),
-        cache=law.begin(counts, state.numbers[dish], with_sizes=False),
+        cache=distribution.begin(counts, state.hyperparameters[dish], with_sizes=False),
         caches=caches,
     )
 
 
-def ended(dish: str, law: Any, state: State, cache: Any, values: dict[str, Array]) -> State:
+def ended(
+    dish: str, distribution: Any, state: State, cache: Any, values: dict[str, Array]
+) -> State:
     """The state with what a sweep leaves of the dishes."""
-    counts, hyperparameters = law.end(cache)
+    counts, hyperparameters = distribution.end(cache)
     slots = dict(state.slots)
-    if law.grows:
+    if distribution.grows:
         slots[dish] = jnp.any(counts > 0, axis=0)
-    return State(state.values | values, state.numbers | {dish: hyperparameters}, slots)
+    return State(state.values | values, state.hyperparameters | {dish: hyperparameters}, slots)
 
 
 # --- tokens choose tables -------------------------------------------------------------------------
@@ -124,20 +128,22 @@ def sweep_tokens(
     Returns:
         The state after, and overflow of both.
     """
-    problem = problem_of(network, dish, network.blocks[dish].law.prior_of_new_tables(), state, data)
+    problem = problem_of(
+        network, dish, network.blocks[dish].distribution.prior_of_new_tables(), state, data
+    )
     values, slots = all_values(state, data), slot_sizes(state, network)
-    law, width = network.blocks[table].law, slots[table]
+    distribution, width = network.blocks[table].distribution, slots[table]
     parts = network.parts(table, network.sizes(data, slots))
     batches = part_of(parts, values, data.num_tokens)
-    counts = statistics_of(table, law, parts, values, width)
-    cache = law.begin(counts, state.numbers[table], with_sizes=False)
+    counts = statistics_of(table, distribution, parts, values, width)
+    cache = distribution.begin(counts, state.hyperparameters[table], with_sizes=False)
     # which dish each table of a batch has
     eaten = (
         jnp.zeros((parts.num_parts, width), jnp.int32).at[batches, values[table]].set(values[dish])
     )
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
-    compiled = _TokenLoop(problem.law, problem.below, law)
-    fuses = law.fuses and problem.law.fuses
+    compiled = _TokenLoop(problem.distribution, problem.below, distribution)
+    fuses = distribution.fuses and problem.distribution.fuses
     loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
     drawn, cache, dish_cache, no_table, no_dish = loop(
         problem.columns,
@@ -146,19 +152,19 @@ def sweep_tokens(
         (cache, problem.cache, eaten, problem.caches),
         uniforms,
     )
-    state = ended(dish, problem.law, state, dish_cache, {table: drawn[0], dish: drawn[1]})
-    state = ended(table, law, state, cache, {})
+    state = ended(dish, problem.distribution, state, dish_cache, {table: drawn[0], dish: drawn[1]})
+    state = ended(table, distribution, state, cache, {})
     overflow = {}
     for name, no_room in ((table, no_table), (dish, no_dish)):
-        if network.blocks[name].law.grows:
+        if network.blocks[name].distribution.grows:
             overflow[name] = no_room
     return state, Info(overflow=overflow)
 
 
 class _TokenLoop(NamedTuple):
-    law: Any
+    distribution: Any
     below: Below
-    table_law: Any
+    table_prior: Any
 
     def loop(self, columns: Any, look_up: Any, now: Any, start: Any, uniforms: Array) -> Any:
         tables_now, batches, dish_batches = now
@@ -172,19 +178,19 @@ class _TokenLoop(NamedTuple):
             table = tables.row(tables_now, index)
             dish = tables.entry(eaten, batch, table)
             caches = self.below.moved(caches, token, look_up, group=dish, amount=-1)
-            cache = self.table_law.unassign(cache, batch, table)
+            cache = self.table_prior.unassign(cache, batch, table)
             is_gone = tables.entry(cache.counts, batch, table) == 0
             dish_cache = self._without(is_gone, dish_cache, dish_batch, dish)
             likely = self.below.likely(caches, token, look_up)
-            dish_weights, room_dish = self.law.weights(dish_cache, dish_batch)
+            dish_weights, room_dish = self.distribution.weights(dish_cache, dish_batch)
             new_dish_weights = dish_weights * likely
-            table_weights, room_table = self.table_law.weights(cache, batch)
+            table_weights, room_table = self.table_prior.weights(cache, batch)
             taken = tables.row(cache.counts, batch) > 0
             new_one = jnp.sum(new_dish_weights) / jnp.sum(dish_weights)
             there = likely[tables.row(eaten, batch)]
             table = tables.choose(table_weights * jnp.where(taken, there, new_one), chance[0])
             # changed first, then read, or the table is copied for every token
-            cache = self.table_law.assign(cache, batch, table, chance[3])
+            cache = self.table_prior.assign(cache, batch, table, chance[3])
             is_new = tables.entry(cache.counts, batch, table) == 1
             dish = tables.entry(eaten, batch, table)
             dish, dish_cache = self._drawn(
@@ -209,7 +215,7 @@ class _TokenLoop(NamedTuple):
 
     def _without(self, is_gone: Array, dish_cache: Any, batch: Array, dish: Array) -> Any:
         def leave(carry: Any) -> Any:
-            return jnp.zeros((), bool), self.law.unassign(carry[1], batch, dish)
+            return jnp.zeros((), bool), self.distribution.unassign(carry[1], batch, dish)
 
         return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
 
@@ -226,7 +232,11 @@ class _TokenLoop(NamedTuple):
 
         def come(carry: Any) -> Any:
             drawn = tables.choose(weights, chance[1])
-            return jnp.zeros((), bool), drawn, self.law.assign(carry[2], batch, drawn, chance[2])
+            return (
+                jnp.zeros((), bool),
+                drawn,
+                self.distribution.assign(carry[2], batch, drawn, chance[2]),
+            )
 
         start = (is_new, dish, dish_cache)
         return jax.lax.while_loop(lambda carry: carry[0], come, start)[1:]
@@ -245,12 +255,17 @@ def first_values_of_sets(
 ) -> State:
     """The state with dishes from their prior, given the sets."""
     values, slots = all_values(state, data), slot_sizes(state, network)
-    sizes, law = network.sizes(data, slots), network.blocks[dish].law
+    sizes, distribution = network.sizes(data, slots), network.blocks[dish].distribution
     parts, groups, first = items_of_sets(network, dish, values, sizes, data.num_tokens)
     shape = (parts.num_parts, slots[dish])
-    drawn_and_counts = assign_all(key, law, state.numbers[dish], groups, shape, first=first)
-    hyperparameters, occupied = state.numbers | {dish: drawn_and_counts[1]}, dict(state.slots)
-    if law.grows:
+    drawn_and_counts = assign_all(
+        key, distribution, state.hyperparameters[dish], groups, shape, first=first
+    )
+    hyperparameters, occupied = (
+        state.hyperparameters | {dish: drawn_and_counts[1]},
+        dict(state.slots),
+    )
+    if distribution.grows:
         occupied[dish] = jnp.any(drawn_and_counts[2] > 0, axis=0)
     return State(state.values | {dish: drawn_and_counts[0]}, hyperparameters, occupied)
 

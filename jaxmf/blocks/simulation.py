@@ -31,7 +31,7 @@ def simulate(
         num_batches = network.parts(name, data.sizes).num_parts
         num_items += int(num_hidden(network, name, num_batches).sum())
     slots = {
-        name: network.blocks[name].law.num_groups(capacity or num_items)
+        name: network.blocks[name].distribution.num_groups(capacity or num_items)
         for name in network.indicators
     }
     sizes = network.sizes(data, slots)
@@ -41,38 +41,40 @@ def simulate(
     hyperparameters: dict[str, dict[str, Array]] = {}
     occupied: dict[str, Array] = {}
     for index, name in enumerate(network.order):
-        law = network.blocks[name].law
+        distribution = network.blocks[name].distribution
         parts = network.parts(name, sizes)
         hyperparameters_key, values_key = jax.random.split(jax.random.fold_in(key, index))
         groups = part_of(parts, values, num_tokens)
         if name in slots:
-            hyperparameters[name] = law.simulate_hyperparameters(hyperparameters_key, slots[name])
+            hyperparameters[name] = distribution.simulate_hyperparameters(
+                hyperparameters_key, slots[name]
+            )
             first = None
             if network.blocks[name].per:
                 _, _, first = items_of_sets(network, name, values, sizes, num_tokens)
             shape = (parts.num_parts, slots[name])
-            if law.sequential:
+            if distribution.sequential:
                 groups_and_counts = assign_all(
-                    values_key, law, hyperparameters[name], groups, shape, first=first
+                    values_key, distribution, hyperparameters[name], groups, shape, first=first
                 )
             else:
                 groups_and_counts = draw_all(network, name, values_key, groups, first, data, shape)
             values[name], hyperparameters[name], counts = groups_and_counts
-            if law.grows:
+            if distribution.grows:
                 occupied[name] = jnp.any(counts > 0, axis=0)
         else:
-            hyperparameters[name] = law.simulate_hyperparameters(hyperparameters_key)
+            hyperparameters[name] = distribution.simulate_hyperparameters(hyperparameters_key)
             values[name] = _observed(
-                values_key, law, hyperparameters[name], groups, parts.num_parts
+                values_key, distribution, hyperparameters[name], groups, parts.num_parts
             )
     state = State({name: values[name] for name in network.indicators}, hyperparameters, occupied)
     return state, _tokens(network, data, values, sizes)
 
 
 def _size(network: Network, name: str) -> int:
-    size: int | None = getattr(network.blocks[name].law, "size", 1)
+    size: int | None = getattr(network.blocks[name].distribution, "size", 1)
     if size is None:
-        family = type(network.blocks[name].law).__name__
+        family = type(network.blocks[name].distribution).__name__
         raise ValueError(
             f"{name}: how many values its {family} has is not known, since the tokens have no "
             f"such column; write {family}(size), or pass tokens with a column {name!r}"
@@ -81,13 +83,13 @@ def _size(network: Network, name: str) -> int:
 
 
 def _observed(
-    key: Key, law: Any, hyperparameters: dict[str, Array], groups: Array, num_groups: int
+    key: Key, distribution: Any, hyperparameters: dict[str, Array], groups: Array, num_groups: int
 ) -> Array:
     """Parameters of every part from their prior, and values given them."""
     parameters_key, values_key = jax.random.split(key)
-    empty = law.empty(num_groups)
-    parameters = law.sample_parameters(parameters_key, empty, hyperparameters)
-    return law.sample(values_key, parameters, groups)
+    empty = distribution.empty(num_groups)
+    parameters = distribution.sample_parameters(parameters_key, empty, hyperparameters)
+    return distribution.sample(values_key, parameters, groups)
 
 
 def _tokens(
@@ -96,7 +98,9 @@ def _tokens(
     """The tokens with the simulated columns; values are of a trace and go in unchecked."""
     columns, real = dict(data.columns), dict(data.values)
     for name in network.observed:
-        container, other = (real, columns) if network.blocks[name].law.is_log else (columns, real)
+        container, other = (
+            (real, columns) if network.blocks[name].distribution.is_log else (columns, real)
+        )
         container[name] = values[name]
         other.pop(name, None)
     kept = {name: sizes[name] for name in columns}

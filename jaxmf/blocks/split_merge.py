@@ -74,7 +74,7 @@ class Scan(NamedTuple):
 def can_split(network: Network, name: str) -> bool:
     """Whether the move is for this indicator: a process whose groups partition observed blocks."""
     below = network.children(name)
-    is_process = is_kind(network.blocks[name].law, DirichletProcess, PitmanYor)
+    is_process = is_kind(network.blocks[name].distribution, DirichletProcess, PitmanYor)
     is_process &= not network.blocks[name].per and name not in network.tables
     return is_process and all(child in network.observed for child in below)
 
@@ -150,7 +150,7 @@ def _propose(
         uniforms=draws[order, 2:],
     )
     occupied = jnp.zeros((slots[name],), bool).at[labels].max(same_batch)
-    hyperparameters = state.numbers[name]
+    hyperparameters = state.hyperparameters[name]
     discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
     num_groups = jnp.sum(occupied) - ~splits
     log_new = jnp.log(hyperparameters["concentration"] + discount * num_groups) - jnp.log1p(
@@ -187,10 +187,12 @@ def _shared_out(
     in_order = jnp.concatenate([jnp.stack(pair), order])
     columns = {one: values[one][in_order] for one in partitioned.columns}
     empty = {
-        role.name: role.law.begin(role.law.empty(role.parts.num_parts), state.numbers[role.name])
+        role.name: role.distribution.begin(
+            role.distribution.empty(role.parts.num_parts), state.hyperparameters[role.name]
+        )
         for role in partitioned.roles
     }
-    hyperparameters = state.numbers[name]
+    hyperparameters = state.hyperparameters[name]
     discount = hyperparameters.get("discount", jnp.zeros_like(hyperparameters["concentration"]))
     passes = _Passes(partitioned)
     num_passes = uniforms.shape[1]

@@ -76,15 +76,15 @@ def num_first_groups(network: Network, data: Tokens, *, capacity: int | None = N
     if len(network.indicators) != 1:
         return None
     block = network.blocks[network.indicators[0]]
-    families = [network.blocks[name].law for name in network.observed]
+    families = [network.blocks[name].distribution for name in network.observed]
     if block.per:
         return None
-    if not block.law.grows:
+    if not block.distribution.grows:
         is_real = any(family.is_log for family in families)
-        return None if is_real else block.law.num_groups(1)
-    if isinstance(block.law, HDP):
+        return None if is_real else block.distribution.num_groups(1)
+    if isinstance(block.distribution, HDP):
         num_groups = min(math.isqrt(data.num_tokens) // 2, _MOST_TOPICS)
-    elif isinstance(block.law, DirichletProcess | PitmanYor):
+    elif isinstance(block.distribution, DirichletProcess | PitmanYor):
         batches = network.parts(network.indicators[0], network.sizes(data, {})).num_parts
         num_groups = min(math.isqrt(data.num_tokens // batches), _MOST_GROUPS)
     else:
@@ -120,7 +120,7 @@ def _init_evenly(
     if name not in state.slots:
         return state
     in_use = jnp.zeros_like(state.slots[name]).at[groups].set(True)
-    hyperparameters = state.numbers[name]
+    hyperparameters = state.hyperparameters[name]
     if "weights" in hyperparameters:
         # their means where every group has one table
         base = hyperparameters["base_concentration"]
@@ -128,7 +128,9 @@ def _init_evenly(
             hyperparameters["weights"].dtype
         )
         hyperparameters = hyperparameters | {"weights": weights, "rest": 1 - jnp.sum(weights)}
-    return state._replace(numbers=state.numbers | {name: hyperparameters}, slots={name: in_use})
+    return state._replace(
+        hyperparameters=state.hyperparameters | {name: hyperparameters}, slots={name: in_use}
+    )
 
 
 def _init_from_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) -> State:
@@ -143,7 +145,7 @@ def _init_from_few(plan: SamplerPlan, network: Network, key: Key, data: Tokens) 
         few_and_tokens = (few, chosen)
         state = parallel.first_sweep(network, names, known, index_key, few_and_tokens, state, data)
         known = (*known, *names)
-    hyperparameters, occupied = dict(state.numbers), dict(state.slots)
+    hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
     for name in occupied:
         in_use = jnp.zeros_like(occupied[name]).at[state.values[name]].set(True)
         occupied[name] = in_use
@@ -161,14 +163,14 @@ def _nothing_known(network: Network, data: Tokens, num_slots: int) -> State:
     occupied: dict[str, Array] = {}
     values: dict[str, Array] = {}
     for name in network.order:
-        law = network.blocks[name].law
+        distribution = network.blocks[name].distribution
         if network.blocks[name].observed:
-            hyperparameters[name] = law.start()
+            hyperparameters[name] = distribution.start()
             continue
-        size = law.num_groups(num_slots)
-        hyperparameters[name] = law.start(size)
+        size = distribution.num_groups(num_slots)
+        hyperparameters[name] = distribution.start(size)
         values[name] = jnp.zeros((data.num_tokens,), jnp.int32)
-        if law.grows:
+        if distribution.grows:
             occupied[name] = jnp.zeros((size,), bool)
     return State(values, hyperparameters, occupied)
 

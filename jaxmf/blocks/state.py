@@ -12,10 +12,10 @@ class State(NamedTuple):
 
     Attributes:
         values: latent indicator -> (T,) int32, its value for every token.
-        numbers: block -> the hyperparameters of its family or prior.
+        hyperparameters: block -> the hyperparameters of its family or prior.
         slots: indicator of a growing prior -> (K,) bool, values that some token has.
     """
 
     values: dict[str, Array]
-    numbers: dict[str, dict[str, Array]]
+    hyperparameters: dict[str, dict[str, Array]]
     slots: dict[str, Array]

@@ -40,8 +40,11 @@ def holders(network: Network) -> tuple[str, ...]:
     return tuple(
         name
         for name in network.indicators
-        if isinstance(network.blocks[name].law, FlexiblePrior)
-        and (network.blocks[name].law.num_unobserved is not None or has_tables(network, name))
+        if isinstance(network.blocks[name].distribution, FlexiblePrior)
+        and (
+            network.blocks[name].distribution.num_unobserved is not None
+            or has_tables(network, name)
+        )
     )
 
 
@@ -56,8 +59,8 @@ def num_hidden(network: Network, name: str, num_batches: int) -> np.ndarray:
     Raises:
         ValueError: not as many values as batches.
     """
-    law = network.blocks[name].law
-    num_unobserved = getattr(law, "num_unobserved", None)
+    distribution = network.blocks[name].distribution
+    num_unobserved = getattr(distribution, "num_unobserved", None)
     if num_unobserved is None:
         return np.zeros(num_batches, np.int64)
     if np.ndim(num_unobserved) and len(num_unobserved) != num_batches:
@@ -75,8 +78,8 @@ def check_coverage(network: Network, data: Tokens) -> None:
         ValueError: naming the indicator and the largest batch.
     """
     for name in network.indicators:
-        law = network.blocks[name].law
-        if not isinstance(law, FlexiblePrior):
+        distribution = network.blocks[name].distribution
+        if not isinstance(distribution, FlexiblePrior):
             continue
         parts = network.parts(name, data.sizes)
         values: Any = {
@@ -94,9 +97,10 @@ def check_coverage(network: Network, data: Tokens) -> None:
         )
         if has_tables(network, name):
             sizes = sizes + num_representatives(network, name, data) - data.num_tokens
-        if sizes.max() > law.num_items:
+        if sizes.max() > distribution.num_items:
             raise ValueError(
-                f"{name}: log_weights covers groups of 1 to {law.num_items} items, and a batch has "
+                f"{name}: log_weights covers groups of 1 to {distribution.num_items} items, "
+                "and a batch has "
                 f"{sizes.max()} (with those unobserved); give a weight for every size up to that"
             )
 
@@ -141,8 +145,10 @@ def start_unobserved(network: Network, key: Key, state: State, data: Tokens) -> 
         index_key = jax.random.fold_in(key, index)
         hidden = _hidden(network, name, state, data)
         shape = network.parts(name, data.sizes).num_parts, slot_sizes(state, network)[name]
-        hyperparameters = state.numbers | {name: {"unobserved": jnp.zeros(shape, jnp.int32)}}
-        state = state._replace(numbers=hyperparameters)
+        hyperparameters = state.hyperparameters | {
+            name: {"unobserved": jnp.zeros(shape, jnp.int32)}
+        }
+        state = state._replace(hyperparameters=hyperparameters)
         state, _ = _moved(network, name, index_key, state, data, hidden, is_first=True)
     return state
 
@@ -184,27 +190,27 @@ def _moved(
     *,
     is_first: bool,
 ) -> tuple[State, Array]:
-    law = network.blocks[name].law
+    distribution = network.blocks[name].distribution
     parts = network.parts(name, network.sizes(data, slot_sizes(state, network)))
     counts = statistics_of_block(network, name, parts, state, data)
-    cache = law.begin(counts, state.numbers[name], with_sizes=False)
+    cache = distribution.begin(counts, state.hyperparameters[name], with_sizes=False)
     uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
-    compiled = _Loop(law).loop
-    loop = fused_on_cpu(compiled, in_turn=True) if law.fuses else compiled
+    compiled = _Loop(distribution).loop
+    loop = fused_on_cpu(compiled, in_turn=True) if distribution.fuses else compiled
     # what is not read must not be there: see `fused_on_cpu`
     batches = hidden.batches if parts.num_parts > 1 else None
     cache, no_room = loop(cache, batches, hidden.waiting if is_first else None, uniforms)
-    _, hyperparameters = law.end(cache)
-    return state._replace(numbers=state.numbers | {name: hyperparameters}), no_room
+    _, hyperparameters = distribution.end(cache)
+    return state._replace(hyperparameters=state.hyperparameters | {name: hyperparameters}), no_room
 
 
 class _Loop(NamedTuple):
-    law: Any
+    distribution: Any
 
     def loop(
         self, cache: Any, batches: Array | None, waiting: Array | None, uniforms: Array
     ) -> Any:
-        law = self.law
+        distribution = self.distribution
 
         def one(index: Array, carry: Any) -> Any:
             cache, no_room = carry
@@ -216,10 +222,10 @@ class _Loop(NamedTuple):
                 # where the last one has found data there is none to move
                 moves = jnp.sum(held) > 0
                 group = tables.choose(jnp.where(moves, held, jnp.ones_like(held)), chance[0])
-                cache = law.move_unobserved(cache, batch, group, -moves.astype(jnp.int32))
-            weights, room = law.weights(cache, batch)
+                cache = distribution.move_unobserved(cache, batch, group, -moves.astype(jnp.int32))
+            weights, room = distribution.weights(cache, batch)
             group = tables.choose(weights, chance[1])
-            cache = law.move_unobserved(cache, batch, group, moves.astype(jnp.int32))
+            cache = distribution.move_unobserved(cache, batch, group, moves.astype(jnp.int32))
             return cache, no_room | ~room
 
         return jax.lax.fori_loop(0, uniforms.shape[0], one, (cache, jnp.zeros((), bool)))
@@ -248,7 +254,7 @@ def draw_all(
     Returns:
         The indicators (T,), the hyperparameters of the state, counts (G, K) of tokens or sets.
     """
-    law, num_tokens = network.blocks[name].law, batches.shape[0]
+    distribution, num_tokens = network.blocks[name].distribution, batches.shape[0]
     itself = jnp.arange(num_tokens, dtype=jnp.int32)
     first = itself if first is None else first
     is_item, others = first == itself, jnp.ones((0,), bool)
@@ -261,7 +267,7 @@ def draw_all(
         batch_of_tokens = jnp.where(is_item, batches, shape[0])
         num_extra = num_hidden(network, name, shape[0])
         extra = np.repeat(np.arange(shape[0], dtype=np.int32), num_extra)
-    groups = law.draw_groups(key, jnp.concatenate([batch_of_tokens, extra]), shape)
+    groups = distribution.draw_groups(key, jnp.concatenate([batch_of_tokens, extra]), shape)
     values = groups[:num_tokens][first]
     counts = jnp.zeros(shape, jnp.int32).at[batches, values].add(is_item)
     if name not in holders(network):

@@ -54,8 +54,11 @@ def log_density(
         columns: the columns of the tokens that are no blocks, (T,) int32 each.
         values: (T,), or (T, D) of a family of vectors.
     """
-    law, hyperparameters = network.blocks[name].law, hyperparameters_of(network, draw, name)
-    cache = law.begin(family_statistics(network, draw, name)[0], hyperparameters)
+    distribution, hyperparameters = (
+        network.blocks[name].distribution,
+        hyperparameters_of(network, draw, name),
+    )
+    cache = distribution.begin(family_statistics(network, draw, name)[0], hyperparameters)
     fixed = {block: probabilities(network, draw, block) for block in ancestors(network, name)}
     latent = [parent for parent in network.blocks[name].by if parent in fixed]
 
@@ -70,14 +73,18 @@ def log_density(
         parts, _ = by_parents(
             network, name, _parts(network, draw, name, data), columns_of_token, letters
         )
-        return log_mixture(law, cache, parts.ravel(), weights.ravel(), token[1])
+        return log_mixture(distribution, cache, parts.ravel(), weights.ravel(), token[1])
 
     return jax.lax.map(log_density_of_token, (dict(columns), values), batch_size=_BATCH)
 
 
-def log_mixture(law: Family, cache: PyTree, parts: Array, weights: Array, value: Array) -> Array:
+def log_mixture(
+    distribution: Family, cache: PyTree, parts: Array, weights: Array, value: Array
+) -> Array:
     """log sum of weights (L,) times the predictive densities of parts (L,) at a value: ()."""
-    densities = law.predictive(cache, Lanes(jnp.zeros((), jnp.int32), 1, parts.size, parts), value)
+    densities = distribution.predictive(
+        cache, Lanes(jnp.zeros((), jnp.int32), 1, parts.size, parts), value
+    )
     return jax.nn.logsumexp(jnp.log(weights) + densities)
 
 
@@ -113,7 +120,9 @@ def draw_values(
         family_statistics(network, draw, name)[0],
         hyperparameters_of(network, draw, name),
     )
-    return draw_in_parts(network.blocks[name].law, value_key, statistics, hyperparameters, parts)
+    return draw_in_parts(
+        network.blocks[name].distribution, value_key, statistics, hyperparameters, parts
+    )
 
 
 def draw_indices(key: Key, shares: Array) -> Array:
@@ -124,13 +133,19 @@ def draw_indices(key: Key, shares: Array) -> Array:
 
 
 def draw_in_parts(
-    law: Family, key: Key, statistics: PyTree, hyperparameters: Hyperparameters, parts: Array
+    distribution: Family,
+    key: Key,
+    statistics: PyTree,
+    hyperparameters: Hyperparameters,
+    parts: Array,
 ) -> Array:
     """A value from the predictive distribution of each part (T,), parameters drawn anew."""
     parameters_key, value_key = jax.random.split(key)
     statistics_of_parts = jax.tree.map(lambda leaf: leaf[parts], statistics)
-    parameters = law.sample_parameters(parameters_key, statistics_of_parts, hyperparameters)
-    return law.sample(value_key, parameters, jnp.arange(parts.shape[0]))
+    parameters = distribution.sample_parameters(
+        parameters_key, statistics_of_parts, hyperparameters
+    )
+    return distribution.sample(value_key, parameters, jnp.arange(parts.shape[0]))
 
 
 def _parts(network: Network, draw: Draw, name: str, data: Tokens) -> Array:

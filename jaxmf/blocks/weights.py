@@ -12,7 +12,7 @@ from jaxmf.types import Array, Key
 
 
 def sample_log_weights(
-    key: Key, law: PartitionPrior, counts: Array, hyperparameters: dict[str, Array]
+    key: Key, distribution: PartitionPrior, counts: Array, hyperparameters: dict[str, Array]
 ) -> Array:
     """Draws log probabilities of the groups of every batch from their conditional.
 
@@ -26,7 +26,7 @@ def sample_log_weights(
 
     Args:
         key: typed PRNG key.
-        law: a prior of partitions with `weight_shapes`.
+        distribution: a prior of partitions with `weight_shapes`.
         counts: (G, K) int32.
         hyperparameters: its hyperparameters.
 
@@ -39,7 +39,7 @@ def sample_log_weights(
     Source: Teh, Jordan, Beal & Blei (2006), section 5.2; Pitman (1996), Some developments of the
     Blackwell-MacQueen urn scheme, for the second and third.
     """
-    shapes, rest = law.weight_shapes(counts, hyperparameters)
+    shapes, rest = distribution.weight_shapes(counts, hyperparameters)
     groups_key, rest_key = jax.random.split(key)
     in_use = shapes > 0
     # groups first: more slots leave the draws of the others as they are

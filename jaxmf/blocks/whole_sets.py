@@ -43,7 +43,7 @@ def sweep_sets(
     Returns:
         The state after, and overflow.
     """
-    problem = problem_of(network, dish, network.blocks[dish].law, state, data)
+    problem = problem_of(network, dish, network.blocks[dish].distribution, state, data)
     num_tokens = data.num_tokens
     # the tokens of a set side by side
     slots = slot_sizes(state, network)
@@ -56,8 +56,10 @@ def sweep_sets(
     starts = starts.at[position].set(jnp.cumsum(sizes) - sizes, mode="drop")
     starts, ends = starts[:-1], starts[1:]
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
-    compiled = _SetLoop(problem.law, problem.below)
-    loop = fused_on_cpu(compiled.loop, in_turn=True) if problem.law.fuses else compiled.loop
+    compiled = _SetLoop(problem.distribution, problem.below)
+    loop = (
+        fused_on_cpu(compiled.loop, in_turn=True) if problem.distribution.fuses else compiled.loop
+    )
     batches = None if problem.batches is None else problem.batches[order]
     values_of_sets = (state.values[dish][order], batches, starts, ends)
     start = (problem.cache, problem.caches)
@@ -66,12 +68,12 @@ def sweep_sets(
         columns, problem.look_up, values_of_sets, start, num_used, uniforms
     )
     values = drawn[position[problem.sets]]
-    state = ended(dish, problem.law, state, cache, {dish: values})
-    return state, Info(overflow={dish: no_room} if problem.law.grows else {})
+    state = ended(dish, problem.distribution, state, cache, {dish: values})
+    return state, Info(overflow={dish: no_room} if problem.distribution.grows else {})
 
 
 class _SetLoop(NamedTuple):
-    law: Any
+    distribution: Any
     below: Below
 
     def loop(
@@ -93,12 +95,12 @@ class _SetLoop(NamedTuple):
             dish = tables.row(dishes, where[0])
             chance = tables.row(uniforms, index)
             caches = tokens.moved(caches, dish, where, -1)
-            cache = self.law.unassign(cache, batch, dish)
-            weights, room = self.law.weights(cache, batch)
+            cache = self.distribution.unassign(cache, batch, dish)
+            weights, room = self.distribution.weights(cache, batch)
             logs, caches, joined = tokens.weighed(caches, joined, weights, where)
             logs = jnp.where(weights > 0, logs, -jnp.inf)
             dish = tables.choose(weights * jnp.exp(logs - jnp.max(logs)), chance[0])
-            cache = self.law.assign(cache, batch, dish, chance[1])
+            cache = self.distribution.assign(cache, batch, dish, chance[1])
             caches = tokens.moved(caches, dish, where, 1)
             return tables.put(drawn, index, dish), cache, caches, joined, no_room | ~room
 

@@ -27,7 +27,9 @@ def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
         raise ValueError("a network needs at least one block")
     for name, block in blocks.items():
         if not isinstance(block, Block):
-            raise TypeError(f"{name}: {block!r} is no Block; write {name}=Block(law, by=...)")
+            raise TypeError(
+                f"{name}: {block!r} is no Block; write {name}=Block(distribution, by=...)"
+            )
         if name in block.by:
             raise ValueError(f"{name}: is partitioned by itself; name other variables in `by`")
         for parent in block.by:
@@ -52,29 +54,31 @@ def check_wiring(blocks: Mapping[str, Block]) -> tuple[str, ...]:
 
 def _check_pair(name: str, block: Block, parent: str, above: Block) -> None:
     """A block and one of its parents, if that is a block too."""
-    if above.observed and above.law.is_log:
+    if above.observed and above.distribution.is_log:
         raise ValueError(
             f"{name}: is partitioned by {parent!r}, whose values have no end; a parent has "
             "values out of a finite set"
         )
     if above.observed:
         return
-    if not above.law.labels_shared:
+    if not above.distribution.labels_shared:
         missing = [other for other in above.by if other not in block.by]
         if missing:
             also = ", ".join(map(repr, (*missing, parent)))
             raise ValueError(
                 f"{name}: labels of {parent!r} mean nothing outside their part, since "
-                f"{type(above.law).__name__} partitions each by itself: write by=({also}), or use "
+                f"{type(above.distribution).__name__} partitions each by itself: write "
+                f"by=({also}), or use "
                 "HDP, whose groups are shared"
             )
-    if not block.observed and not block.law.labels_shared:
+    if not block.observed and not block.distribution.labels_shared:
         raise ValueError(
-            f"{name}: a {type(block.law).__name__} partitioned by the latent {parent!r} is not "
+            f"{name}: a {type(block.distribution).__name__} partitioned by the latent "
+            f"{parent!r} is not "
             "supported: its labels would change their meaning whenever that changes. Use HDP or "
             "Dirichlet"
         )
-    if block.rho is not None and above.law.grows:
+    if block.rho is not None and above.distribution.grows:
         raise ValueError(
             f"{name}: a function of {parent!r}, which has no fixed number of values, is not "
             "supported; name it in `by`, or give it a Dirichlet prior"
@@ -98,13 +102,13 @@ def _check_sets(name: str, blocks: Mapping[str, Block]) -> None:
                 "nothing itself"
             )
         missing = [other for other in blocks[parent].by if other not in block.per]
-        if missing and not blocks[parent].law.labels_shared:
+        if missing and not blocks[parent].distribution.labels_shared:
             raise ValueError(
                 f"{name}: labels of {parent!r} mean nothing outside their part: write "
                 f"per=({', '.join(map(repr, (*missing, *block.per)))})"
             )
-    is_flexible = above and isinstance(block.law, FlexiblePrior)
-    if is_flexible and (block.by or block.law.num_unobserved is not None):
+    is_flexible = above and isinstance(block.distribution, FlexiblePrior)
+    if is_flexible and (block.by or block.distribution.num_unobserved is not None):
         raise ValueError(
             f"{name}: a FlexiblePrior of the groups of tables is one for all tables, `by` "
             "nothing, and without num_unobserved: empty tables have representatives"
@@ -132,7 +136,7 @@ def children(blocks: Mapping[str, Block], name: str) -> tuple[str, ...]:
 
 
 class Parts(NamedTuple):
-    """The parts of one block, for numbers of values of its parents.
+    """The parts of one block, for the numbers of values of its parents.
 
     Attributes:
         by: the parents.

@@ -42,7 +42,7 @@ class Probit(Readable):
         [[0.5, 0.5]]
     """
 
-    cell_law = "bernoulli"
+    cell_distribution = "bernoulli"
 
     @property
     def levels(self) -> tuple[float, ...]:

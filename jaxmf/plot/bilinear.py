@@ -105,7 +105,7 @@ def completed(
     if truth is not None:
         lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
     lines |= {"shown": shown, "mean": np.where(np.isnan(shown), mean, shown)}
-    if posterior.model.cell_law == "bernoulli":
+    if posterior.model.cell_distribution == "bernoulli":
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
         lines[name] = np.asarray(filled, float)[: positions.size]

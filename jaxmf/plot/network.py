@@ -46,7 +46,7 @@ def network_picture(network: Network) -> Figure:
         if name in network.blocks:
             _box(axes, x, y, shaded=network.blocks[name].observed)
             axes.text(x, y + 0.1, name, ha="center", va="center", fontsize=8, color=INK, zorder=4)
-            label = _label(network.blocks[name].law)
+            label = _label(network.blocks[name].distribution)
             axes.text(
                 x, y - 0.15, label, ha="center", va="center", fontsize=6, color=MUTED, zorder=4
             )

@@ -23,7 +23,7 @@ from jaxmf.posterior import (
     transposed,
     unknown_ids,
 )
-from jaxmf.posterior.cell_laws import cell_law
+from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.prediction import Mixture, Prediction
 
 if TYPE_CHECKING:
@@ -203,7 +203,7 @@ def _mixture(
         num_cells=where[0].size,
         num_draws=num_draws,
         seed=seed,
-        law=cell_law(model),
+        law=cell_distribution(model),
         own_draws=own_draws,
     )
 

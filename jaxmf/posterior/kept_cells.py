@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 from jaxmf.engine import as_partial
 from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells
-from jaxmf.posterior.cell_laws import cell_law
+from jaxmf.posterior.cell_distributions import cell_distribution
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -157,7 +157,7 @@ def log_density(
 ) -> np.ndarray:
     """log of the density of values of cells averaged over draws, (M,)."""
     ((_, mean, variance),) = moments(posterior, where)
-    each = np.asarray(cell_law(posterior.model).log_density(values, mean, variance), float)
+    each = np.asarray(cell_distribution(posterior.model).log_density(values, mean, variance), float)
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxmf.model import PredictsCells
 from jaxmf.posterior import categories, pareto, prediction
-from jaxmf.posterior.cell_laws import CELL_LAWS, cell_law
+from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -100,7 +100,7 @@ def compare(posterior: Posterior) -> Comparison | None:
     is_reliable &= np.isfinite(means).all(axis=0) & np.isfinite(log_densities).all(axis=0)
     if is_reliable.mean() < _LEAST_RELIABLE:
         return None
-    if cell_law(posterior.model) is CELL_LAWS["bernoulli"]:
+    if cell_distribution(posterior.model) is CELL_DISTRIBUTIONS["bernoulli"]:
         unit = "log score"
         model = -np.log(np.sum(weights * np.exp(log_densities), axis=0))
         frequency = column_frequencies(columns, values, chosen)
@@ -167,7 +167,7 @@ def _conditionals(
     if categories.has_categories(model):
         return mean, _log_probabilities(model, data, draws, cells, x)
     if model.cells_given_draw == "independent":
-        return mean, np.asarray(cell_law(model).log_density(x, mean, variance), float)
+        return mean, np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
     return without_cell(x, mean, variance, noise_variance)
 

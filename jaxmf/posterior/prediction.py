@@ -13,7 +13,11 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood
-from jaxmf.posterior.cell_laws import CELL_LAWS, CellLaw, cell_law
+from jaxmf.posterior.cell_distributions import (
+    CELL_DISTRIBUTIONS,
+    CellDistribution,
+    cell_distribution,
+)
 from jaxmf.programs import jit
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
@@ -110,7 +114,7 @@ def gather(
     num_cells: int,
     num_draws: int | None,
     seed: int,
-    law: CellLaw = CELL_LAWS["normal"],
+    law: CellDistribution = CELL_DISTRIBUTIONS["normal"],
     own_draws: Callable[[int, int], np.ndarray] | None = None,
 ) -> Mixture:
     """Mix the conditional laws of cells over posterior draws.
@@ -229,7 +233,7 @@ def _log_density_of_draws(
 
         return jax.lax.map(of_draw, draws)
     mean, variance = _cells_of_draws(model, draws, data, rows, columns)
-    return cell_law(model).log_density(values, mean, variance)
+    return cell_distribution(model).log_density(values, mean, variance)
 
 
 def over_draws(

@@ -235,7 +235,7 @@ def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarr
     model = posterior.model
     if isinstance(model, ScoresCells):
         # means of Gaussian cells are in the order of their scores, and are cut off at 0 and 1
-        is_plain = by == "score" or posterior.model.cell_law == "normal"
+        is_plain = by == "score" or posterior.model.cell_distribution == "normal"
         evaluate = _score_rows if is_plain else _probability_rows
         return np.array(evaluate(model, posterior.reference_draw(), rows))
     if isinstance(model, PredictsWholeRows):

@@ -69,7 +69,7 @@ def _of_new_rows(
     model = posterior.model
     if isinstance(model, ScoresNewRows):
         scores = _scores(posterior, new)
-        is_plain = by == "score" or posterior.model.cell_law == "normal"
+        is_plain = by == "score" or posterior.model.cell_distribution == "normal"
         values = scores.mean if is_plain else scores.probability
     else:
         where = tuple(index.ravel() for index in np.indices(shape))

@@ -211,7 +211,7 @@ def urp() -> tuple[Any, Any]:
 
 def bpmf() -> tuple[Any, Any]:
     """Factors of users and items behind stars."""
-    return BPMF(2, level=3.0), stars()
+    return BPMF(2, offset=3.0), stars()
 
 
 def multi_lda() -> tuple[Any, Any]:

@@ -17,6 +17,7 @@ from typing import Any
 PRIORS = {
     "IndianBuffet": "jaxmf.priors.features",
     "BetaBernoulli": "jaxmf.priors.features",
+    "RootInverseGamma": "jaxmf.priors.scales",
     "Block": "jaxmf.blocks.block",
     "Dirichlet": "jaxmf.priors.partitions",
     "DirichletProcess": "jaxmf.priors.partitions",

@@ -179,7 +179,7 @@ class AnalyticSolution(NamedTuple):
     free_energy: float
 
     def as_parameters(self) -> Parameters:
-        """The posterior in the form of every other fit: no bias, no offsets."""
+        """The posterior in the form of every other fit: no intercept, no biases."""
 
         def normal(mean: object, variance: object) -> Normal:
             return Normal(*(jnp.asarray(part, float) for part in (mean, variance)))
@@ -189,15 +189,15 @@ class AnalyticSolution(NamedTuple):
         return Parameters(
             rows=normal(self.row_means, self.row_variances),
             columns=normal(self.column_means, self.column_variances),
-            row_offset=None,
-            column_offset=None,
-            bias=normal(0.0, 0.0),
+            row_bias=None,
+            column_bias=None,
+            intercept=normal(0.0, 0.0),
             priors=Priors(
                 rows=normal(nothing, self.row_prior_variance),
                 columns=normal(nothing, self.column_prior_variance),
-                row_offset=one,
-                column_offset=one,
-                bias=one,
+                row_bias=one,
+                column_bias=one,
+                intercept=one,
             ),
             noise=self.noise_variance * one,
         )
@@ -207,9 +207,9 @@ def analytic_solution(
     matrix: SparsePlusConstant | np.ndarray,
     *,
     num_factors: int,
-    row_prior_variance: float = 1.0,
-    column_prior_variance: float | None = None,
-    noise_variance: float | None = None,
+    row_scale: float = 1.0,
+    column_scale: float | None = None,
+    noise_scale: float | None = None,
     tolerance: float = 0.0,
 ) -> AnalyticSolution:
     """The global minimum of the Gaussian free energy over posteriors that factor.
@@ -217,13 +217,13 @@ def analytic_solution(
     Args:
         matrix: (N, D), every cell observed.
         num_factors: the most factors, at most min(N, D).
-        row_prior_variance: u of every factor.
-        column_prior_variance: v of every factor; None learns one for each (empirical Bayes), and
+        row_scale: prior standard deviation of every factor's rows, sqrt(u).
+        column_scale: of its columns, sqrt(v); None learns one for each (empirical Bayes), and
             leaves out the factors whose best v is 0: K may then be smaller than num_factors.
-        noise_variance: sigma^2; None learns it.
+        noise_scale: sigma, the standard deviation of a cell; None learns it.
         tolerance: of the decomposition.
     Raises:
-        ValueError: a number of factors out of range, a variance that is not positive, a cell that
+        ValueError: a number of factors out of range, a scale that is not positive, a cell that
             is not finite, a matrix of zeros.
     Example:
         >>> x = np.outer([1.0, -1.0, 2.0, 1.0, 0.0], [3.0, 1.0, 1.0]) + 0.1 * np.eye(5, 3)
@@ -231,14 +231,10 @@ def analytic_solution(
         >>> solution.row_means.shape
         (5, 1)
     """
-    variances = {
-        "row_prior_variance": row_prior_variance,
-        "column_prior_variance": column_prior_variance,
-        "noise_variance": noise_variance,
-    }
-    for name, value in variances.items():
+    scales = {"row_scale": row_scale, "column_scale": column_scale, "noise_scale": noise_scale}
+    for name, value in scales.items():
         if value is not None and not 0 < value < np.inf:
-            raise ValueError(f"{name}: {value!r}; a variance is positive and finite.")
+            raise ValueError(f"{name}: {value!r}; a scale is positive and finite.")
     if isinstance(matrix, SparsePlusConstant):
         sum_of_squares = matrix.sum_of_squares()
     else:
@@ -246,9 +242,9 @@ def analytic_solution(
     if sum_of_squares == 0:
         raise ValueError("matrix: every cell is 0; there is nothing to factor.")
     vectors = truncated_svd(matrix, num_factors=num_factors, tolerance=tolerance)
-    priors = row_prior_variance, column_prior_variance
+    priors = row_scale**2, None if column_scale is None else column_scale**2
     spectrum = _Spectrum(vectors.values, matrix.shape, sum_of_squares, *priors)
-    noise = spectrum.best_noise_variance() if noise_variance is None else float(noise_variance)
+    noise = spectrum.best_noise_variance() if noise_scale is None else float(noise_scale) ** 2
     free_energy, components, u, v = spectrum.solved(noise)
     num_on = len(u)
     num_rows, num_columns = matrix.shape

@@ -39,8 +39,8 @@ def sigmoid_solution(
     num_factors: int,
     zeros: Literal["shared", "each"] = "shared",
     num_iterations: int = 10,
-    row_prior_variance: float = 1.0,
-    column_prior_variance: float | None = 1.0,
+    row_scale: float = 1.0,
+    column_scale: float | None = 1.0,
     tolerance: float = 0.0,
 ) -> SigmoidSolution:
     """Factors of P(x_ij = 1) = sigma(a_i . s_j), every cell observed.
@@ -51,8 +51,8 @@ def sigmoid_solution(
         zeros: "shared" has one point of expansion for all zeros, the best one, and costs O(ones);
             "each" has one for every zero, a dense matrix.
         num_iterations: at least 1; it ends before if the bound falls by less than 1e-9 of itself.
-        row_prior_variance: u of every factor.
-        column_prior_variance: v of every factor; None learns one for each.
+        row_scale: prior standard deviation of every factor's rows, sqrt(u).
+        column_scale: of its columns, sqrt(v); None learns one for each.
         tolerance: of the decomposition.
     Raises:
         ValueError: as `analytic_solution`; no iteration; more cells than 4e8 with "each".
@@ -75,9 +75,9 @@ def sigmoid_solution(
         solution = analytic_solution(
             points.pseudo_data(ones),
             num_factors=num_factors,
-            row_prior_variance=row_prior_variance,
-            column_prior_variance=column_prior_variance,
-            noise_variance=1 / CURVATURE,
+            row_scale=row_scale,
+            column_scale=column_scale,
+            noise_scale=(1 / CURVATURE) ** 0.5,
             tolerance=tolerance,
         )
         points = expansion.at(ones, solution)

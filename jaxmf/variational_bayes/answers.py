@@ -26,18 +26,18 @@ def score_cells(draw: Draw, rows: Array, columns: Array) -> tuple[Array, Array]:
     view = half(from_draw(draw), "rows")
     factors = Normal(view.factors.mean[rows], view.factors.variance[rows])
     others = gatherer(view.others)(columns[:, None])
-    mean, variance = gathered_moments(factors, others, view.bias)
+    mean, variance = gathered_moments(factors, others, view.intercept)
     return mean[:, 0], variance[:, 0]
 
 
 def score_rows(draw: Draw, factors: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (M, L) with all columns: (M, D) each."""
     view = half(from_draw(draw), "rows")
-    return shared_moments(factors, view.others, view.bias)
+    return shared_moments(factors, view.others, view.intercept)
 
 
 def factors_of_rows(draw: Draw, rows: Array) -> Normal:
-    """Factors of some rows with their offsets, as `score_rows` takes them: (M, L) each."""
+    """Factors of some rows with their biases, as `score_rows` takes them: (M, L) each."""
     view = half(from_draw(draw), "rows")
     return Normal(view.factors.mean[rows], view.factors.variance[rows])
 
@@ -73,7 +73,7 @@ def cell_moments(
     The mean of a Gaussian cell may lie outside of 0 and 1.
     """
     if isinstance(likelihood, Gaussian):
-        return _cell_mean(mean), (variance + draw["noise_variance"]) / 4
+        return _cell_mean(mean), (variance + draw["noise_scale"] ** 2) / 4
     expected = probability(likelihood, mean, variance)
     return expected, expected * (1 - expected)
 
@@ -109,10 +109,10 @@ def summary(settings: Any, draw: Draw) -> dict[str, tuple[float, float]]:
     rows = {"free_energy": (float(draw["free_energy"]), nothing)}
     if "validation_score" in draw:
         rows["validation_score"] = (float(draw["validation_score"]), nothing)
-    if settings.offsets != "none":
-        rows["bias"] = (float(draw["bias"]), float(np.sqrt(draw["bias_variance"])))
+    if settings.bias != "none":
+        rows["intercept"] = (float(draw["intercept"]), float(np.sqrt(draw["intercept_variance"])))
     if isinstance(settings.likelihood, Gaussian):
-        rows["noise_variance"] = (float(draw["noise_variance"]), nothing)
+        rows["noise_scale"] = (float(draw["noise_scale"]), nothing)
     in_use = _strengths_in_use(draw)
     rows["factors_in_use"] = (float(in_use.size), nothing)
     for index, value in enumerate(in_use):
@@ -124,7 +124,7 @@ def _strengths_in_use(draw: Draw) -> np.ndarray:
     """Root mean square parts of the scores of the factors that are in use, strongest first."""
     strength = np.sqrt(np.mean(draw["row_mean"] ** 2, 0) * np.mean(draw["column_mean"] ** 2, 0))
     ordered = np.sort(strength)[::-1]
-    noise = float(np.sqrt(draw["noise_variance"]))
+    noise = float(draw["noise_scale"])
     return ordered[ordered > max(_LEAST_SHARE * ordered[0], _LEAST_STRENGTH * noise)]
 
 
@@ -132,12 +132,12 @@ def alarms(settings: Any, draw: Draw) -> list[str]:
     """One sentence where all factors are unused, and what recommendations are then."""
     if _strengths_in_use(draw).size:
         return []
-    if settings.offsets == "rows_columns":
+    if settings.bias == "rows_columns":
         then = "scores and recommendations are by the popularity of columns alone"
     else:
         then = (
             "all columns of a row have one score and recommendations have no meaning; "
-            "offsets='rows_columns' ranks by popularity"
+            "bias='rows_columns' ranks by popularity"
         )
-    cure = "Use fewer factors, a larger column_variance, or more data"
+    cure = "Use fewer factors, a larger column_scale, or more data"
     return [f"No factor is in use: {then}. {cure}"]

@@ -1,8 +1,8 @@
 """A pass over batches of rows: columns follow sums over a few rows with steps that decay.
 
 At step t the rows of a batch are updated as ever: all of their cells are in the batch. The columns
-and the bias belong to all batches; what they would do by the sums over the batch, scaled up to all
-rows, they do by a share rho_t, which by the conditions of Robbins and Monro ends in a minimum.
+and the intercept belong to all batches; what they would do by the sums over the batch, scaled up to
+all rows, they do by a share rho_t, which by the conditions of Robbins and Monro ends in a minimum.
 
 - "block" and "partial_newton": rho_t = (1 + t)^-kappa. Means move by the share of their step, and
   precisions, the natural parameters, to the share; partial Newton divides by the precision that has
@@ -33,7 +33,7 @@ from jaxmf.variational_bayes.free_energy import (
     divergence_of_rows,
     expected_cost,
 )
-from jaxmf.variational_bayes.gradients import bound_bias, bounded, unbounded
+from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.sums import Sums, side_sums
 from jaxmf.variational_bayes.zeros import draw_zeros
@@ -44,7 +44,7 @@ class Optimizers(NamedTuple):
 
     Attributes:
       rows: those of the batches, stacked.
-      shared: of the columns, and with gradients the bias.
+      shared: of the columns, and with gradients the intercept.
     """
 
     rows: Any
@@ -55,7 +55,7 @@ class Rule(NamedTuple):
     """How parameters move by a batch.
 
     Attributes:
-      settings: a model's description: likelihood, zeros and offsets.
+      settings: a model's description: likelihood, zeros and biases.
       update: "block", "partial_newton" or "gradient".
       optimizer: an optax transformation; None with blocks.
       decay: () float, kappa, between 1/2 and 1.
@@ -138,22 +138,22 @@ def one_pass(
 
 def _rows_of(parameters: Parameters, rows: Array) -> tuple[Normal, Normal | None]:
     part: tuple[Normal, Normal | None] = jax.tree.map(
-        lambda leaf: leaf[rows], (parameters.rows, parameters.row_offset)
+        lambda leaf: leaf[rows], (parameters.rows, parameters.row_bias)
     )
     return part
 
 
 def _with_rows(parameters: Parameters, part: tuple[Normal, Normal | None]) -> Parameters:
-    return parameters._replace(rows=part[0], row_offset=part[1])
+    return parameters._replace(rows=part[0], row_bias=part[1])
 
 
 def _put_back(whole: Parameters, part: Parameters, rows: Array) -> Parameters:
-    before, after = (whole.rows, whole.row_offset), (part.rows, part.row_offset)
+    before, after = (whole.rows, whole.row_bias), (part.rows, part.row_bias)
     return _with_rows(part, jax.tree.map(lambda old, new: old.at[rows].set(new), before, after))
 
 
 def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
-    return parameters.columns, parameters.column_offset, parameters.bias
+    return parameters.columns, parameters.column_bias, parameters.intercept
 
 
 # --- by sums -------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 def _by_sums(
     rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
 ) -> tuple[Parameters, Any, Any]:
-    """The rows of a batch, then columns and bias a share of the way."""
+    """The rows of a batch, then columns and intercept a share of the way."""
     del num_batches
     layout, block = here.batch.layouts, rule.update == "block"
     share = (1 + here.step).astype(parameters.noise.dtype) ** -rule.decay
@@ -181,13 +181,15 @@ def _by_sums(
         scaled_sums = scaled(sums, here.scale)
         # a row has all of its cells in the batch, a column has not
         sums, length = (sums, jnp.ones_like(share)) if side == "rows" else (scaled_sums, share)
-        if rule.settings.offsets != "none":
-            target = closed.new_bias(
-                view, scaled_sums, parameters.priors.bias, likelihood=rule.settings.likelihood
+        if rule.settings.bias != "none":
+            target = closed.new_intercept(
+                view, scaled_sums, parameters.priors.intercept, likelihood=rule.settings.likelihood
             )
-            view, sums = closed.after_bias(view, sums, _approach(view.bias, target, share))
+            view, sums = closed.after_intercept(
+                view, sums, _approach(view.intercept, target, share)
+            )
         factors, states[index] = _moved(rule, view, sums, length, states[index])
-        parameters = with_half(parameters, side, factors, view.bias)
+        parameters = with_half(parameters, side, factors, view.intercept)
     return parameters, states[0], states[1]
 
 
@@ -254,14 +256,14 @@ def _by_gradient(
     key = jax.random.fold_in(here.key, 0)
 
     def put(moved: tuple[Any, Any]) -> Parameters:
-        rows, offset = bounded(moved[0])
-        columns, column_offset, bias = bounded(moved[1])
+        rows, bias = bounded(moved[0])
+        columns, column_bias, intercept = bounded(moved[1])
         return parameters._replace(
             rows=rows,
-            row_offset=offset,
+            row_bias=bias,
             columns=columns,
-            column_offset=column_offset,
-            bias=bound_bias(parameters.bias, bias),
+            column_bias=column_bias,
+            intercept=bound_intercept(parameters.intercept, intercept),
         )
 
     def objective(moved: tuple[Any, Any]) -> Array:
@@ -270,7 +272,7 @@ def _by_gradient(
         )
 
     moved = (
-        unbounded((parameters.rows, parameters.row_offset)),
+        unbounded((parameters.rows, parameters.row_bias)),
         unbounded(_shared_of(parameters)),
     )
     value, (row_slopes, shared_slopes) = jax.value_and_grad(objective)(moved)

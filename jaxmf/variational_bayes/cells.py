@@ -16,7 +16,7 @@ class ScoredCells(ABC):
     likelihood: Likelihood
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The distribution of a cell given its score, by the name that predictions know."""
         return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 

@@ -15,16 +15,16 @@ from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
 
 LIKELIHOODS = (Gaussian, Sigmoid)
 ZEROS = (Exact, SharedSample, RowSample)
-OFFSETS = ("none", "scalar", "rows_columns")
+BIASES = ("none", "intercept", "rows_columns")
 STARTS = ("svd", "random")
 
 
 def cell_settings(model: Any) -> dict[str, Any]:
-    """The settings `likelihood`, `zeros` and `offsets` of a model, classes made objects.
+    """The settings `likelihood`, `zeros` and `bias` of a model, classes made objects.
 
     Raises:
       TypeError, ValueError: see `SparseBinaryMF`; also of `num_factors`, `column_mean` and
-        `column_variance`, `offset_variance` and `bias_variance`.
+        `column_scale`, `bias_scale` and `intercept_scale`.
     """
     check_count("num_factors", model.num_factors)
     likelihood = Sigmoid() if model.likelihood is None else model.likelihood
@@ -34,18 +34,18 @@ def cell_settings(model: Any) -> dict[str, Any]:
         zeros = Exact() if isinstance(likelihood, Gaussian) else SharedSample(500)
     zeros = one_of("zeros", zeros, ZEROS, "mf.SharedSample(500)")
     # a command line reads the word none as None
-    offsets = "none" if model.offsets is None else model.offsets
-    if not isinstance(offsets, str) or offsets not in OFFSETS:
-        raise ValueError(f"offsets must be one of {', '.join(OFFSETS)}, got {offsets!r}")
-    if isinstance(likelihood, Gaussian) and likelihood.noise_variance is not None:
-        check_number("Gaussian: noise_variance", likelihood.noise_variance, positive=True)
+    bias = "none" if model.bias is None else model.bias
+    if not isinstance(bias, str) or bias not in BIASES:
+        raise ValueError(f"bias must be one of {', '.join(BIASES)}, got {bias!r}")
+    if isinstance(likelihood, Gaussian) and likelihood.noise_scale is not None:
+        check_number("Gaussian: noise_scale", likelihood.noise_scale, positive=True)
     check_per_factor(model, "column_mean", positive=False)
-    check_per_factor(model, "column_variance", positive=True)
-    for name in ("offset_variance", "bias_variance"):
+    check_per_factor(model, "column_scale", positive=True)
+    for name in ("bias_scale", "intercept_scale"):
         value = getattr(model, name)
-        if name == "bias_variance" or value is not None:
+        if name == "intercept_scale" or value is not None:
             check_number(name, value, positive=True)
-    return {"likelihood": likelihood, "zeros": zeros, "offsets": offsets}
+    return {"likelihood": likelihood, "zeros": zeros, "bias": bias}
 
 
 def check_stopping(options: dict[str, Any]) -> None:

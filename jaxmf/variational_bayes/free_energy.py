@@ -53,16 +53,16 @@ def free_energy(
 
 
 def divergence_from_prior(parameters: Parameters) -> Array:
-    """KL(Q || prior) of all factors, offsets and the bias: () float."""
+    """KL(Q || prior) of all factors, biases and the intercept: () float."""
     return divergence_of_rows(parameters) + divergence_of_others(parameters)
 
 
 def divergence_of_rows(parameters: Parameters) -> Array:
-    """KL(Q || prior) of the rows' factors and offsets: () float."""
+    """KL(Q || prior) of the rows' factors and bias: () float."""
     p, priors = parameters, parameters.priors
     total = _divergence(p.rows, priors.rows)
-    if p.row_offset is not None:
-        total += _divergence(p.row_offset, Normal(jnp.zeros_like(priors.bias), priors.row_offset))
+    if p.row_bias is not None:
+        total += _divergence(p.row_bias, Normal(jnp.zeros_like(priors.intercept), priors.row_bias))
     return total
 
 
@@ -70,13 +70,13 @@ def divergence_of_others(parameters: Parameters) -> Array:
     """KL(Q || prior) of all that does not belong to a row: () float."""
     p, priors = parameters, parameters.priors
     total = _divergence(p.columns, priors.columns)
-    nothing = jnp.zeros_like(priors.bias)
-    if p.column_offset is not None:
-        total += _divergence(p.column_offset, Normal(nothing, priors.column_offset))
-    # a bias of variance zero is held where it is
-    held = p.bias.variance == 0
-    bias = Normal(p.bias.mean, jnp.where(held, 1.0, p.bias.variance))
-    return total + jnp.where(held, 0.0, _divergence(bias, Normal(nothing, priors.bias)))
+    nothing = jnp.zeros_like(priors.intercept)
+    if p.column_bias is not None:
+        total += _divergence(p.column_bias, Normal(nothing, priors.column_bias))
+    # an intercept of variance zero is held where it is
+    held = p.intercept.variance == 0
+    intercept = Normal(p.intercept.mean, jnp.where(held, 1.0, p.intercept.variance))
+    return total + jnp.where(held, 0.0, _divergence(intercept, Normal(nothing, priors.intercept)))
 
 
 def _divergence(q: Normal, prior: Normal) -> Array:
@@ -104,7 +104,7 @@ def expected_cost(
     def gathered(pieces: Pieces, is_one: float) -> Array:
         def one_chunk(chunk: Pieces) -> Array:
             factors = take_lines(view.factors, chunk.line)
-            mean, variance = gathered_moments(factors, gather(chunk.indices), view.bias)
+            mean, variance = gathered_moments(factors, gather(chunk.indices), view.intercept)
             there, piece_c = piece_mask(chunk, mean.dtype), c[chunk.indices]
             cost = (is_one - piece_c) * likelihood.cost(mean, variance, noise)
             return jnp.sum(there * (cost - (is_one + piece_c) * slope * mean))
@@ -114,7 +114,9 @@ def expected_cost(
     if isinstance(zeros, All):
         # beside all cells as zeros a one is linear in its score
         ones = sum_over_ones(table.ones, view.others.mean, num_lines=num_lines(table))
-        total -= 2 * slope * (jnp.sum(view.factors.mean * ones) + view.bias.mean * data.num_ones)
+        total -= (
+            2 * slope * (jnp.sum(view.factors.mean * ones) + view.intercept.mean * data.num_ones)
+        )
     else:
         total += gathered(table.ones, 1.0)
     if table.missing is not None and not isinstance(zeros, PerLine):
@@ -132,7 +134,7 @@ def _shared(
     slope = likelihood.slope(noise)
 
     def one_block(factors: Normal) -> Array:
-        mean, variance = shared_moments(factors, others, view.bias)
+        mean, variance = shared_moments(factors, others, view.intercept)
         return (likelihood.cost(mean, variance, noise) + slope * mean) @ weight
 
     return jnp.sum(map_lines(one_block, view.factors, num_cells=weight.shape[0]))
@@ -143,7 +145,7 @@ def _per_line(view: Half, zeros: PerLine, likelihood: Likelihood, noise: Array) 
 
     def one_block(block: tuple[Normal, PerLine]) -> Array:
         factors, sample = block
-        mean, variance = gathered_moments(factors, gather(sample.indices), view.bias)
+        mean, variance = gathered_moments(factors, gather(sample.indices), view.intercept)
         cost = likelihood.cost(mean, variance, noise) + likelihood.slope(noise) * mean
         return jnp.sum(sample.weight.astype(cost.dtype) * cost, axis=1)
 
@@ -157,11 +159,11 @@ def _all_gaussian(view: Half, table: Table, noise: Array) -> Array:
     (mean, variance), (other_mean, other_variance) = view.factors, view.others
     dtype = mean.dtype
     num_cells = jnp.asarray(num_lines(table), dtype) * jnp.asarray(num_others(table), dtype)
-    bias = view.bias.mean + 1
+    intercept = view.intercept.mean + 1
     squares = (
         jnp.sum((mean.T @ mean) * (other_mean.T @ other_mean))
-        + 2 * bias * jnp.sum(mean, axis=0) @ jnp.sum(other_mean, axis=0)
-        + num_cells * (bias**2 + view.bias.variance)
+        + 2 * intercept * jnp.sum(mean, axis=0) @ jnp.sum(other_mean, axis=0)
+        + num_cells * (intercept**2 + view.intercept.variance)
     )
     spread = jnp.sum(mean**2 + variance, axis=0) @ jnp.sum(other_variance, axis=0)
     spread += jnp.sum(variance, axis=0) @ jnp.sum(other_mean**2, axis=0)

@@ -23,8 +23,8 @@ def bounded(moved: Any) -> Any:
     return tuple(q if q is None else Normal(q.mean, jnp.exp(q.variance)) for q in moved)
 
 
-def bound_bias(before: Normal, moved: Normal) -> Normal:
-    """The bias where it moves; one of variance zero is held where it is."""
+def bound_intercept(before: Normal, moved: Normal) -> Normal:
+    """The intercept where it moves; one of variance zero is held where it is."""
     held = before.variance == 0
     kept: Normal = jax.tree.map(lambda old, new: jnp.where(held, old, new), before, moved)
     return kept

@@ -23,6 +23,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.types import Array
 
@@ -43,25 +44,26 @@ class Slopes(NamedTuple):
     weight: Array
 
 
-@partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
+@partial(jax.tree_util.register_dataclass, data_fields=["noise_scale"], meta_fields=[])
 @dataclass(frozen=True)
 class Gaussian(Readable):
     """Cells -1 and 1 with Gaussian noise: exact sums in the time of the ones.
 
     Args:
-      noise_variance: of a cell, v_x; None learns it.
+      noise_scale: standard deviation of a cell about its mean, sqrt(v_x): a number, or, in `BPMF`,
+        a numpyro distribution; None learns it.
 
     Raises:
       TypeError, ValueError: neither a positive number nor a numpyro distribution.
     """
 
-    noise_variance: float | None = None
+    noise_scale: Hyperparameter = None
 
     def __post_init__(self) -> None:
-        value = self.noise_variance
+        value = self.noise_scale
         # inside jax it may be an array, of which nothing can be said
         if value is not None and not isinstance(value, jax.Array):
-            hyper.validate("noise_variance", value)
+            hyper.validate("noise_scale", value)
 
     @property
     def is_quadratic(self) -> bool:
@@ -114,11 +116,6 @@ class Sigmoid(Readable):
     def is_quadratic(self) -> bool:
         """Whether the cost of a cell at fixed zeta is a quadratic in its score."""
         return self.bound == "quadratic"
-
-    @property
-    def noise_variance(self) -> float:
-        """There is none; a constant that is not learned."""
-        return 1.0
 
     def slopes(self, mean: Array, variance: Array, noise: Array) -> Slopes:
         """dF / dmean and q: Lambda mean and Lambda, or p - 1/2 and p (1 - p) at p = t."""

@@ -1,7 +1,7 @@
-"""What is fitted: means and variances of the factors, offsets and bias, and their priors.
+"""What is fitted: means and variances of the factors, biases and intercept, and their priors.
 
-Offsets are two further factors: the rows' offset meets a column factor that is one, the columns'
-offset a row factor that is one. A `Half` is the model seen from one side in this form; every update
+Biases are two further factors: the rows' bias meets a column factor that is one, the columns'
+bias a row factor that is one. A `Half` is the model seen from one side in this form; every update
 is written once, for a `Half`.
 """
 
@@ -28,16 +28,16 @@ class Priors(NamedTuple):
     Attributes:
       rows: mean and variance of a row's factors, each (K,).
       columns: mean and variance of a column's factors, each (K,).
-      row_offset: variance of a row's offset, () float; its mean is zero.
-      column_offset: variance of a column's offset, () float.
-      bias: variance of the bias, () float.
+      row_bias: variance of a row's bias, () float; its mean is zero.
+      column_bias: variance of a column's bias, () float.
+      intercept: variance of the intercept, () float.
     """
 
     rows: Normal
     columns: Normal
-    row_offset: Array
-    column_offset: Array
-    bias: Array
+    row_bias: Array
+    column_bias: Array
+    intercept: Array
 
 
 class Parameters(NamedTuple):
@@ -46,18 +46,18 @@ class Parameters(NamedTuple):
     Attributes:
       rows: factors of the rows, (N, K) each.
       columns: factors of the columns, (D, K) each.
-      row_offset: (N,) each; None without offsets.
-      column_offset: (D,) each; None without offsets.
-      bias: () each; held at zero without a bias.
+      row_bias: (N,) each; None without biases.
+      column_bias: (D,) each; None without biases.
+      intercept: () each; held at zero without an intercept.
       priors: see `Priors`.
       noise: () float, variance of the noise of Gaussian cells.
     """
 
     rows: Normal
     columns: Normal
-    row_offset: Normal | None
-    column_offset: Normal | None
-    bias: Normal
+    row_bias: Normal | None
+    column_bias: Normal | None
+    intercept: Normal
     priors: Priors
     noise: Array
 
@@ -68,16 +68,16 @@ class Half(NamedTuple):
     Attributes:
     From the rows a line is a row; from the columns rows and columns are exchanged.
 
-      factors: (N, L) each, with L = K, or K + 2 with offsets.
+      factors: (N, L) each, with L = K, or K + 2 with biases.
       others: (D, L) each.
-      bias: () each.
+      intercept: () each.
       prior: (L,) each, of a line's factors.
       free: (L,) bool on the host: False for the factor that is one.
     """
 
     factors: Normal
     others: Normal
-    bias: Normal
+    intercept: Normal
     prior: Normal
     free: np.ndarray
 
@@ -85,21 +85,21 @@ class Half(NamedTuple):
 def half(parameters: Parameters, side: str) -> Half:
     """The model seen from "rows" or "columns"."""
     p = parameters
-    offset, other_offset = p.row_offset, p.column_offset
-    factors, others, prior, spread = p.rows, p.columns, p.priors.rows, p.priors.row_offset
+    bias, other_bias = p.row_bias, p.column_bias
+    factors, others, prior, spread = p.rows, p.columns, p.priors.rows, p.priors.row_bias
     if side == "columns":
         factors, others = others, factors
-        offset, other_offset = other_offset, offset
-        prior, spread = p.priors.columns, p.priors.column_offset
+        bias, other_bias = other_bias, bias
+        prior, spread = p.priors.columns, p.priors.column_bias
     free = np.ones(factors.mean.shape[1], bool)
-    if offset is None or other_offset is None:
-        return Half(factors, others, p.bias, prior, free)
-    # a side's offset comes first, so that both sides look alike
+    if bias is None or other_bias is None:
+        return Half(factors, others, p.intercept, prior, free)
+    # a side's bias comes first, so that both sides look alike
     one = jnp.ones((1,), prior.mean.dtype)
     return Half(
-        factors=_widen(factors, offset, offset_first=True),
-        others=_widen(others, other_offset, offset_first=False),
-        bias=p.bias,
+        factors=_widen(factors, bias, bias_first=True),
+        others=_widen(others, other_bias, bias_first=False),
+        intercept=p.intercept,
         prior=Normal(
             mean=jnp.concatenate([prior.mean, 0 * one, one]),
             variance=jnp.concatenate([prior.variance, spread[None], one]),
@@ -108,33 +108,33 @@ def half(parameters: Parameters, side: str) -> Half:
     )
 
 
-def _widen(factors: Normal, offset: Normal, *, offset_first: bool) -> Normal:
-    """The factors with an offset and the constant one as two more."""
+def _widen(factors: Normal, bias: Normal, *, bias_first: bool) -> Normal:
+    """The factors with a bias and the constant one as two more."""
 
-    def add(values: Array, offset: Array, constant: float) -> Array:
-        more = [offset[:, None], jnp.full_like(offset[:, None], constant)]
-        return jnp.concatenate([values, *(more if offset_first else more[::-1])], axis=1)
+    def add(values: Array, bias: Array, constant: float) -> Array:
+        more = [bias[:, None], jnp.full_like(bias[:, None], constant)]
+        return jnp.concatenate([values, *(more if bias_first else more[::-1])], axis=1)
 
     return Normal(
-        mean=add(factors.mean, offset.mean, 1.0),
-        variance=add(factors.variance, offset.variance, 0.0),
+        mean=add(factors.mean, bias.mean, 1.0),
+        variance=add(factors.variance, bias.variance, 0.0),
     )
 
 
-def with_half(parameters: Parameters, side: str, factors: Normal, bias: Normal) -> Parameters:
-    """The parameters with one side's factors and offsets, and the bias, put in.
+def with_half(parameters: Parameters, side: str, factors: Normal, intercept: Normal) -> Parameters:
+    """The parameters with one side's factors and biases, and the intercept, put in.
 
     Args:
       parameters: as they were.
       side: "rows" or "columns".
       factors: (N, L) each, as in `Half`.
-      bias: () each.
+      intercept: () each.
     """
     num_factors = parameters.rows.mean.shape[1]
-    without_offset = Normal(factors.mean[:, :num_factors], factors.variance[:, :num_factors])
-    offset = None
-    if parameters.row_offset is not None:
-        offset = Normal(factors.mean[:, num_factors], factors.variance[:, num_factors])
+    without_bias = Normal(factors.mean[:, :num_factors], factors.variance[:, :num_factors])
+    bias = None
+    if parameters.row_bias is not None:
+        bias = Normal(factors.mean[:, num_factors], factors.variance[:, num_factors])
     if side == "rows":
-        return parameters._replace(rows=without_offset, row_offset=offset, bias=bias)
-    return parameters._replace(columns=without_offset, column_offset=offset, bias=bias)
+        return parameters._replace(rows=without_bias, row_bias=bias, intercept=intercept)
+    return parameters._replace(columns=without_bias, column_bias=bias, intercept=intercept)

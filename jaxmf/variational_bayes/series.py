@@ -1,6 +1,6 @@
 """A series of matrices, one a time, whose rows' factors are functions of time.
 
-    a_ik(.) ~ GP(m_k, v_k k(|t - t'| / lengthscale)),   and so the offsets of rows
+    a_ik(.) ~ GP(m_k, v_k k(|t - t'| / lengthscale)),   and so the biases of rows
     m_itj = sum_k a_ik(t) s_jk + r_i(t) + c_j + b       the score of cell (i, j) of the matrix of t
 
 The matrices stand below each other as one, of N T lines: that of row i and time t is i T + t. With
@@ -35,10 +35,10 @@ class SeriesParameters(NamedTuple):
     """What is fitted to a series.
 
     Attributes:
-      paths: of the rows' factors and, with offsets, of the row's offset as the last: (N, T, L).
+      paths: of the rows' factors and, with biases, of the row's bias as the last: (N, T, L).
       columns: factors of the columns, (D, K) each.
-      column_offset: (D,) each; None without offsets.
-      bias: () each; held at zero without a bias.
+      column_bias: (D,) each; None without biases.
+      intercept: () each; held at zero without an intercept.
       priors: see `Priors`; the rows' are those of a path at any one time.
       noise: () float, variance of the noise of Gaussian cells.
       lengthscale: () float, of the kernel.
@@ -47,8 +47,8 @@ class SeriesParameters(NamedTuple):
 
     paths: Paths
     columns: Normal
-    column_offset: Normal | None
-    bias: Normal
+    column_bias: Normal | None
+    intercept: Normal
     priors: Priors
     noise: Array
     lengthscale: Array
@@ -58,12 +58,12 @@ class SeriesParameters(NamedTuple):
 def path_prior(parameters: SeriesParameters) -> Normal:
     """Mean and variance of the paths at any one time, (L,) each."""
     priors = parameters.priors
-    if parameters.column_offset is None:
+    if parameters.column_bias is None:
         return priors.rows
-    nothing = jnp.zeros((1,), priors.row_offset.dtype)
+    nothing = jnp.zeros((1,), priors.row_bias.dtype)
     return Normal(
         mean=jnp.concatenate([priors.rows.mean, nothing]),
-        variance=jnp.concatenate([priors.rows.variance, priors.row_offset[None]]),
+        variance=jnp.concatenate([priors.rows.variance, priors.row_bias[None]]),
     )
 
 
@@ -86,15 +86,15 @@ def stacked(parameters: SeriesParameters, row_values: Normal) -> Parameters:
     p, num_factors = parameters, parameters.columns.mean.shape[1]
     lines = row_values.mean.shape[0] * row_values.mean.shape[1]
     mean, variance = (part.reshape(lines, part.shape[2]) for part in row_values)
-    offset = None
-    if p.column_offset is not None:
-        offset = Normal(mean[:, num_factors], variance[:, num_factors])
+    bias = None
+    if p.column_bias is not None:
+        bias = Normal(mean[:, num_factors], variance[:, num_factors])
     return Parameters(
         rows=Normal(mean[:, :num_factors], variance[:, :num_factors]),
         columns=p.columns,
-        row_offset=offset,
-        column_offset=p.column_offset,
-        bias=p.bias,
+        row_bias=bias,
+        column_bias=p.column_bias,
+        intercept=p.intercept,
         priors=p.priors,
         noise=p.noise,
     )
@@ -139,14 +139,14 @@ def from_start(
     """
     p = parameters
     row_values = p.rows.mean
-    if p.row_offset is not None:
-        row_values = jnp.concatenate([row_values, p.row_offset.mean[:, None]], axis=1)
+    if p.row_bias is not None:
+        row_values = jnp.concatenate([row_values, p.row_bias.mean[:, None]], axis=1)
     num_times, width = gaps.shape[0], row_values.shape[1]
     start = SeriesParameters(
         paths=Paths(jnp.zeros(()), jnp.zeros(())),
         columns=p.columns,
-        column_offset=p.column_offset,
-        bias=p.bias,
+        column_bias=p.column_bias,
+        intercept=p.intercept,
         priors=p.priors,
         noise=p.noise,
         lengthscale=lengthscale,

@@ -49,9 +49,9 @@ def _score_function(parameters: Parameters) -> Callable[[slice], np.ndarray]:
     p = jax.tree.map(np.asarray, parameters)
 
     def scores(rows: slice) -> np.ndarray:
-        mean = p.rows.mean[rows] @ p.columns.mean.T + p.bias.mean
-        if p.row_offset is not None:
-            mean = mean + p.row_offset.mean[rows, None] + p.column_offset.mean
+        mean = p.rows.mean[rows] @ p.columns.mean.T + p.intercept.mean
+        if p.row_bias is not None:
+            mean = mean + p.row_bias.mean[rows, None] + p.column_bias.mean
         return mean
 
     return scores

@@ -80,7 +80,7 @@ def lift_start(
       key: typed PRNG key.
       data: the matrix.
       num_factors: K.
-      skip_first: whether the margins are left out, where offsets stand for them.
+      skip_first: whether the margins are left out, where biases stand for them.
 
     Returns:
       (N, K), of mean square one, and (D, K) float.
@@ -120,12 +120,12 @@ def random_start(
 
 
 def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> Parameters:
-    """The first parameters of an ascent; the bias from the share of ones.
+    """The first parameters of an ascent; the intercept from the share of ones.
 
     Args:
       key: typed PRNG key.
       layout: the matrix.
-      settings: a model's description: its priors, likelihood and offsets.
+      settings: a model's description: its priors, likelihood and biases.
       start: "svd" or "random".
     """
     num_rows, num_columns = num_lines(layout.rows), num_lines(layout.columns)
@@ -134,7 +134,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     tilted = not settings.likelihood.is_quadratic
     if start == "svd" and tilted:
         rows, columns = lift_start(
-            key, layout, num_factors, skip_first=settings.offsets == "rows_columns"
+            key, layout, num_factors, skip_first=settings.bias == "rows_columns"
         )
     elif start == "svd":
         rows, columns = unit_rows(*singular_start(key, layout, num_factors))
@@ -142,7 +142,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
         rows, columns = random_start(
             key, num_rows, num_columns, num_factors=num_factors, scale=_RANDOM_SCALE
         )
-    # nothing but ones would start at an infinite bias
+    # nothing but ones would start at an infinite intercept
     share = (layout.num_ones + 0.5) / (layout.num_observed + 1)
     priors = start_priors(settings, dtype)
 
@@ -153,27 +153,29 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
         counts = _counts(table).reshape(-1, *[1] * (mean.ndim - 1))
         return Normal(mean, jnp.broadcast_to(1 / (1 / prior_variance + counts), mean.shape))
 
-    row_offset = column_offset = None
-    if settings.offsets == "rows_columns":
+    row_bias = column_bias = None
+    if settings.bias == "rows_columns":
         popularity = jnp.zeros((num_columns,), dtype)
         if tilted:
             popularity = (_counts(layout.columns) + 1) / (num_rows * share + 1)
             popularity = jnp.log(popularity) - jnp.mean(jnp.log(popularity))
-        row_offset = factors(jnp.zeros((num_rows,), dtype), priors.row_offset, layout.rows)
-        column_offset = factors(popularity, priors.column_offset, layout.columns)
+        row_bias = factors(jnp.zeros((num_rows,), dtype), priors.row_bias, layout.rows)
+        column_bias = factors(popularity, priors.column_bias, layout.columns)
     is_gaussian = isinstance(settings.likelihood, Gaussian)
     noise = 4 * share * (1 - share) if is_gaussian else jnp.ones((), dtype)
-    if is_gaussian and settings.likelihood.noise_variance is not None:
-        noise = jnp.asarray(settings.likelihood.noise_variance, dtype)
+    if is_gaussian and settings.likelihood.noise_scale is not None:
+        noise = jnp.asarray(settings.likelihood.noise_scale, dtype) ** 2
     level = 2 * share - 1 if is_gaussian else jnp.log(share) - jnp.log1p(-share)
     nothing = jnp.zeros((), dtype)
-    has_bias = settings.offsets != "none"
+    has_intercept = settings.bias != "none"
     return Parameters(
         rows=factors(rows, priors.rows.variance, layout.rows),
         columns=factors(columns, priors.columns.variance, layout.columns),
-        row_offset=row_offset,
-        column_offset=column_offset,
-        bias=Normal(level, nothing + _START_VARIANCE) if has_bias else Normal(nothing, nothing),
+        row_bias=row_bias,
+        column_bias=column_bias,
+        intercept=Normal(level, nothing + _START_VARIANCE)
+        if has_intercept
+        else Normal(nothing, nothing),
         priors=priors,
         noise=noise.astype(dtype),
     )
@@ -186,12 +188,15 @@ def start_priors(settings: Any, dtype: Any) -> Priors:
         value = jnp.asarray(otherwise if value is None else value, dtype)
         return jnp.broadcast_to(value, (settings.num_factors,))
 
-    spread = settings.offset_variance
-    offset = jnp.asarray(1.0 if spread is None else spread, dtype)
+    def variance(scale: Any) -> Array:
+        return vector(scale, 1.0) ** 2
+
+    spread = settings.bias_scale
+    bias = jnp.asarray(1.0 if spread is None else spread, dtype) ** 2
     return Priors(
-        rows=Normal(vector(settings.row_mean, 0.0), vector(settings.row_variance, 1.0)),
-        columns=Normal(vector(settings.column_mean, 0.0), vector(settings.column_variance, 1.0)),
-        row_offset=offset,
-        column_offset=offset,
-        bias=jnp.asarray(settings.bias_variance, dtype),
+        rows=Normal(vector(settings.row_mean, 0.0), variance(settings.row_scale)),
+        columns=Normal(vector(settings.column_mean, 0.0), variance(settings.column_scale)),
+        row_bias=bias,
+        column_bias=bias,
+        intercept=jnp.asarray(settings.intercept_scale, dtype) ** 2,
     )

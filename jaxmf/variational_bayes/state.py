@@ -148,19 +148,25 @@ def _take_away(
 def as_draw(parameters: Parameters) -> dict[str, Array]:
     """Parameters as a draw keeps them, by name."""
     p = parameters
-    named = {"row": p.rows, "column": p.columns, "row_offset": p.row_offset}
-    named |= {"column_offset": p.column_offset, "bias": p.bias}
-    named |= {"row_prior": p.priors.rows, "column_prior": p.priors.columns}
+    named = {"row": p.rows, "column": p.columns, "row_bias": p.row_bias}
+    named |= {"column_bias": p.column_bias, "intercept": p.intercept}
     draw = {}
     for name, normal in named.items():
         if normal is not None:
-            is_scalar = name.endswith(("offset", "bias"))
+            is_scalar = name.endswith(("bias", "intercept"))
             draw[name if is_scalar else f"{name}_mean"] = normal.mean
             draw[f"{name}_variance"] = normal.variance
-    if p.row_offset is not None:
-        draw["row_offset_prior_variance"] = p.priors.row_offset
-        draw["column_offset_prior_variance"] = p.priors.column_offset
-    return draw | {"bias_prior_variance": p.priors.bias, "noise_variance": p.noise}
+    for name, prior in (("row", p.priors.rows), ("column", p.priors.columns)):
+        draw |= {f"{name}_prior_mean": prior.mean, f"{name}_prior_scale": _root(prior.variance)}
+    if p.row_bias is not None:
+        draw["row_bias_prior_scale"] = _root(p.priors.row_bias)
+        draw["column_bias_prior_scale"] = _root(p.priors.column_bias)
+    scales = {"intercept_prior_scale": _root(p.priors.intercept), "noise_scale": _root(p.noise)}
+    return draw | scales
+
+
+def _root(variance: Array) -> Array:
+    return jax.numpy.sqrt(variance)
 
 
 def from_draw(draw: dict[str, Array]) -> Parameters:
@@ -169,20 +175,26 @@ def from_draw(draw: dict[str, Array]) -> Parameters:
     def normal(name: str, mean: str) -> Normal:
         return Normal(jax.numpy.asarray(draw[mean]), jax.numpy.asarray(draw[f"{name}_variance"]))
 
-    bias_prior = jax.numpy.asarray(draw["bias_prior_variance"])
-    has_offsets = "row_offset" in draw
+    def square(name: str) -> Array:
+        return jax.numpy.asarray(draw[name]) ** 2
+
+    def prior(name: str) -> Normal:
+        return Normal(jax.numpy.asarray(draw[f"{name}_mean"]), square(f"{name}_scale"))
+
+    intercept_prior = square("intercept_prior_scale")
+    has_biases = "row_bias" in draw
     return Parameters(
         rows=normal("row", "row_mean"),
         columns=normal("column", "column_mean"),
-        row_offset=normal("row_offset", "row_offset") if has_offsets else None,
-        column_offset=normal("column_offset", "column_offset") if has_offsets else None,
-        bias=normal("bias", "bias"),
+        row_bias=normal("row_bias", "row_bias") if has_biases else None,
+        column_bias=normal("column_bias", "column_bias") if has_biases else None,
+        intercept=normal("intercept", "intercept"),
         priors=Priors(
-            rows=normal("row_prior", "row_prior_mean"),
-            columns=normal("column_prior", "column_prior_mean"),
-            row_offset=jax.numpy.asarray(draw.get("row_offset_prior_variance", bias_prior)),
-            column_offset=jax.numpy.asarray(draw.get("column_offset_prior_variance", bias_prior)),
-            bias=bias_prior,
+            rows=prior("row_prior"),
+            columns=prior("column_prior"),
+            row_bias=square("row_bias_prior_scale") if has_biases else intercept_prior,
+            column_bias=square("column_bias_prior_scale") if has_biases else intercept_prior,
+            intercept=intercept_prior,
         ),
-        noise=jax.numpy.asarray(draw["noise_variance"]),
+        noise=square("noise_scale"),
     )

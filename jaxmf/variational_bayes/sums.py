@@ -122,11 +122,11 @@ def _all_gaussian(cells: _Cells, view: Half, num_columns: int) -> Sums:
     rate = 1 / cells.noise
     mean, variance = view.others
     gram, total = mean.T @ mean, jnp.sum(mean, axis=0)
-    bias = view.bias.mean + 1
+    intercept = view.intercept.mean + 1
     square = gram[np.triu_indices(gram.shape[0])] if cells.block else jnp.diagonal(gram)
     return Sums(
-        residual_cross=rate * (view.factors.mean @ gram + bias * total),
-        residual=rate * (view.factors.mean @ total + num_columns * bias)[:, None],
+        residual_cross=rate * (view.factors.mean @ gram + intercept * total),
+        residual=rate * (view.factors.mean @ total + num_columns * intercept)[:, None],
         weight=jnp.full((1, 1), num_columns * rate),
         cross=rate * total[None],
         spread=rate * jnp.sum(variance, axis=0)[None],
@@ -154,7 +154,7 @@ def _shared_zeros(cells: _Cells, view: Half, others: Normal, weight: Array) -> S
     plain = _with_one(others.mean)
 
     def one_block(factors: Normal) -> Array:
-        mean, variance = shared_moments(factors, others, view.bias)
+        mean, variance = shared_moments(factors, others, view.intercept)
         slopes = cells.likelihood.slopes(mean, variance, cells.noise)
         q, r = weight * slopes.weight, weight * (slopes.mean + slope)
         return jnp.concatenate([r @ plain, q @ features], axis=1)
@@ -179,13 +179,13 @@ def _with_one(mean: Array) -> Array:
     return jnp.concatenate([mean, jnp.ones_like(mean[..., :1])], axis=-1)
 
 
-def shared_moments(factors: Normal, others: Normal, bias: Normal) -> tuple[Array, Array]:
+def shared_moments(factors: Normal, others: Normal, intercept: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines (B, L) with others (n, L): (B, n) each."""
-    mean = factors.mean @ others.mean.T + bias.mean
+    mean = factors.mean @ others.mean.T + intercept.mean
     # one product for both parts of the variance
     left = jnp.concatenate([factors.mean**2 + factors.variance, factors.variance], axis=1)
     right = jnp.concatenate([others.variance, others.mean**2], axis=1)
-    return mean, left @ right.T + bias.variance
+    return mean, left @ right.T + intercept.variance
 
 
 class Gathered(NamedTuple):
@@ -208,19 +208,19 @@ def gatherer(others: Normal) -> Callable[[Array], Gathered]:
     return lambda indices: Gathered(*(fetch_cells_last(table, indices) for table in tables))
 
 
-def gathered_moments(factors: Normal, others: Gathered, bias: Normal) -> tuple[Array, Array]:
+def gathered_moments(factors: Normal, others: Gathered, intercept: Normal) -> tuple[Array, Array]:
     """Mean and variance of the scores of lines, each with separate others: (B, p) each.
 
     Args:
       factors: (B, L) each.
       others: (B, L, p) each.
-      bias: () each.
+      intercept: () each.
     """
-    mean = _over_factors(factors.mean, others.mean) + bias.mean
+    mean = _over_factors(factors.mean, others.mean) + intercept.mean
     variance = (
         _over_factors(factors.mean**2 + factors.variance, others.variance)
         + _over_factors(factors.variance, others.square)
-        + bias.variance
+        + intercept.variance
     )
     return mean, variance
 
@@ -234,10 +234,14 @@ def _over_cells(weight: Array, others: Array) -> Array:
 
 
 def _gathered_sums(
-    cells: _Cells, factors: Normal, others: Gathered, bias: Normal, weights: tuple[Array, Array]
+    cells: _Cells,
+    factors: Normal,
+    others: Gathered,
+    intercept: Normal,
+    weights: tuple[Array, Array],
 ) -> Sums:
     """Sums over cells (B, p) of lines."""
-    mean, variance = gathered_moments(factors, others, bias)
+    mean, variance = gathered_moments(factors, others, intercept)
     slopes = cells.likelihood.slopes(mean, variance, cells.noise)
     q = weights[0] * slopes.weight
     r = weights[0] * slopes.mean - cells.likelihood.slope(cells.noise) * weights[1]
@@ -285,7 +289,7 @@ def _add_gathered(
         there = piece_mask(chunk, total.dtype)
         piece_c = fetch(c, chunk.indices)
         weights = there * (is_one - piece_c), there * (is_one + piece_c)
-        part = _gathered_sums(cells, factors, gather(chunk.indices), view.bias, weights)
+        part = _gathered_sums(cells, factors, gather(chunk.indices), view.intercept, weights)
         return add_lines(total, chunk.line, _pack(part, chunk.line.shape[0])), None
 
     return jax.lax.scan(one_chunk, total, pieces)[0]
@@ -309,7 +313,9 @@ def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
     def one_block(block: tuple[Normal, PerLine]) -> Sums:
         factors, sample = block
         weight = sample.weight.astype(factors.mean.dtype)
-        return _gathered_sums(cells, factors, gather(sample.indices), view.bias, (weight, -weight))
+        return _gathered_sums(
+            cells, factors, gather(sample.indices), view.intercept, (weight, -weight)
+        )
 
     num_cells = zeros.indices.shape[1] * width
     return map_lines(one_block, (view.factors, zeros), num_cells=num_cells)

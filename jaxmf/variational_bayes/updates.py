@@ -1,8 +1,9 @@
 """Closed-form updates: each is the minimiser of the free energy in its variables at fixed zeta.
 
-From the sums of one side come at once the bias, the variances and the means of that side: at fixed
-zeta the cost is linear in the variances and quadratic in the means and the bias, so that variances
-separate from them, and the step of the bias is carried over to the means by the sums of q s.
+From the sums of one side come at once the intercept, the variances and the means of that side: at
+fixed zeta the cost is linear in the variances and quadratic in the means and the intercept, so that
+variances separate from them, and the step of the intercept is carried over to the means by the sums
+of q s.
 
 The tilted bound has no zeta. Its steps are those of Newton, each line's shortened by how far it
 moves a score: the third derivative of log(1 + e^m) is at most its second, so that a share
@@ -85,25 +86,27 @@ def _damped(change: Array) -> Array:
     return jnp.log1p(safe) / safe
 
 
-def new_bias(view: Half, sums: Sums, prior_variance: Array, *, likelihood: Likelihood) -> Normal:
-    """The bias, () each, given the factors."""
+def new_intercept(
+    view: Half, sums: Sums, prior_variance: Array, *, likelihood: Likelihood
+) -> Normal:
+    """The intercept, () each, given the factors."""
     num_lines = view.factors.mean.shape[0]
     weight = jnp.sum(jnp.broadcast_to(sums.weight, (num_lines, 1)))
     curvature = 1 / prior_variance + weight
-    step = (view.bias.mean / prior_variance + jnp.sum(sums.residual)) / curvature
+    step = (view.intercept.mean / prior_variance + jnp.sum(sums.residual)) / curvature
     if not likelihood.is_quadratic:
         step = step * _damped(jnp.abs(step))
-    return Normal(mean=view.bias.mean - step, variance=1 / curvature)
+    return Normal(mean=view.intercept.mean - step, variance=1 / curvature)
 
 
-def after_bias(view: Half, sums: Sums, bias: Normal) -> tuple[Half, Sums]:
-    """The same side and its sums, at fixed zeta, once the bias has moved."""
-    step = bias.mean - view.bias.mean
+def after_intercept(view: Half, sums: Sums, intercept: Normal) -> tuple[Half, Sums]:
+    """The same side and its sums, at fixed zeta, once the intercept has moved."""
+    step = intercept.mean - view.intercept.mean
     moved = sums._replace(
         residual_cross=sums.residual_cross + step * sums.cross,
         residual=sums.residual + step * sums.weight,
     )
-    return view._replace(bias=bias), moved
+    return view._replace(intercept=intercept), moved
 
 
 def newton_step(view: Half, sums: Sums, slopes: Slopes) -> Array:
@@ -149,28 +152,28 @@ class Learned(NamedTuple):
     row_variance: bool
     column_mean: bool
     column_variance: bool
-    offset_variance: bool
+    bias_variance: bool
     noise_variance: bool
 
 
 def new_priors(parameters: Parameters, learned: Learned) -> Priors:
-    """Prior means and variances of the factors and offsets, where they are learned.
+    """Prior means and variances of the factors and biases, where they are learned.
 
     m <- mean of the means, v <- mean of (mean - m)^2 + variance, over the lines of a side.
     """
     p, priors = parameters, parameters.priors
-    offsets = (priors.row_offset, priors.column_offset)
-    if learned.offset_variance and p.row_offset is not None and p.column_offset is not None:
-        offsets = (
-            jnp.mean(p.row_offset.mean**2 + p.row_offset.variance),
-            jnp.mean(p.column_offset.mean**2 + p.column_offset.variance),
+    biases = (priors.row_bias, priors.column_bias)
+    if learned.bias_variance and p.row_bias is not None and p.column_bias is not None:
+        biases = (
+            jnp.mean(p.row_bias.mean**2 + p.row_bias.variance),
+            jnp.mean(p.column_bias.mean**2 + p.column_bias.variance),
         )
     return Priors(
         rows=_new_prior(p.rows, priors.rows, learned.row_mean, learned.row_variance),
         columns=_new_prior(p.columns, priors.columns, learned.column_mean, learned.column_variance),
-        row_offset=offsets[0],
-        column_offset=offsets[1],
-        bias=priors.bias,
+        row_bias=biases[0],
+        column_bias=biases[1],
+        intercept=priors.intercept,
     )
 
 

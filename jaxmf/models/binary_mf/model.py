@@ -49,7 +49,7 @@ from jaxmf.readable import Readable
 from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.types import Array, Key
 
-_CELL_LAWS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
+_CELL_DISTRIBUTIONS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
 
 
 @partial(
@@ -140,9 +140,9 @@ class BinaryMF(Readable, Model):
         return self.row_bias
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The law of a cell given a draw, as predictions know it."""
-        return _CELL_LAWS[self.likelihood]
+        return _CELL_DISTRIBUTIONS[self.likelihood]
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:

@@ -36,11 +36,11 @@ def settings(model: Any) -> dict[str, Any]:
         raise TypeError(f"num_factors must be a whole number, got {number!r}")
     if number < 0:
         raise ValueError(f"num_factors must not be negative, got {number}")
-    flag("biases", model.biases)
+    flag("bias", model.bias)
     if model.coefficients is not None:
         flag("coefficients", model.coefficients)
-    if number == 0 and not model.biases:
-        raise ValueError("num_factors=0 without biases leaves nothing to be learned")
+    if number == 0 and not model.bias:
+        raise ValueError("num_factors=0 without a bias leaves nothing to be learned")
     for name, kind in (
         ("row_features", Features),
         ("column_features", Features),
@@ -61,7 +61,7 @@ def settings(model: Any) -> dict[str, Any]:
     found["likelihood"] = _likelihood(model.likelihood)
     for name, rate in (("link_precision", 1.0), ("coefficient_precision", 0.001)):
         found[name] = _with_default(name, getattr(model, name), rate)
-    _level(model.level)
+    _offset(model.offset)
     _scale(model.scale)
     return found
 
@@ -197,8 +197,8 @@ def _likelihood(likelihood: Any) -> Any:
         raise TypeError(
             f"likelihood must be Gaussian(), Probit() or Ordinal(levels), got {likelihood!r}"
         )
-    if likelihood.noise_variance is not None:
-        hyper.validate("noise_variance", likelihood.noise_variance)
+    if likelihood.noise_scale is not None:
+        hyper.validate("noise_scale", likelihood.noise_scale)
     return likelihood
 
 
@@ -211,11 +211,11 @@ def _with_default(name: str, prior: Any, rate: float) -> Any:
     return prior
 
 
-def _level(level: Any) -> None:
-    if level is None or hyper.is_placeholder(level) or isinstance(level, jax.Array):
+def _offset(offset: Any) -> None:
+    if offset is None or hyper.is_placeholder(offset) or isinstance(offset, jax.Array):
         return
-    if isinstance(level, bool) or not isinstance(level, (int, float)) or not np.isfinite(level):
-        raise TypeError(f"level must be a number or None, got {level!r}")
+    if isinstance(offset, bool) or not isinstance(offset, (int, float)) or not np.isfinite(offset):
+        raise TypeError(f"offset must be a number or None, got {offset!r}")
 
 
 def _scale(scale: Any) -> None:

@@ -41,11 +41,11 @@ class Mixture(NamedTuple):
     """What the prior of the groups keeps beside the groups themselves.
 
     Attributes:
-      numbers: block -> hyperparameters of its law.
+      hyperparameters: block -> hyperparameters of its law.
       slots: (K,) bool by indicator, groups that some vector has; of growing priors.
     """
 
-    numbers: dict[str, dict[str, Array]]
+    hyperparameters: dict[str, dict[str, Array]]
     slots: dict[str, Array]
 
 
@@ -129,7 +129,7 @@ def update(
     state = NetworkState({"group": side.groups}, *side.mixture)
     progress = jnp.ones(())
     state, info = chain.step(options, blocks, key, state, _tokens(model, vectors), progress)
-    mixture = Mixture(state.numbers, state.slots)
+    mixture = Mixture(state.hyperparameters, state.slots)
     return state.values["group"], mixture, info.overflow
 
 
@@ -148,7 +148,7 @@ def weights(model: BPMF, side: SideLaw) -> Array:
         return jnp.ones((1,), side.law.mean.dtype)
     places, num_classes = class_of_rows(model, side.groups.shape[0])
     counts = jnp.zeros((num_classes, size), jnp.int32).at[places, side.groups].add(1)
-    seating = prior.begin(counts, dict(side.mixture.numbers["group"]), with_sizes=False)
+    seating = prior.begin(counts, dict(side.mixture.hyperparameters["group"]), with_sizes=False)
     found = jax.vmap(lambda own: prior.weights(seating, own)[0])(jnp.arange(num_classes))
     found = found[:, :size] / jnp.sum(found[:, :size], axis=1, keepdims=True)
     return found[0] if model.row_classes is None else found
@@ -169,7 +169,7 @@ def simulate_groups(
         return jnp.zeros((number,), jnp.int32), None
     empty = jnp.zeros((number, model.core_width))
     state, _ = simulate(network(model), key, _tokens(model, empty), capacity=capacity)
-    return state.values["group"], Mixture(state.numbers, state.slots)
+    return state.values["group"], Mixture(state.hyperparameters, state.slots)
 
 
 def grow(side: SideLaw, size: int) -> SideLaw:
@@ -184,7 +184,7 @@ def grow(side: SideLaw, size: int) -> SideLaw:
     law = Parameters(
         slots.pad_axis(side.law.mean, 0, size), jnp.concatenate([side.law.factor, added])
     )
-    return side._replace(law=law, mixture=Mixture(grown.numbers, grown.slots))
+    return side._replace(law=law, mixture=Mixture(grown.hyperparameters, grown.slots))
 
 
 def recorded(model: BPMF, name: str, side: SideLaw) -> dict[str, Array]:
@@ -199,7 +199,7 @@ def recorded(model: BPMF, name: str, side: SideLaw) -> dict[str, Array]:
     prior = model.row_mixture()
     assert prior is not None
     assert side.mixture is not None
-    for label, number in side.mixture.numbers["group"].items():
+    for label, number in side.mixture.hyperparameters["group"].items():
         if label in prior.hyperparameters and not is_fixed(getattr(prior, label)):
             draw[f"{name}_group_{label}"] = number
     return draw

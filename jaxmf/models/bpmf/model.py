@@ -4,7 +4,7 @@
     V_j ~ N(mu_v + B_v' x_j, Sigma_v)             vectors of the columns (items)
     (mu, Sigma) ~ normal-inverse-Wishart          on either side                  eq 6.22
     mu_ij = U_a' V_a + b_i + c_j + U_b' x_j + V_b' x_i + (U_c + V_c)' z_ij        Table 6.1
-    r_ij ~ N(level + scale mu_ij, noise variance), or probit or ordered probit    eq 6.23
+    r_ij ~ N(offset + scale mu_ij, noise_scale^2), or probit or ordered probit    eq 6.23
 
 A row's factors U_a and bias b are the U_i above, with one covariance; B, the link, lets them depend
 on features, so that a row or column never seen is predicted from its own. The coefficients for
@@ -40,6 +40,7 @@ from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unkno
 from jaxmf.models.bpmf.state import Prepared, State
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.scales import squared
 from jaxmf.readable import Readable
 from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
@@ -65,10 +66,10 @@ Draw = dict[str, Array]
         "mixture",
         "link_precision",
         "coefficient_precision",
-        "level",
+        "offset",
         "scale",
     ],
-    meta_fields=["num_factors", "biases", "coefficients", "link"],
+    meta_fields=["num_factors", "bias", "coefficients", "link"],
 )
 @dataclass(frozen=True)
 class BPMF(Readable, Model):
@@ -80,8 +81,8 @@ class BPMF(Readable, Model):
       column_features: those of the columns (items).
       cell_features: `CellFeatures` of cells, in training and to be predicted; a cell that has none
         is predicted without them.
-      likelihood: `Gaussian()`, whose `noise_variance` may be a number, a numpyro distribution, or
-        None for InverseGamma(1, s^2), s the spread of the data. In units of the data.
+      likelihood: `Gaussian()`, whose `noise_scale` may be a number, a numpyro distribution, or None
+        for RootInverseGamma(1, s^2), s the spread of the data. In units of the data.
       row_prior, column_prior: of mean and covariance of the factors and the bias of a side, a
         `NormalInverseWishart()` in units of `scale`; None for one with which a rating has a priori
         about the spread of the data, of probit cells twice their noise, half of its variance
@@ -95,18 +96,19 @@ class BPMF(Readable, Model):
         then. A row without a level (of features with missing="zero"), and a new row without
         features, is of a class of its own. Kept as `Features` of that column.
       column_classes: those of the columns.
-      biases: whether rows and columns have biases.
+      bias: whether rows and columns have biases.
       coefficients: whether rows have coefficients for the features of columns, and columns for
         those of rows; None for those parts of the features that have at most 64 columns.
       link: whether factors and biases depend on the features of their own row or column; by default
         they do where there is no mixture. Groups then differ in what features do not say, and the
         link's weights are N(0, 1 / link_precision) whatever the covariances of groups.
       link_precision: of the link's weights, a number or a numpyro distribution, for every part of
-        the features a precision of its own (see `Features`); by default Gamma(1, 1).
+        the features a precision of its own (see `Features`); by default Gamma(1, 1). A precision
+        rather than a scale, as a Gamma prior on it is conjugate, which keeps its update one draw.
       coefficient_precision: of the coefficients, likewise; by default Gamma(1, 0.001), with which a
         part adds a priori a thousandth of the data's variance. Numbers among the features are
         standardised and parts scaled to unit length first, see `data/feature_units.py`.
-      level: what is subtracted from the cells; None for their mean. Gaussian cells only.
+      offset: what is subtracted from the cells; None for their mean. Gaussian cells only.
       scale: what they are then divided by; None for their standard deviation. Predictions and noise
         are in units of the data again.
 
@@ -115,7 +117,7 @@ class BPMF(Readable, Model):
 
     Example:
       >>> import jaxmf as mf
-      >>> mf.BPMF(10, likelihood=mf.Gaussian(0.64)).num_factors
+      >>> mf.BPMF(10, likelihood=mf.Gaussian(0.8)).num_factors
       10
     """
 
@@ -129,12 +131,12 @@ class BPMF(Readable, Model):
     row_prior: NormalInverseWishart | None = None
     column_prior: NormalInverseWishart | None = None
     mixture: Any = None
-    biases: bool = True
+    bias: bool = True
     coefficients: bool | None = None
     link: bool | None = None
     link_precision: Hyperparameter = None
     coefficient_precision: Hyperparameter = None
-    level: Any = None
+    offset: Any = None
     scale: Any = None
 
     def __post_init__(self) -> None:
@@ -150,7 +152,7 @@ class BPMF(Readable, Model):
         return isinstance(self.likelihood, Gaussian)
 
     @property
-    def cell_law(self) -> str:
+    def cell_distribution(self) -> str:
         """The law of a cell given a draw, as predictions know it."""
         return "normal"
 
@@ -170,12 +172,12 @@ class BPMF(Readable, Model):
         """The law of cells given their means; `unit` is the spread that its default prior takes."""
         if not self.is_normal:
             return self.likelihood
-        variance = self.likelihood.noise_variance
-        if variance is None:
+        scale = self.likelihood.noise_scale
+        if scale is None:
             import numpyro.distributions as dist
 
-            variance = dist.InverseGamma(1.0, jnp.asarray(unit) ** 2)
-        return NormalCells(variance)
+            return NormalCells(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
+        return NormalCells(squared(scale))
 
     def transpose(self) -> BPMF:
         """The model of the transposed matrix: rows and columns in each other's place."""
@@ -208,7 +210,7 @@ class BPMF(Readable, Model):
     @property
     def core_width(self) -> int:
         """E, factors and bias: the entries of a vector that are no coefficients."""
-        return self.num_factors + int(self.biases)
+        return self.num_factors + int(self.bias)
 
     def row_width(self) -> int:
         """D, entries of a row's vector."""
@@ -224,7 +226,7 @@ class BPMF(Readable, Model):
         chosen = checks.parts_with_coefficients(others, self.coefficients)
         widths = [stop - start for start, stop in chosen]
         # what all rows have in common is in the biases of the columns, where these have a link
-        has_mean = [not (self.biases and self.column_link() is not None)] * len(widths)
+        has_mean = [not (self.bias and self.column_link() is not None)] * len(widths)
         if cells is not None and cells.width:
             widths.append(cells.width)
             has_mean.append(True)
@@ -236,11 +238,11 @@ class BPMF(Readable, Model):
         if prior is not None:
             return prior.with_size(width)
         # means add as much again: the products of factors have variance 4 K s^2, a bias 2 s
-        share = 0.5 if self.biases else 1.0
+        share = 0.5 if self.bias else 1.0
         # in units of the noise, which of such cells is nowhere else: they may be all but certain
         variance = 1.0 if self.is_normal else 4.0
         scale = np.full(width, np.sqrt(share * variance / (4 * max(self.num_factors, 1))))
-        if self.biases:
+        if self.bias:
             scale[-1] = variance * (0.125 if self.num_factors else 0.25)
         return NormalInverseWishart(width, scale=np.diag(scale))
 
@@ -290,10 +292,10 @@ class BPMF(Readable, Model):
         """What is subtracted from the cells: () float."""
         if not self.is_normal:
             return jnp.zeros((), data.values.dtype)
-        return _mean(data.values) if self.level is None else jnp.asarray(self.level)
+        return _mean(data.values) if self.offset is None else jnp.asarray(self.offset)
 
     def unit(self, data: Any) -> Array:
-        """What cells without their level are divided by: () float.
+        """What cells without their offset are divided by: () float.
 
         Of constant cells their size: nothing else is known of how wide such cells may be.
         """
@@ -309,7 +311,7 @@ class BPMF(Readable, Model):
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
     def standardised(self, data: Any) -> Array:
-        """The values of the cells without the level, in units: (T,) float."""
+        """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
     # --- densities and simulation -----------------------------------------------------------------

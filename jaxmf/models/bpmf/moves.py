@@ -40,7 +40,7 @@ def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
         state = _shift_features(model, as_normals(shared[place]), state, data)
         model, state, data = model.transpose(), state.transpose(), data.transpose()
     if model.mixture == (None, None):
-        if model.biases:
+        if model.bias:
             for normals in as_normals(level):
                 state = _shift_level(model, normals, state)
                 model, state = model.transpose(), state.transpose()

@@ -97,7 +97,7 @@ def _coefficients(draw: Draw) -> Coefficients:
 def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
     """Features of rows and columns; those of cells are left out, as zeros."""
     known = model.known(num_rows, v.shape[0], jnp.zeros((num_cells, 0), v.dtype))
-    width = v.shape[1] - model.num_factors - int(model.biases) - known.rows.shape[1]
+    width = v.shape[1] - model.num_factors - int(model.bias) - known.rows.shape[1]
     return known._replace(cells=jnp.zeros((num_cells, width), v.dtype))
 
 

@@ -87,7 +87,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
     values = model.law().sample(key, state.noise, _unit(model) * means)
-    if model.is_normal and model.level is not None:
-        values = values + model.level
+    if model.is_normal and model.offset is not None:
+        values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}
     return bare(Entries, **fields, row_names=None, column_names=None)

@@ -246,7 +246,7 @@ def _with_scale(state: State, mask: Array, place: Array, scale: Array) -> State:
 
 
 def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
-    """Means of the observed cells, without the level and in units: (T,) float."""
+    """Means of the observed cells, without the offset and in units: (T,) float."""
     cells = data.cells
     return cell_means(
         state.u,

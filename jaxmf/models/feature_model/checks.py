@@ -12,7 +12,7 @@ from jaxmf.data import Dense
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
 
-CELL_LAWS = ("normal", "bernoulli")
+CELL_DISTRIBUTIONS = ("normal", "bernoulli")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _MOST_ROWS = 64
 _NUM_TRIED = 3
@@ -32,8 +32,11 @@ def check_parts(model: Any) -> None:
         function = getattr(model, name)
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
-    if model.cell_law not in CELL_LAWS:
-        raise ValueError(f"cell_law must be one of {', '.join(CELL_LAWS)}, got {model.cell_law!r}")
+    if model.cell_distribution not in CELL_DISTRIBUTIONS:
+        raise ValueError(
+            f"cell_distribution must be one of {', '.join(CELL_DISTRIBUTIONS)}, got "
+            f"{model.cell_distribution!r}"
+        )
     _check_feature_prior(model.feature_prior)
     _check_prior(model.prior)
 

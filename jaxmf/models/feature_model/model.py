@@ -37,7 +37,7 @@ from jaxmf.types import Array, Key
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row"],
-    meta_fields=["cell_law"],
+    meta_fields=["cell_distribution"],
 )
 @dataclass(frozen=True)
 class FeatureModel(Readable, Model):
@@ -57,8 +57,8 @@ class FeatureModel(Readable, Model):
             what `predict` needs, and nothing else does.
         sample_row: (key, z (K,) bool, y (K, ...)) -> x (D,), a row drawn from what `log_likelihood`
             scores; what `simulate` needs, and nothing else does.
-        cell_law: "normal" or "bernoulli": how a cell with such a mean and variance is drawn and
-            scored.
+        cell_distribution: "normal" or "bernoulli": how a cell with such a mean and variance is
+            drawn and scored.
 
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
@@ -76,7 +76,7 @@ class FeatureModel(Readable, Model):
     feature_prior: Any
     prior: Any = field(default_factory=lambda: IndianBuffet(1.0), kw_only=True)
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
-    cell_law: str = field(default="normal", kw_only=True)
+    cell_distribution: str = field(default="normal", kw_only=True)
     sample_row: Callable[..., Array] | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:

@@ -66,10 +66,10 @@ class _Mixture(NetworkModel):
         """The network with its sizes, the family on the scale of the data, and the tokens."""
         network, tokens = super().over(data)
         if self.family is None:
-            prior = network.blocks["group"].law
+            prior = network.blocks["group"].distribution
             known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
             family = NormalInverseWishart.from_data(tokens.values["x"], **known)
-            own = network.blocks["x"].with_law(family)
+            own = network.blocks["x"].with_distribution(family)
             network = Network(network.blocks | {"x": own}, network.order)
         return network, tokens
 
@@ -136,28 +136,31 @@ class _Mixture(NetworkModel):
         self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
         """Log predictive density of cells of a further row, each by itself: (M,) float."""
-        weights, law, statistics = self._of_entries(draw, data)
-        working = law.begin(statistics, {})
+        weights, distribution, statistics = self._of_entries(draw, data)
+        working = distribution.begin(statistics, {})
         parts = jnp.arange(weights.size)[None, :] * data.num_columns + columns[:, None]
-        of_cell = partial(log_mixture, law, working)
+        of_cell = partial(log_mixture, distribution, working)
         return jax.vmap(of_cell, (0, None, 0))(parts, weights, values)
 
     def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
-        """A draw from the predictive law of every cell, each by itself: (M,) float."""
-        weights, law, statistics = self._of_entries(draw, data)
+        """A draw from the predictive distribution of every cell, each by itself: (M,) float."""
+        weights, distribution, statistics = self._of_entries(draw, data)
         of_group, of_value = jax.random.split(key)
         groups = draw_indices(of_group, jnp.broadcast_to(weights, (rows.size, weights.size)))
         parts = groups * data.num_columns + columns
-        return draw_in_parts(law, of_value, statistics, {}, parts)
+        return draw_in_parts(distribution, of_value, statistics, {}, parts)
 
     def _of_entries(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
-        """Probabilities of the groups, and the law of single entries of a row."""
+        """Probabilities of the groups, and the distribution of single entries of a row."""
         network, _ = self.over(data)
         weights = probabilities(network, draw, "group")
-        law, statistics = network.blocks["x"].law, family_statistics(network, draw, "x")[0]
-        if isinstance(law, NormalInverseWishart):
-            law, statistics = law.entry_marginals(statistics)
-        return weights, law, statistics
+        distribution, statistics = (
+            network.blocks["x"].distribution,
+            family_statistics(network, draw, "x")[0],
+        )
+        if isinstance(distribution, NormalInverseWishart):
+            distribution, statistics = distribution.entry_marginals(statistics)
+        return weights, distribution, statistics
 
 
 def _check_size(data: Dense, name: str) -> None:

@@ -172,9 +172,9 @@ class MultiHDP(_Multiway):
             _check_heading("modalities", name)
         object.__setattr__(self, "modalities", tuple(self.modalities))
         self._check_values(self.modalities)
-        law = HDP(self.concentration, self.base_concentration)
-        object.__setattr__(self, "concentration", law.concentration)
-        object.__setattr__(self, "base_concentration", law.base_concentration)
+        prior = HDP(self.concentration, self.base_concentration)
+        object.__setattr__(self, "concentration", prior.concentration)
+        object.__setattr__(self, "base_concentration", prior.base_concentration)
         self.network()
 
     def _priors(self) -> dict[str, PartitionPrior]:

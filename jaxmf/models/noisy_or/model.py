@@ -96,7 +96,7 @@ class NoisyOrIBP(Readable, Model):
     concentration: Hyperparameter = 1.0
     num_features: int | None = None
 
-    cell_law = "bernoulli"
+    cell_distribution = "bernoulli"
     cells_given_draw = "independent"
 
     def __post_init__(self) -> None:

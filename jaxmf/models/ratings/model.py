@@ -197,7 +197,9 @@ class _Ratings(NetworkModel):
         if self.values is None:
             statistics, shape = family_statistics(network, draw, "rating")
             numbers = hyperparameters_of(network, draw, "rating")
-            return network.blocks["rating"].law.moments(statistics, numbers)[0].reshape(shape)
+            return (
+                network.blocks["rating"].distribution.moments(statistics, numbers)[0].reshape(shape)
+            )
         return category_probabilities(network, draw, "rating") @ jnp.asarray(self.values)
 
     def memberships(self, draw: Draw, data: Entries, side: str) -> Array:

@@ -42,36 +42,34 @@ def _solution(model: SparseBinaryMF, data: SparseBinary) -> AnalyticSolution:
     ones = data.to_scipy()
     settings: dict[str, Any] = {
         "num_factors": min(model.num_factors, *data.shape),
-        "row_prior_variance": float(model.row_variance),  # type: ignore[arg-type]
-        "column_prior_variance": None
-        if model.column_variance is None
-        else float(model.column_variance),
+        "row_scale": float(model.row_scale),  # type: ignore[arg-type]
+        "column_scale": None if model.column_scale is None else float(model.column_scale),
         "tolerance": _TOLERANCE,
     }
     if isinstance(model.likelihood, Gaussian):
-        noise = model.likelihood.noise_variance
+        noise = model.likelihood.noise_scale
         return analytic_solution(
             coded_ones(ones),
-            noise_variance=None if noise is None else float(noise),
+            noise_scale=None if noise is None else float(noise),
             **settings,
         )
     return sigmoid_solution(ones, num_iterations=_NUM_ITERATIONS, **settings).solution
 
 
 def _check(model: SparseBinaryMF, data: SparseBinary) -> None:
-    if model.offsets != "none":
+    if model.bias != "none":
         raise ValueError(
-            f"analytic=True has neither bias nor offsets, but the model has offsets="
-            f"{model.offsets!r}; use offsets='none'"
+            f"analytic=True has neither intercept nor biases, but the model has bias="
+            f"{model.bias!r}; use bias='none'"
         )
     for name in ("row_mean", "column_mean"):
         value = getattr(model, name)
         if value is None or np.any(np.asarray(value) != 0):
             raise ValueError(f"analytic=True needs {name}=0.0, the mean it is solved for")
-    if model.row_variance is None or np.ndim(model.row_variance):
-        raise ValueError("analytic=True needs one number as row_variance")
-    if model.column_variance is not None and np.ndim(model.column_variance):
-        raise ValueError("analytic=True needs one number as column_variance, or None to learn it")
+    if model.row_scale is None or np.ndim(model.row_scale):
+        raise ValueError("analytic=True needs one number as row_scale")
+    if model.column_scale is not None and np.ndim(model.column_scale):
+        raise ValueError("analytic=True needs one number as column_scale, or None to learn it")
     if data.missing_rows is not None:
         raise ValueError(
             "analytic=True is for fully observed data; these have cells that were not observed, "

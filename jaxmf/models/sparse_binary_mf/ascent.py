@@ -16,7 +16,7 @@ from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
-from jaxmf.variational_bayes.gradients import bound_bias, bounded, unbounded
+from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
 from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
@@ -55,7 +55,7 @@ class Plan:
 
 
 def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
-    """Factors from the singular vectors, or random ones; the bias from the share of ones."""
+    """Factors from the singular vectors, or random ones; the intercept from the share of ones."""
     start_key, sample_key = jax.random.split(key)
     parameters = start_parameters(start_key, data.layout, settings=model, start=plan.start)
     optimizer = _start_optimizer(plan, parameters, data.batches)
@@ -161,9 +161,11 @@ def _both_sides(
             noise=parameters.noise,
             block=plan.update == "block",
         )
-        if model.offsets != "none":
-            bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=model.likelihood)
-            view, sums = closed.after_bias(view, sums, bias)
+        if model.bias != "none":
+            intercept = closed.new_intercept(
+                view, sums, parameters.priors.intercept, likelihood=model.likelihood
+            )
+            view, sums = closed.after_intercept(view, sums, intercept)
         found = closed.slopes(view, sums, block=plan.update == "block")
         variance = closed.new_variances(view, found, likelihood=model.likelihood)
         if plan.update == "block":
@@ -183,24 +185,24 @@ def _both_sides(
             length *= closed.step_lengths(view, change, likelihood=model.likelihood)
             mean = view.factors.mean + length * jnp.where(view.free, change, 0)
         optimizers.append(side_state)
-        parameters = with_half(parameters, side, Normal(mean, variance), view.bias)
+        parameters = with_half(parameters, side, Normal(mean, variance), view.intercept)
     return parameters, None if state.optimizer is None else tuple(optimizers)
 
 
 def _moved_of(parameters: Parameters) -> Any:
     """What gradients move; priors and noise stay."""
     p = parameters
-    return unbounded((p.rows, p.columns, p.row_offset, p.column_offset, p.bias))
+    return unbounded((p.rows, p.columns, p.row_bias, p.column_bias, p.intercept))
 
 
 def _with_moved(parameters: Parameters, moved: object) -> Parameters:
-    rows, columns, row_offset, column_offset, bias = bounded(moved)
+    rows, columns, row_bias, column_bias, intercept = bounded(moved)
     return parameters._replace(
         rows=rows,
         columns=columns,
-        row_offset=row_offset,
-        column_offset=column_offset,
-        bias=bound_bias(parameters.bias, bias),
+        row_bias=row_bias,
+        column_bias=column_bias,
+        intercept=bound_intercept(parameters.intercept, intercept),
     )
 
 

@@ -22,12 +22,12 @@ def settings(model: Any) -> dict[str, Any]:
     """
     found = checks.cell_settings(model)
     checks.check_per_factor(model, "row_mean", positive=False)
-    checks.check_per_factor(model, "row_variance", positive=True)
-    if model.row_variance is None and model.column_variance is None:
+    checks.check_per_factor(model, "row_scale", positive=True)
+    if model.row_scale is None and model.column_scale is None:
         raise ValueError(
-            "row_variance and column_variance are both None: a factor may be scaled up on one side "
+            "row_scale and column_scale are both None: a factor may be scaled up on one side "
             "and down on the other, so learn one of them and hold the other, such as "
-            "row_variance=1.0"
+            "row_scale=1.0"
         )
     return found
 

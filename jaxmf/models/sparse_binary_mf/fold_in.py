@@ -23,7 +23,7 @@ _NUM_FOLDS = 30
 
 
 def fold_in(model: SparseBinaryMF, draw: dict[str, Array], new_data: SparseBinary) -> Normal:
-    """Factors and offsets of further rows given those of the columns: (M, L) each.
+    """Factors and biases of further rows given those of the columns: (M, L) each.
 
     The updates of rows, all zeros included, again and again; the columns stay as they are.
 

@@ -1,7 +1,7 @@
 """Factorisation of a sparse matrix of zeros and ones by variational Bayes.
 
     a_ik ~ N(m_ak, v_ak),  s_jk ~ N(m_sk, v_sk)          factors of rows and of columns
-    r_i ~ N(0, v_r),  c_j ~ N(0, v_c),  b ~ N(0, v_b)    offsets and bias
+    r_i ~ N(0, v_r),  c_j ~ N(0, v_c),  b ~ N(0, v_b)    biases and intercept
     m_ij = sum_k a_ik s_jk + r_i + c_j + b               the score of a cell
     x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
 
@@ -47,13 +47,13 @@ _FEW_ONES = 20
     data_fields=[
         "likelihood",
         "row_mean",
-        "row_variance",
+        "row_scale",
         "column_mean",
-        "column_variance",
-        "offset_variance",
-        "bias_variance",
+        "column_scale",
+        "bias_scale",
+        "intercept_scale",
     ],
-    meta_fields=["num_factors", "zeros", "offsets"],
+    meta_fields=["num_factors", "zeros", "bias"],
 )
 @dataclass(frozen=True)
 class SparseBinaryMF(Readable, ScoredCells, Model):
@@ -62,42 +62,42 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     Args:
       num_factors: K.
       likelihood: `Sigmoid()`, the default, whose bound is chosen by the data (tilted where rows
-        have fewer than 20 ones on average), or `Gaussian(noise_variance)`, whose noise is learned
+        have fewer than 20 ones on average), or `Gaussian(noise_scale)`, whose noise is learned
         unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
         `RowSample(n, resample)`. By default all with Gaussian cells, where that costs nothing, and
         `SharedSample(500)` with others.
-      offsets: "rows_columns" (a bias, and an offset of every row and every column, which ranks by
-        popularity where factors say nothing), "scalar" (a bias), or "none".
+      bias: "rows_columns" (an intercept, and a bias of every row and every column, which ranks by
+        popularity where factors say nothing), "intercept" (that alone), or "none".
       row_mean: prior mean of a row's factors: a number, or K of them; None learns them.
-      row_variance: prior variance of a row's factors, likewise; held at one by default, as a factor
-        may be scaled on one side against the other.
+      row_scale: prior standard deviation of a row's factors, likewise; held at one by default, as a
+        factor may be scaled on one side against the other.
       column_mean: prior mean of a column's factors, likewise.
-      column_variance: prior variance of a column's factors, likewise; with twenty factors the
-        default lets scores vary by sqrt(20 / 2) a priori. Learning it (None) drives factors to zero
-        where rows have fewer than about twenty ones.
-      offset_variance: prior variance of offsets; None learns one for rows and one for columns.
-      bias_variance: prior variance of the bias.
+      column_scale: prior standard deviation of a column's factors, likewise; with twenty factors
+        the default lets scores vary by sqrt(20 / 2) a priori. Learning it (None) drives factors to
+        zero where rows have fewer than about twenty ones.
+      bias_scale: prior standard deviation of biases; None learns one for rows and one for columns.
+      intercept_scale: prior standard deviation of the intercept.
 
     Raises:
       TypeError, ValueError: settings that are no such thing, or do not go together.
 
     Example:
       >>> import jaxmf as mf
-      >>> mf.SparseBinaryMF(num_factors=20, likelihood=mf.Gaussian(), offsets="none").zeros
+      >>> mf.SparseBinaryMF(num_factors=20, likelihood=mf.Gaussian(), bias="none").zeros
       Exact()
     """
 
     num_factors: int = 20
     likelihood: Likelihood = None
     zeros: ZerosSpec = None  # type: ignore[assignment]
-    offsets: str = "rows_columns"
+    bias: str = "rows_columns"
     row_mean: float | Array | None = 0.0
-    row_variance: float | Array | None = 1.0
+    row_scale: float | Array | None = 1.0
     column_mean: float | Array | None = 0.0
-    column_variance: float | Array | None = 0.5
-    offset_variance: float | None = 1.0
-    bias_variance: float = 100.0
+    column_scale: float | Array | None = 0.5**0.5
+    bias_scale: float | None = 1.0
+    intercept_scale: float = 10.0
 
     def __post_init__(self) -> None:
         for name, value in checks.settings(self).items():
@@ -108,15 +108,15 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         is_gaussian = isinstance(self.likelihood, Gaussian)
         return Learned(
             row_mean=self.row_mean is None,
-            row_variance=self.row_variance is None,
+            row_variance=self.row_scale is None,
             column_mean=self.column_mean is None,
-            column_variance=self.column_variance is None,
-            offset_variance=self.offset_variance is None,
-            noise_variance=is_gaussian and self.likelihood.noise_variance is None,
+            column_variance=self.column_scale is None,
+            bias_variance=self.bias_scale is None,
+            noise_variance=is_gaussian and self.likelihood.noise_scale is None,
         )
 
     def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, bias: float | None = None
+        self, key: Key, num_rows: int, num_columns: int, *, intercept: float | None = None
     ) -> tuple[Parameters, SparseBinary]:
         """Parameters from the prior, as a Q without spread, and data from them.
 
@@ -124,13 +124,13 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           key: typed PRNG key.
           num_rows: N.
           num_columns: D.
-          bias: its value instead of a draw; about -5 makes one cell in a hundred a one.
+          intercept: its value instead of a draw; about -5 makes one cell in a hundred a one.
 
         Returns:
           Parameters and SparseBinary (N, D), made on the host a block of rows at a time; cells of
           the Gaussian are ones where they are positive. What is learned is drawn at its start.
         """
-        return simulation.simulate(self, key, (num_rows, num_columns), bias=bias)
+        return simulation.simulate(self, key, (num_rows, num_columns), intercept=intercept)
 
     def matched(self, data: SparseBinary) -> SparseBinaryMF:
         """The model with the bound of its sigmoid chosen by the data, where that is left open.

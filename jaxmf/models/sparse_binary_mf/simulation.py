@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    model: SparseBinaryMF, key: Key, shape: tuple[int, int], *, bias: float | None
+    model: SparseBinaryMF, key: Key, shape: tuple[int, int], *, intercept: float | None
 ) -> tuple[Parameters, SparseBinary]:
     """See `SparseBinaryMF.simulate`."""
     dtype = jnp.result_type(float)
@@ -38,19 +38,19 @@ def simulate(
     nothing = jnp.zeros((), dtype)
     rows = draw(priors.rows, (shape[0], num_factors))
     columns = draw(priors.columns, (shape[1], num_factors))
-    row_offset = column_offset = None
-    if model.offsets == "rows_columns":
-        row_offset = draw(Normal(nothing, priors.row_offset), (shape[0],))
-        column_offset = draw(Normal(nothing, priors.column_offset), (shape[1],))
+    row_bias = column_bias = None
+    if model.bias == "rows_columns":
+        row_bias = draw(Normal(nothing, priors.row_bias), (shape[0],))
+        column_bias = draw(Normal(nothing, priors.column_bias), (shape[1],))
     level = Normal(nothing, nothing)
-    if bias is not None:
-        level = Normal(jnp.asarray(bias, dtype), nothing)
-    elif model.offsets != "none":
-        level = Normal(jnp.sqrt(priors.bias) * normals[-1], nothing)
+    if intercept is not None:
+        level = Normal(jnp.asarray(intercept, dtype), nothing)
+    elif model.bias != "none":
+        level = Normal(jnp.sqrt(priors.intercept) * normals[-1], nothing)
     noise = jnp.ones((), dtype)
-    if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_variance is not None:
-        noise = jnp.asarray(model.likelihood.noise_variance, dtype)
-    parameters = Parameters(rows, columns, row_offset, column_offset, level, priors, noise)
+    if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_scale is not None:
+        noise = jnp.asarray(model.likelihood.noise_scale, dtype) ** 2
+    parameters = Parameters(rows, columns, row_bias, column_bias, level, priors, noise)
     ones = draw_ones(jax.random.fold_in(key, 1), parameters, likelihood=model.likelihood)
     return parameters, SparseBinary(*ones, shape)
 

@@ -96,7 +96,7 @@ def _epoch(plan: Plan, model: SparseBinarySeries, key: Key, state: State, data: 
     learned = model.learned()
     plain = series.stacked(parameters, row_values)
     found = closed.new_priors(plain, learned)
-    priors = plain.priors._replace(columns=found.columns, column_offset=found.column_offset)
+    priors = plain.priors._replace(columns=found.columns, column_bias=found.column_bias)
     parameters = parameters._replace(
         priors=jax.tree.map(lambda old, new: jnp.where(held, old, new), plain.priors, priors)
     )
@@ -122,7 +122,7 @@ def _rows(
     chosen: Chosen,
     length: Array,
 ) -> tuple[SeriesParameters, Normal, Search | None]:
-    """The bias, then the paths and the length scale, which is held as long as priors are."""
+    """The intercept, then the paths and the length scale, which is held as long as priors are."""
     parameters = state.parameters
     row_values, _ = series.values(parameters, kernel=model.kernel)
     plain = series.stacked(parameters, row_values)
@@ -135,8 +135,8 @@ def _rows(
         noise=plain.noise,
         block=True,
     )
-    view, sums = _with_bias(model, parameters, view, sums)
-    parameters = parameters._replace(bias=view.bias)
+    view, sums = _with_intercept(model, parameters, view, sums)
+    parameters = parameters._replace(intercept=view.intercept)
     num_times, width = parameters.paths.weight.shape[1:]
     joint = plan.update == "joint"
     if plan.update is None:
@@ -162,7 +162,7 @@ def _columns(
     chosen: Chosen,
     length: Array,
 ) -> SeriesParameters:
-    """The bias, then factors and offsets of the columns, as for one matrix."""
+    """The intercept, then factors and biases of the columns, as for one matrix."""
     plain = series.stacked(parameters, row_values)
     view = half(plain, "columns")
     sums = side_sums(
@@ -173,23 +173,25 @@ def _columns(
         noise=plain.noise,
         block=True,
     )
-    view, sums = _with_bias(model, parameters, view, sums)
+    view, sums = _with_intercept(model, parameters, view, sums)
     found = closed.slopes(view, sums, block=True)
     mean = view.factors.mean - length * closed.newton_step(view, sums, found)
     factors = Normal(mean, closed.new_variances(view, found, likelihood=model.likelihood))
-    plain = with_half(plain, "columns", factors, view.bias)
+    plain = with_half(plain, "columns", factors, view.intercept)
     return parameters._replace(
-        columns=plain.columns, column_offset=plain.column_offset, bias=plain.bias
+        columns=plain.columns, column_bias=plain.column_bias, intercept=plain.intercept
     )
 
 
-def _with_bias(
+def _with_intercept(
     model: SparseBinarySeries, parameters: SeriesParameters, view: Any, sums: Sums
 ) -> tuple[Any, Sums]:
-    if model.offsets == "none":
+    if model.bias == "none":
         return view, sums
-    bias = closed.new_bias(view, sums, parameters.priors.bias, likelihood=model.likelihood)
-    return closed.after_bias(view, sums, bias)
+    intercept = closed.new_intercept(
+        view, sums, parameters.priors.intercept, likelihood=model.likelihood
+    )
+    return closed.after_intercept(view, sums, intercept)
 
 
 @jit
@@ -198,7 +200,7 @@ def named(model: SparseBinarySeries, parameters: SeriesParameters) -> dict[str, 
     row_values, _ = series.values(parameters, kernel=model.kernel)
     draw = as_draw(series.stacked(parameters, row_values))
     lines = row_values.mean.shape[:2]
-    for name in ("row_mean", "row_variance", "row_offset", "row_offset_variance"):
+    for name in ("row_mean", "row_variance", "row_bias", "row_bias_variance"):
         if name in draw:
             draw[name] = draw[name].reshape(*lines, *draw[name].shape[1:])
     return draw | {

@@ -23,11 +23,11 @@ def settings(model: Any) -> dict[str, Any]:
         checks.check_number("lengthscale", model.lengthscale, positive=True)
     if not isinstance(model.kernel, str) or model.kernel not in KERNELS:
         raise ValueError(f"kernel must be one of {', '.join(KERNELS)}, got {model.kernel!r}")
-    for name, positive in (("row_mean", False), ("row_variance", True)):
+    for name, positive in (("row_mean", False), ("row_scale", True)):
         if getattr(model, name) is None:
             raise ValueError(
                 f"{name} is None, but that of a row's paths is held: its scale is shared with the "
-                "columns; give a number, and learn column_variance"
+                "columns; give a number, and learn column_scale"
             )
         checks.check_per_factor(model, name, positive=positive)
     return found

@@ -2,7 +2,7 @@
 
     a_ik(.) ~ GP(m_ak, v_ak k(|t - t'| / lengthscale))   factors of a row, functions of time
     s_jk ~ N(m_sk, v_sk)                                 factors of a column, the same at all times
-    r_i(.) ~ GP(0, v_r k), c_j ~ N(0, v_c), b ~ N(0, v_b)    offsets and bias
+    r_i(.) ~ GP(0, v_r k), c_j ~ N(0, v_c), b ~ N(0, v_b)    biases and intercept
     m_itj = sum_k a_ik(t) s_jk + r_i(t) + c_j + b        the score of cell (i, j) at time t
     x_itj | m_itj ~ N(m_itj, v_x)  or  p(x_itj) = sigma(x_itj m_itj),   x_itj = -1 or 1
 
@@ -44,13 +44,13 @@ from jaxmf.variational_bayes.zeros import ZerosSpec
         "likelihood",
         "lengthscale",
         "row_mean",
-        "row_variance",
+        "row_scale",
         "column_mean",
-        "column_variance",
-        "offset_variance",
-        "bias_variance",
+        "column_scale",
+        "bias_scale",
+        "intercept_scale",
     ],
-    meta_fields=["num_factors", "kernel", "zeros", "offsets"],
+    meta_fields=["num_factors", "kernel", "zeros", "bias"],
 )
 @dataclass(frozen=True)
 class SparseBinarySeries(Readable, ScoredCells, Model):
@@ -63,19 +63,19 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         of one's own for every time.
       kernel: "matern_3_2" (paths with one derivative), "matern_5_2", "squared_exponential" (very
         smooth) or "matern_1_2" (rough).
-      likelihood: `Sigmoid()`, the default, with the quadratic bound, or `Gaussian(noise_variance)`,
+      likelihood: `Sigmoid()`, the default, with the quadratic bound, or `Gaussian(noise_scale)`,
         whose noise is learned unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through, as in `SparseBinaryMF`.
-      offsets: "rows_columns" (a bias, an offset of every column, and one of every row that is a
-        function of time too), "scalar" (a bias), or "none".
+      bias: "rows_columns" (an intercept, a bias of every column, and one of every row that is a
+        function of time too), "intercept" (that alone), or "none".
       row_mean: prior mean of a row's factors at any time: a number, or K of them.
-      row_variance: their prior variance, likewise; held, as a factor may be scaled on one side
-        against the other.
+      row_scale: their prior standard deviation, likewise; held, as a factor may be scaled on one
+        side against the other.
       column_mean: prior mean of a column's factors: a number, K of them, or None to learn them.
-      column_variance: their prior variance, likewise.
-      offset_variance: prior variance of offsets; None learns that of the columns' and holds that of
-        the rows' at one.
-      bias_variance: prior variance of the bias.
+      column_scale: their prior standard deviation, likewise.
+      bias_scale: prior standard deviation of biases; None learns that of the columns' and holds
+        that of the rows' at one.
+      intercept_scale: prior standard deviation of the intercept.
 
     Raises:
       TypeError, ValueError: settings that are no such thing, or do not go together.
@@ -91,13 +91,13 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     kernel: str = "matern_3_2"
     likelihood: Likelihood = None
     zeros: ZerosSpec = None  # type: ignore[assignment]
-    offsets: str = "rows_columns"
+    bias: str = "rows_columns"
     row_mean: float | Array = 0.0
-    row_variance: float | Array = 1.0
+    row_scale: float | Array = 1.0
     column_mean: float | Array | None = 0.0
-    column_variance: float | Array | None = 0.5
-    offset_variance: float | None = 1.0
-    bias_variance: float = 100.0
+    column_scale: float | Array | None = 0.5**0.5
+    bias_scale: float | None = 1.0
+    intercept_scale: float = 10.0
 
     def __post_init__(self) -> None:
         for name, value in checks.settings(self).items():
@@ -110,9 +110,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
             row_mean=False,
             row_variance=False,
             column_mean=self.column_mean is None,
-            column_variance=self.column_variance is None,
-            offset_variance=self.offset_variance is None,
-            noise_variance=is_gaussian and self.likelihood.noise_variance is None,
+            column_variance=self.column_scale is None,
+            bias_variance=self.bias_scale is None,
+            noise_variance=is_gaussian and self.likelihood.noise_scale is None,
         )
 
     def check_data(self, data: SparseSeries, name: str) -> None:
@@ -126,7 +126,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         num_columns: int,
         *,
         times: object,
-        bias: float | None = None,
+        intercept: float | None = None,
     ) -> tuple[Parameters, SparseSeries]:
         """Parameters from the prior, as a Q without spread, and data from them.
 
@@ -135,7 +135,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           num_rows: N.
           num_columns: D.
           times: (T,) numbers.
-          bias: its value instead of a draw.
+          intercept: its value instead of a draw.
 
         Returns:
           Parameters of the matrices below each other (line i T + t is row i at time t) and
@@ -145,7 +145,9 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         Raises:
           ValueError: the length scale is to be learned.
         """
-        return simulation.simulate(self, key, (num_rows, num_columns), times=times, bias=bias)
+        return simulation.simulate(
+            self, key, (num_rows, num_columns), times=times, intercept=intercept
+        )
 
     # --- methods ----------------------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
 
 Draw = dict[str, Array]
-_OF_ROWS = ("row_mean", "row_variance", "row_offset", "row_offset_variance")
+_OF_ROWS = ("row_mean", "row_variance", "row_bias", "row_bias_variance")
 _NUM_FOLDS = 30
 
 
@@ -64,9 +64,9 @@ def at(
     width = draw["row_mean"].shape[-1]
     kept |= {"row_mean": moments.mean[:, None, :width]}
     kept |= {"row_variance": moments.variance[:, None, :width]}
-    if "row_offset" in draw:
-        kept |= {"row_offset": moments.mean[:, None, width]}
-        kept |= {"row_offset_variance": moments.variance[:, None, width]}
+    if "row_bias" in draw:
+        kept |= {"row_bias": moments.mean[:, None, width]}
+        kept |= {"row_bias_variance": moments.variance[:, None, width]}
     return kept, data.at(float(time))
 
 
@@ -88,8 +88,8 @@ def _parameters(draw: Draw, gaps: Array) -> SeriesParameters:
     return SeriesParameters(
         paths=Paths(nothing, nothing),
         columns=plain.columns,
-        column_offset=plain.column_offset,
-        bias=plain.bias,
+        column_bias=plain.column_bias,
+        intercept=plain.intercept,
         priors=plain.priors,
         noise=plain.noise,
         lengthscale=jnp.asarray(draw["lengthscale"]),
@@ -142,7 +142,7 @@ def fold_in(model: SparseBinarySeries, draw: Draw, new_data: SparseSeries) -> No
 def lines_of(draw: Draw, values: Normal) -> Normal:
     """Rows at the last of their times as scores take them, (M, L + 1) or (M, K) each."""
     mean, variance = values.mean[:, -1], values.variance[:, -1]
-    if "row_offset" not in draw:
+    if "row_bias" not in draw:
         return Normal(mean, variance)
     one = jnp.ones_like(mean[:, :1])
     return Normal(

@@ -25,7 +25,7 @@ def simulate(
     shape: tuple[int, int],
     *,
     times: object,
-    bias: float | None,
+    intercept: float | None,
 ) -> tuple[Parameters, SparseSeries]:
     """See `SparseBinarySeries.simulate`."""
     times = np.sort(np.asarray(times, np.float64))
@@ -45,19 +45,19 @@ def simulate(
         mean = jnp.asarray(mean, dtype)
         return Normal(mean, jnp.zeros_like(mean))
 
-    has_offsets = model.offsets == "rows_columns"
+    has_biases = model.bias == "rows_columns"
     kept = slice(0, num_factors)
-    if bias is None:
-        bias = float(level[0] * np.sqrt(priors.bias)) if model.offsets != "none" else 0.0
+    if intercept is None:
+        intercept = float(level[0] * np.sqrt(priors.intercept)) if model.bias != "none" else 0.0
     noise = 1.0
-    if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_variance is not None:
-        noise = float(model.likelihood.noise_variance)
+    if isinstance(model.likelihood, Gaussian) and model.likelihood.noise_scale is not None:
+        noise = float(model.likelihood.noise_scale) ** 2
     parameters = Parameters(
         rows=sure(priors.rows.mean + np.sqrt(priors.rows.variance) * smooth[:, kept]),
         columns=sure(priors.columns.mean + np.sqrt(priors.columns.variance) * columns[:, kept]),
-        row_offset=sure(np.sqrt(priors.row_offset) * smooth[:, -1]) if has_offsets else None,
-        column_offset=sure(np.sqrt(priors.column_offset) * columns[:, -1]) if has_offsets else None,
-        bias=sure(bias),
+        row_bias=sure(np.sqrt(priors.row_bias) * smooth[:, -1]) if has_biases else None,
+        column_bias=sure(np.sqrt(priors.column_bias) * columns[:, -1]) if has_biases else None,
+        intercept=sure(intercept),
         priors=start_priors(model, dtype),
         noise=jnp.asarray(noise, dtype),
     )

@@ -157,7 +157,7 @@ class HDPLDA(_TopicModel):
         TypeError, ValueError: settings that are no such thing.
 
     Example:
-        >>> HDPLDA().network().blocks["topic"].law.grows
+        >>> HDPLDA().network().blocks["topic"].distribution.grows
         True
     """
 
@@ -170,9 +170,9 @@ class HDPLDA(_TopicModel):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
         self.check_words()
-        law = self.network().blocks["topic"].law
-        object.__setattr__(self, "topic_concentration", law.concentration)
-        object.__setattr__(self, "base_concentration", law.base_concentration)
+        prior = self.network().blocks["topic"].distribution
+        object.__setattr__(self, "topic_concentration", prior.concentration)
+        object.__setattr__(self, "base_concentration", prior.base_concentration)
 
     def network(self) -> Network:
         prior = HDP(self.topic_concentration, self.base_concentration)

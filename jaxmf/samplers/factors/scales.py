@@ -15,6 +15,8 @@ whose draw in the ancillary parametrisation this is).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -103,29 +105,17 @@ def scale_factors(
     """
     of_rows = precisions(rows.law)[0]
     of_columns = precisions(after_law(columns.law, of_rows))[0]
-    priors = row_prior, column_prior
+    row_terms = terms(of_rows, rows.law.mean[0], row_prior)
+    column_terms = terms(of_columns, columns.law.mean[0], column_prior)
 
-    def scale(factor: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
-        log_scales, *tables = carry
-        laws = tables[0], tables[1], tables[2], tables[3]
-        moved = _log_scale(normals[factor], uniforms[factor], laws, factor, priors)
-        by = jnp.ones_like(tables[1]).at[factor].set(jnp.exp(moved))
-        return (
-            log_scales.at[factor].set(moved),
-            tables[0] / (by[:, None] * by),
-            tables[1] * by,
-            tables[2] * (by[:, None] * by),
-            tables[3] / by,
-        )
+    def scale(factor: Array, log_scales: Array) -> Array:
+        both = row_terms.at(factor, log_scales), column_terms.at(factor, -log_scales)
+        moved = _log_scale(normals[factor], uniforms[factor], *both)
+        return log_scales.at[factor].set(moved)
 
-    start = (
-        jnp.zeros_like(normals),
-        of_rows,
-        rows.law.mean[0],
-        of_columns,
-        columns.law.mean[0],
-    )
-    log_scales = jax.lax.fori_loop(0, normals.shape[0], scale, start)[0]
+    # a loop of scalars and lines: scaled covariances in it would cost as much as drawing rows
+    start = jnp.zeros_like(rows.law.mean[0])
+    log_scales = jax.lax.fori_loop(0, normals.shape[0], scale, start)[: normals.shape[0]]
     return scaled(rows, log_scales), scaled(columns, -log_scales)
 
 
@@ -137,38 +127,58 @@ def scaled(side: Side, log_scales: Array) -> Side:
     return Side(side.vectors * by, law, side.link * by)
 
 
-def terms(
-    inverse: Array, mean: Array, factor: Array, prior: NormalInverseWishart
-) -> tuple[Array, Array, Array]:
-    """(n, a, b) of a side, for the density of t, the logarithm of what factor k is multiplied by.
+class Terms(NamedTuple):
+    """What the density of the scale of each of K factors of a side depends on.
 
         log p(t) = -n t - a exp(-2 t) / 2 - b exp(-t) + constant
 
-    with respect to the volume that the multiplication leaves as it is: vectors and links, which are
-    normal with the covariance that is multiplied too, have no term.
+    t is the logarithm of what a factor is multiplied by, and the density is with respect to the
+    volume that the multiplication leaves as it is: vectors and links, which are normal with the
+    covariance that is multiplied too, have no term.
+
+    Attributes:
+      number: () float, n.
+      squares: (K,) float, a.
+      rest: (K,) float, b without the other factors' scales.
+      mutual: (K, E) float, what 1 / c of each other entry is multiplied by in b; 0 of itself.
+    """
+
+    number: Array
+    squares: Array
+    rest: Array
+    mutual: Array
+
+    def at(self, factor: Array, log_scales: Array) -> tuple[Array, Array, Array]:
+        """(n, a, b) of a factor where the entries were multiplied by exp(log_scales), (E,)."""
+        rest = self.rest[factor] + self.mutual[factor] @ jnp.exp(-log_scales)
+        return self.number, self.squares[factor], rest
+
+
+def terms(inverse: Array, mean: Array, prior: NormalInverseWishart) -> Terms:
+    """The terms of all entries of a side, factors and bias.
 
     Args:
       inverse: (E, E) float, of the covariance.
       mean: (E,) float.
-      factor: () int, k.
       prior: of mean and covariance.
     """
     dtype = mean.dtype
-    scale, location = jnp.asarray(prior.scale, dtype), jnp.asarray(prior.location, dtype)
-    location = jnp.broadcast_to(location, mean.shape)
-    line, size = inverse[factor], inverse[factor, factor]
-    others = jnp.arange(mean.shape[0]) != factor
-    square = (scale[factor, factor] + prior.weight * location[factor] ** 2) * size
-    rest = jnp.sum(jnp.where(others, scale[factor] * line, 0))
-    deviation = mean - jnp.where(others, location, 0)
-    rest -= prior.weight * location[factor] * jnp.sum(line * deviation)
-    return jnp.asarray(prior.degrees, dtype), square, rest
+    location = jnp.broadcast_to(jnp.asarray(prior.location, dtype), mean.shape)
+    products = jnp.asarray(prior.scale, dtype) + prior.weight * jnp.outer(location, location)
+    mutual = products * inverse
+    squares = jnp.diagonal(mutual)
+    return Terms(
+        number=jnp.asarray(prior.degrees, dtype),
+        squares=squares,
+        rest=-prior.weight * location * (inverse @ mean),
+        mutual=mutual - jnp.diag(squares),
+    )
 
 
 def log_density_of_factor(
     log_scale: Array, rows: tuple[Array, Array, Array], columns: tuple[Array, Array, Array]
 ) -> Array:
-    """log p of t, up to a constant, from the `terms` of both sides: () float."""
+    """log p of t, up to a constant, from (n, a, b) of both sides: () float."""
 
     def of_side(t: Array, numbers: tuple[Array, Array, Array]) -> Array:
         number, square, rest = numbers
@@ -180,13 +190,10 @@ def log_density_of_factor(
 def _log_scale(
     normal: Array,
     uniform: Array,
-    laws: tuple[Array, Array, Array, Array],
-    factor: Array,
-    priors: tuple[NormalInverseWishart, NormalInverseWishart],
+    rows: tuple[Array, Array, Array],
+    columns: tuple[Array, Array, Array],
 ) -> Array:
     """t of a factor, zero where the proposal is refused: () float."""
-    rows = terms(laws[0], laws[1], factor, priors[0])
-    columns = terms(laws[2], laws[3], factor, priors[1])
     power, square, other = columns[0] - rows[0], rows[1], columns[1]
     # exp(2 t) at the mode of power t - square exp(-2 t) / 2 - other exp(2 t) / 2
     root = jnp.sqrt(power**2 + 4 * square * other)

@@ -1,8 +1,8 @@
 """The law of one cell given one draw: its log density, and draws from it.
 
-A model names its law by the property `cell_law`, which is normal unless it says otherwise. What a
-model predicts for a cell is a mean and a variance. A model whose cells have another law given a
-draw, as a mixture over groups, gives it by its methods `cell_log_density` and `draw_cells`.
+A model names its law by the property `cell_distribution`, which is normal unless it says otherwise.
+What a model predicts for a cell is a mean and a variance. A model whose cells have another law
+given a draw, as a mixture over groups, gives it by its methods `cell_log_density` and `draw_cells`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.scipy.special import gammaln
 from jaxmf.model import Model
 
 
-class CellLaw(NamedTuple):
+class CellDistribution(NamedTuple):
     """A family of laws of one number, given by mean and variance.
 
     Attributes:
@@ -70,13 +70,13 @@ def _draw_poisson(
     return generator.poisson(mean, (number, mean.size)).astype(np.float32)
 
 
-CELL_LAWS = {
-    "normal": CellLaw(_log_normal, _draw_normal),
-    "bernoulli": CellLaw(_log_bernoulli, _draw_bernoulli),
-    "poisson": CellLaw(_log_poisson, _draw_poisson),
+CELL_DISTRIBUTIONS = {
+    "normal": CellDistribution(_log_normal, _draw_normal),
+    "bernoulli": CellDistribution(_log_bernoulli, _draw_bernoulli),
+    "poisson": CellDistribution(_log_poisson, _draw_poisson),
 }
 
 
-def cell_law(model: Model) -> CellLaw:
+def cell_distribution(model: Model) -> CellDistribution:
     """The law of a model's cells."""
-    return CELL_LAWS[model.cell_law]
+    return CELL_DISTRIBUTIONS[model.cell_distribution]
