@@ -149,7 +149,8 @@ def can_be_parallel(network: Network) -> bool:
     """Whether the network has the parallel sweep."""
     blocks = [network.blocks[name] for name in network.indicators]
     return all(
-        not block.per and block.law.sequential and _has_weight_shapes(block.law) for block in blocks
+        not block.per and block.distribution.sequential and _has_weight_shapes(block.distribution)
+        for block in blocks
     )
 
 

@@ -113,7 +113,7 @@ class NetworkModel(Readable, Model, ABC):
         if options.get("sweep", AUTO) != AUTO:
             return {}
         network = self.network()
-        grows = any(network.blocks[name].law.grows for name in network.indicators)
+        grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         num_tokens = None
         if platform != "cpu" and data is not None:
             num_tokens = self.over(data)[1].num_tokens
