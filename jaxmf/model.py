@@ -17,7 +17,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -334,7 +342,7 @@ class HasBias(Protocol):
     """May have a first feature that every row has."""
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of ``z`` is always on."""
         ...
 
@@ -371,6 +379,35 @@ class ShowsColumns(Protocol):
 
     def shown_columns(self) -> tuple[str, ...]:
         """Columns whose heaviest entries are listed."""
+        ...
+
+
+class GroupMoments(NamedTuple):
+    """What a draw says of groups of rows; groups in use have rows.
+
+    Attributes:
+        counts: (K,) int, rows of each group.
+        weights: (K,) float, expected probability that a further row is of the group.
+        weight_sd: (K,) float, its standard deviation; NaN where it is not known.
+        mean: (K, D) float, expected mean of the group's columns.
+        mean_sd: (K, D) float, its standard deviation; NaN where it is not known.
+        sd: (K, D) float, of rows around the mean of their group.
+    """
+
+    counts: Array
+    weights: Array
+    weight_sd: Array
+    mean: Array
+    mean_sd: Array
+    sd: Array
+
+
+@runtime_checkable
+class HasRowGroups(Protocol[Data]):
+    """Has groups of rows that have means: `Posterior.groups`."""
+
+    def group_moments(self, draw: Draw, data: Data, /) -> GroupMoments:
+        """Sizes, probabilities and means of the groups given a draw."""
         ...
 
 

@@ -336,7 +336,7 @@ def _damaged(error: Exception) -> ValueError:
 def _read_manifest(path: Path) -> dict[str, Any]:
     file = path / MANIFEST
     try:
-        found = manifest.read(file, number=FORMAT)
+        found = manifest.read(file, version=FORMAT)
         checkpoint_fields.check(file, found)
     except FileNotFoundError:
         raise ValueError(

@@ -135,7 +135,7 @@ class BinaryMF(Readable, Model):
     # what posteriors and tables ask for by these names
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of U is on in every row."""
         return self.row_bias
 

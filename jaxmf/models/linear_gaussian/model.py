@@ -150,6 +150,11 @@ class LinearGaussianIBP(Readable, Model):
         """The slot of the first feature: 1 with a bias feature, else 0."""
         return int(self.bias)
 
+    @property
+    def has_bias_feature(self) -> bool:
+        """Whether slot 0 is a feature that every row has."""
+        return self.bias
+
     def log_joint(self, state: State, data: Dense) -> Array:
         """log p(Z, X, hyperparameters), missing cells included, Y summed out.
 
@@ -245,6 +250,7 @@ class LinearGaussianIBP(Readable, Model):
         sweep: str = AUTO,
         anneal: bool = True,
         split_merge: int = 0,
+        change_basis: int = 2,
         capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs sampling of Z, missing cells and hyperparameters, Y summed out.
@@ -260,17 +266,21 @@ class LinearGaussianIBP(Readable, Model):
             meanwhile. Without it most chains end in a poor mode.
           split_merge: proposals to split a feature or merge two after every sweep; each goes three
             times over the rows that have one of its features. None by default: on the images of
-            section 4.2 the annealed start alone brought 40 of 40 chains to the mode. Without it
-            they help: 25 of 40 with three proposals a sweep, 15 with none. See
+            section 4.2, scales fixed, the annealed start alone brought 40 of 40 chains to the mode.
+            Without it they help: 25 of 40 with three proposals a sweep, 15 with none. See
             `samplers/split_merge.py`.
+          change_basis: how often after every sweep two columns of Z are drawn anew from the three
+            bases of their plane: a feature of nearly all rows beside one of all rows becomes one of
+            a few rows. 0 for none. See `samplers/change_of_basis.py`.
           capacity: slots to begin with; they double when a sweep needs more.
 
         Returns:
           Algorithm with the growing axis "features".
 
         Raises:
+          TypeError: a `change_basis` that is not a whole number.
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
-            negative number of proposals.
+            negative number of proposals or changes.
         """
         if sweep == AUTO:
             sweep = self.device_options({}, platform=default_platform())["sweep"]
@@ -292,6 +302,7 @@ class LinearGaussianIBP(Readable, Model):
             sweep=sweep,
             anneal=check_flag("anneal", anneal),
             split_merge=split_merge,
+            change_basis=check_count("change_basis", change_basis, 0),
         )
         model = defaults.completed(self)
         return algorithm(
