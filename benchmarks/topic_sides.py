@@ -72,7 +72,17 @@ class Ours:
         words = np.asarray(self.tokens.columns["word"])
         counts = np.zeros((int(own.max()) + 1, self.tokens.sizes["word"]))
         np.add.at(counts, (own, words), 1)
-        return Topics(counts[counts.sum(axis=1) > 0] + BETA)
+        return topics_of(counts)
+
+
+def topics_of(counts: np.ndarray) -> Topics:
+    """Topics from counts (K, V) of words, over the words that there are, as tomotopy has them.
+
+    Held-out words that no training document has are left out, so they have no probability on
+    either side: on a small corpus of a large vocabulary they would take a tenth of a topic.
+    """
+    is_known = counts.sum(axis=0) > 0
+    return Topics(counts[counts.sum(axis=1) > 0] + BETA * is_known)
 
 
 def stepper(algorithm: Any) -> Any:
@@ -124,7 +134,7 @@ class Theirs:
         table = np.zeros((len(shares), self.num_words))
         table[:, places] = shares
         sizes = np.asarray(model.get_count_by_topics(), float)[list(alive)]
-        return Topics(table * (sizes[:, None] + BETA * self.num_words))
+        return Topics(table * (sizes[:, None] + BETA * places.size))
 
 
 def has_peer() -> bool:

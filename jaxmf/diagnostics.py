@@ -24,7 +24,7 @@ WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
 
 
 class Summary:
-    """A small table of numbers with a name to each row; prints well, also in a notebook.
+    """A small table of values with a name to each row; prints well, also in a notebook.
 
     Args:
         names: one a row.
@@ -48,9 +48,9 @@ class Summary:
         self.caption = caption
         self.notes: tuple[str, ...] = ()
 
-    def __getitem__(self, place: str | tuple[str, str]) -> Any:
+    def __getitem__(self, index: str | tuple[str, str]) -> Any:
         """`table["alpha"]` is a dict of the row, `table["alpha", "mean"]` one number."""
-        name, column = place if isinstance(place, tuple) else (place, None)
+        name, column = index if isinstance(index, tuple) else (index, None)
         if name not in self.names:
             raise KeyError(f"{name!r} is no row of this table; there are: {', '.join(self.names)}")
         row = self.values[self.names.index(name)]
@@ -61,7 +61,7 @@ class Summary:
         return row[self.columns.index(column)]
 
     def cells(self) -> list[list[str]]:
-        """The numbers as they are shown, row by row."""
+        """The values as they are shown, row by row."""
         return [
             [_show(value, column) for value, column in zip(row, self.columns, strict=True)]
             for row in self.values
@@ -84,8 +84,8 @@ class Summary:
             " " * first + "".join(f"  {c:>{w}}" for c, w in zip(self.columns, widths, strict=True))
         ]
         for name, row in zip(self.names, cells, strict=True):
-            numbers = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
-            lines.append(f"{name:<{first}}{numbers}")
+            values = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
+            lines.append(f"{name:<{first}}{values}")
         lines += [self.caption] if self.caption else []
         for note in self.notes:
             lines.append(textwrap.fill(f"Warning: {note}.", 88, subsequent_indent="  "))
@@ -132,12 +132,12 @@ def summarise_chains(quantities: Mapping[str, ArrayLike]) -> Summary:
     rows = []
     for values in quantities.values():
         x = np.asarray(values, dtype=float)
-        numbers = [x.mean(), x.std(), *np.quantile(x, (0.05, 0.95))]
+        values = [x.mean(), x.std(), *np.quantile(x, (0.05, 0.95))]
         varies = x.shape[1] >= 4 and bool(np.isfinite(x).all()) and np.ptp(x) > 0
         with np.errstate(all="ignore"):
             rhat = float(split_gelman_rubin(x)) if varies else np.nan
             size = float(effective_sample_size(x)) if varies else np.nan
-        rows.append([*numbers, rhat, size])
+        rows.append([*values, rhat, size])
     shape = np.shape(next(iter(quantities.values()))) if quantities else (0, 0)
     caption = f"{_count(shape[0], 'chain')} of {_count(shape[1], 'draw')}"
     return Summary(list(quantities), CHAIN_COLUMNS, np.array(rows), caption)
@@ -165,8 +165,8 @@ def summarise_weighted(
     return Summary(list(quantities), WEIGHTED_COLUMNS, np.array(rows), caption)
 
 
-def _count(number: int, word: str) -> str:
-    return f"{number:,} {word}" + ("" if number == 1 else "s")
+def _count(count: int, word: str) -> str:
+    return f"{count:,} {word}" + ("" if count == 1 else "s")
 
 
 def normalise(log_weights: ArrayLike) -> np.ndarray:
@@ -205,8 +205,8 @@ def weighted_quantile(values: ArrayLike, weights: ArrayLike, levels: ArrayLike) 
     values, weights = np.asarray(values), np.asarray(weights)
     order = np.argsort(values, kind="stable")
     cumulative = np.cumsum(weights[order])
-    places = np.searchsorted(cumulative, np.asarray(levels) - 1e-12)
-    return values[order][np.minimum(places, values.size - 1)]
+    indices = np.searchsorted(cumulative, np.asarray(levels) - 1e-12)
+    return values[order][np.minimum(indices, values.size - 1)]
 
 
 def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarray:
@@ -223,8 +223,8 @@ def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarra
     """
     weights = np.asarray(weights, dtype=float)
     points = (np.arange(num_draws) + np.random.default_rng(seed).random()) / num_draws
-    places = np.searchsorted(np.cumsum(weights) / np.sum(weights), points, side="right")
-    return np.bincount(np.minimum(places, weights.size - 1), minlength=weights.size)
+    indices = np.searchsorted(np.cumsum(weights) / np.sum(weights), points, side="right")
+    return np.bincount(np.minimum(indices, weights.size - 1), minlength=weights.size)
 
 
 def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
@@ -340,7 +340,7 @@ def hidden_cells(data: Any, truth: Any) -> tuple[Positions, np.ndarray]:
         data: a container with cells.
         truth: (N, D) the complete matrix, or `Entries`; see `held_out_error`.
     Raises:
-        ValueError: another shape, or there is no such cell.
+        ValueError: another shape, or the cell is not in the table.
     """
     shape = data.num_rows, data.num_columns
     if isinstance(truth, Entries):

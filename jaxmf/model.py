@@ -17,7 +17,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    runtime_checkable,
+)
 
 import numpy as np
 
@@ -53,6 +61,27 @@ class Model:
     data_type: ClassVar[type | None] = None
     methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
     default_method: ClassVar[str] = "sample"
+
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+    ) -> dict[str, Any]:
+        """Options of the sampler that are left to the device, with what they are on it.
+
+        Args:
+            options: as passed; one that is left out or "auto" is to be decided.
+            platform: of the device that holds the data: "cpu", "gpu", ...
+            data: of the container; None where they are not known.
+        """
+        del options, platform, data
+        return {}
+
+    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Axes of a mesh, beside "chain", over which the sampler with these options spreads data.
+
+        A mesh with another axis is refused.
+        """
+        del options
+        return ()
 
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
@@ -218,7 +247,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: Any, number: int, classes: Any = None, /) -> Any:
+    def for_new_rows(self, features: Any, num_rows: int, classes: Any = None, /) -> Any:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 
@@ -313,7 +342,7 @@ class HasBias(Protocol):
     """May have a first feature that every row has."""
 
     @property
-    def bias(self) -> bool:
+    def has_bias_feature(self) -> bool:
         """Whether slot 0 of ``z`` is always on."""
         ...
 
@@ -350,6 +379,35 @@ class ShowsColumns(Protocol):
 
     def shown_columns(self) -> tuple[str, ...]:
         """Columns whose heaviest entries are listed."""
+        ...
+
+
+class GroupMoments(NamedTuple):
+    """What a draw says of groups of rows; groups in use have rows.
+
+    Attributes:
+        counts: (K,) int, rows of each group.
+        weights: (K,) float, expected probability that a further row is of the group.
+        weight_sd: (K,) float, its standard deviation; NaN where it is not known.
+        mean: (K, D) float, expected mean of the group's columns.
+        mean_sd: (K, D) float, its standard deviation; NaN where it is not known.
+        sd: (K, D) float, of rows around the mean of their group.
+    """
+
+    counts: Array
+    weights: Array
+    weight_sd: Array
+    mean: Array
+    mean_sd: Array
+    sd: Array
+
+
+@runtime_checkable
+class HasRowGroups(Protocol[Data]):
+    """Has groups of rows that have means: `Posterior.groups`."""
+
+    def group_moments(self, draw: Draw, data: Data, /) -> GroupMoments:
+        """Sizes, probabilities and means of the groups given a draw."""
         ...
 
 
@@ -446,8 +504,17 @@ class SolvesInClosedForm(Protocol[Data]):
 class WarnsOfFits(Protocol[Data]):
     """Knows what a reader of a fit must hear."""
 
-    def alarms(self, draw: HostDraw, data: Data, /) -> list[str]:
-        """One sentence each; empty where all is well. On the host."""
+    def alarms(self, draw: HostDraw, data: Data, /) -> list[tuple[str, str]]:
+        """Kind and sentence of each alarm; empty where all is well. On the host."""
+        ...
+
+
+@runtime_checkable
+class HoldsOutOnes(Protocol[Data]):
+    """Leaves some ones out of a fit at first, to rank them: `variational(hold_out=)`."""
+
+    def held_out_of(self, last: Any, data: Data, /) -> dict[str, Any]:
+        """Scores of these ones from the last state, by name; part of the draw. On the host."""
         ...
 
 

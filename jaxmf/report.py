@@ -17,7 +17,8 @@ from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
-from jaxmf.model import HasFeatures, ShowsColumns
+from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
+from jaxmf.posterior.assemble import sweep_note
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -131,7 +132,8 @@ def render(
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
     method = posterior.meta.method.replace("_", " ")
-    lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}"
+    sweep = f", {note}" if (note := sweep_note(posterior.meta.options)) else ""
+    lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}{sweep}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -182,8 +184,8 @@ def _tiles(posterior: Posterior, error: Any) -> str:
         distribution = posterior.num_features()
         levels = (0.05, 0.95)
         low, high = diagnostics.weighted_quantile(*distribution, levels).tolist()
-        number = f"{low}" if low == high else f"{low}–{high}"
-        tiles.append((number, "features, 90 % of the posterior"))
+        count = f"{low}" if low == high else f"{low}–{high}"
+        tiles.append((count, "features, 90 % of the posterior"))
     if error is not None:
         better = 1 - error.rmse / error.column_mean_rmse
         tiles.append(
@@ -207,8 +209,8 @@ def _tiles(posterior: Posterior, error: Any) -> str:
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     cells = "".join(
-        f'<div class="tile"><b>{html.escape(number)}</b><span>{html.escape(words)}</span></div>'
-        for number, words in tiles
+        f'<div class="tile"><b>{html.escape(value)}</b><span>{html.escape(words)}</span></div>'
+        for value, words in tiles
     )
     return f'<div class="tiles">{cells}</div>'
 
@@ -265,6 +267,8 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
 
 def _groups(posterior: Posterior) -> str:
     """The heaviest entries of every group, of a model of groups of tokens."""
+    if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
+        return _row_groups(posterior)
     if not isinstance(posterior.model, ShowsColumns):
         return ""
     sections = []
@@ -281,6 +285,22 @@ def _groups(posterior: Posterior) -> str:
         table = f'<div class="scroll"><table class="facts"><tbody>{lines}</tbody></table></div>'
         sections.append(_section(f"Groups by {column}", words, table))
     return "".join(sections)
+
+
+def _row_groups(posterior: Posterior) -> str:
+    """Sizes and means of the groups of rows of a mixture."""
+    heading, *lines = posterior.groups().lines()
+    rows = [
+        "".join(f"<{tag}>{html.escape(entry)}</{tag}>" for entry in line)
+        for tag, line in [("th", heading), *(("td", line) for line in lines[:_SHOWN])]
+    ]
+    words = (
+        "The groups of the draw with the highest log joint, largest first: rows, probability of a "
+        f"further row, and means with their standard deviations. {len(lines):,} in all."
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    table = f'<div class="scroll"><table class="facts"><tbody>{body}</tbody></table></div>'
+    return _section("Groups of rows", words, table)
 
 
 def _reconstruction(

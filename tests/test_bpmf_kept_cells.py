@@ -84,7 +84,7 @@ def test_what_was_not_named_is_refused_in_words(gathered, monkeypatch):
     algorithm, model = mf.BPMF(2).sampler(keep_factors=False), mf.BPMF(2)
     named = kept_cells.cells_by_name(cells, data)
     assert kept_cells.are_kept(algorithm, model, data, named, num_draws=6)
-    monkeypatch.setattr(kept_cells, "_MOST_NUMBERS", 12 * cells[0].size - 1)
+    monkeypatch.setattr(kept_cells, "_MOST_FLOATS", 12 * cells[0].size - 1)
     assert not kept_cells.are_kept(algorithm, model, data, named, num_draws=6)
     assert not kept_cells.are_kept(model.sampler(), model, data, named, num_draws=1)
 

@@ -27,7 +27,7 @@ OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"HasParticles"},
     "binary-mf": BINARY | {"HasBias"},
-    "sparse-binary": SPARSE | {"SolvesInClosedForm"},
+    "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"HasParticles"},
     "mixture-of-gaussians": MIXTURE,

@@ -11,10 +11,9 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks.defaults.measure import Case, fitted
-from benchmarks.held_out import Halves, Topics, documents_split, perplexity
-from benchmarks.topic_sides import has_peer, peer
+from benchmarks.held_out import Halves, documents_split, perplexity
+from benchmarks.topic_sides import has_peer, peer, topics_of
 
-_PSEUDO_COUNT = 0.01
 _ALPHA = 0.1
 _SWEEPS = 300
 
@@ -58,9 +57,9 @@ def _ours(make: Callable[[], Any], name: str, quick: bool) -> tuple[float, str]:
     train, test = split(name)
     post, note = fitted(make(), mf.Tokens.from_counts(train), quick)
     counts = np.asarray(post.reference_draw()["word_cells"], float).T
-    counts = counts[counts.sum(axis=1) > 0]
-    found = perplexity(Topics(counts + _PSEUDO_COUNT), test, alpha=_ALPHA)
-    return found, f"{len(counts)} topics, {note}"
+    topics = topics_of(counts)
+    found = perplexity(topics, test, alpha=_ALPHA)
+    return found, f"{topics.number} topics, {note}"
 
 
 def _theirs(model: str, options: dict[str, Any], name: str) -> float:

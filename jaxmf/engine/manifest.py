@@ -44,14 +44,14 @@ def check_sum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def read(path: Path, *, number: int) -> dict[str, Any]:
+def read(path: Path, *, version: int) -> dict[str, Any]:
     """What a manifest says, its check sum compared and left out.
 
     Args:
         path: the file.
-        number: the format that is read.
+        version: the format that is read.
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         DamagedFileError: it is a link, no JSON, or its check sum differs.
         OtherFormatError: it is of another format.
     """
@@ -65,7 +65,7 @@ def read(path: Path, *, number: int) -> dict[str, Any]:
         raise files.DamagedFileError(f"{path} cannot be read as a manifest: {error}") from None
     if not isinstance(content, dict):
         raise files.DamagedFileError(f"{path} cannot be read as a manifest: it is no JSON object")
-    _check_format(path, content, number)
+    _check_format(path, content, version)
     if "sha256" not in content:
         raise files.DamagedFileError(f"{path}: the key 'sha256', its check sum, is missing")
     if content.pop("sha256") != check_sum(content):
@@ -75,7 +75,7 @@ def read(path: Path, *, number: int) -> dict[str, Any]:
     return content
 
 
-def _check_format(path: Path, content: Mapping[str, Any], number: int) -> None:
+def _check_format(path: Path, content: Mapping[str, Any], version: int) -> None:
     if "format" not in content:
         raise files.DamagedFileError(f"{path}: the key 'format' is missing")
     found = content["format"]
@@ -84,10 +84,10 @@ def _check_format(path: Path, content: Mapping[str, Any], number: int) -> None:
             f"{path} has format 1, of an early version of jaxmf without check sums, which is not "
             "read any more; make the run again"
         )
-    if type(found) is not int or found != number:
+    if type(found) is not int or found != version:
         raise files.OtherFormatError(
-            f"{path} has format {found!r}, and this version of jaxmf reads format {number}; if the "
-            "file is not damaged, a later version of jaxmf reads it"
+            f"{path} has format {found!r}, and this version of jaxmf reads format {version}; if "
+            "the file is not damaged, a later version of jaxmf reads it"
         )
 
 

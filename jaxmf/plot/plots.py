@@ -133,7 +133,7 @@ class Plots:
         share = features.counts[:max_features] / self._posterior.data.num_rows
         titles = [f"{100 * value:.0f} % of rows" for value in share]
         model = self._posterior.model
-        if isinstance(model, HasBias) and model.bias:
+        if isinstance(model, HasBias) and model.has_bias_feature:
             titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
             return matrix(mean, titles, "feature")

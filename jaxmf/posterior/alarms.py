@@ -16,9 +16,11 @@ import numpy as np
 
 from jaxmf import diagnostics, registry
 from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
+from jaxmf.posterior.draws import NO_DRAWS
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
+    from jaxmf.posterior.summaries import Summaries
 
 LARGEST_RHAT = 1.05
 _FEWEST_DRAWS = 4  # R-hat is not defined for fewer
@@ -49,13 +51,7 @@ class Alarm(NamedTuple):
         return self.sentence
 
 
-NO_DRAWS = (
-    "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run it "
-    "again with a shorter num_warmup"
-)
-
-
-def alarms(posterior: Posterior) -> tuple[Alarm, ...]:
+def alarms(posterior: Summaries) -> tuple[Alarm, ...]:
     """See `Posterior.alarms`."""
     if posterior.num_draws == 0:
         return (Alarm("no draws", NO_DRAWS),)
@@ -73,7 +69,7 @@ def warn(posterior: Posterior) -> Posterior:
     return posterior
 
 
-def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
+def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
     """No feature or factor, or one group, in all draws; or no feature in the draws of one chain."""
     for name, values in posterior.draws.items():
         if not name.startswith("num_") or values.ndim != 2 or not _is_counted(name):
@@ -101,11 +97,11 @@ def _nothing_in_use(posterior: Posterior) -> Iterator[Alarm]:
             )
 
 
-def _of_model(posterior: Posterior) -> Iterator[Alarm]:
+def _model_alarms(posterior: Summaries) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
-        for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
-            yield Alarm("no factors", sentence)
+        for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            yield Alarm(kind, sentence)
 
 
 def _is_counted(name: str) -> bool:
@@ -116,7 +112,7 @@ def _is_of_features(name: str) -> bool:
     return name.endswith(("features", "factors"))
 
 
-def _noise(posterior: Posterior) -> Iterator[Alarm]:
+def _noise(posterior: Summaries) -> Iterator[Alarm]:
     """Noise that is surely above the sd of the data: the model explains less than one number."""
     noise = posterior.draws.get("noise_scale")
     values = _observed(posterior.data)
@@ -159,7 +155,7 @@ def _observed(data: Any) -> np.ndarray | None:
     return values.ravel() if observed is None else values[np.asarray(observed)]
 
 
-def _rhat(posterior: Posterior) -> Iterator[Alarm]:
+def _rhat(posterior: Summaries) -> Iterator[Alarm]:
     """Chains that disagree."""
     if posterior.meta.method != "sample" or posterior.num_draws < _FEWEST_DRAWS:
         return
@@ -183,7 +179,7 @@ def _rhat(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-def _advice(posterior: Posterior) -> str:
+def _advice(posterior: Summaries) -> str:
     """Which options of this run to turn."""
     run, options = posterior.meta.run, posterior.meta.options
     warmup, samples = int(run.get("num_warmup", 0)), int(run.get("num_samples", 1))
@@ -200,7 +196,7 @@ def _advice(posterior: Posterior) -> str:
     return advice
 
 
-def _can_split(posterior: Posterior) -> bool:
+def _can_split(posterior: Summaries) -> bool:
     """Whether the run has features, or groups of a process, that moves could split and merge."""
     if "z" in posterior.draws:
         return True
@@ -212,7 +208,7 @@ def _can_split(posterior: Posterior) -> bool:
     return any(can_split(network, name) for name in network.indicators)
 
 
-def _has_short_documents(posterior: Posterior) -> bool:
+def _has_short_documents(posterior: Summaries) -> bool:
     """Whether few words a document leave the number of topics to the concentration of words."""
     model, data = posterior.model, posterior.data
     if type(model).__name__ != "HDPLDA" or not isinstance(model.word_concentration, int | float):
@@ -221,7 +217,7 @@ def _has_short_documents(posterior: Posterior) -> bool:
     return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
-def _drift(posterior: Posterior) -> Iterator[Alarm]:
+def _drift(posterior: Summaries) -> Iterator[Alarm]:
     """A log joint whose second half lies to one side of its first, in all chains."""
     values = posterior.draws.get("log_joint")
     if posterior.meta.method != "sample" or values is None or values.ndim != 2:
@@ -242,7 +238,7 @@ def _drift(posterior: Posterior) -> Iterator[Alarm]:
         )
 
 
-def _free_energy(posterior: Posterior) -> Iterator[Alarm]:
+def _free_energy(posterior: Summaries) -> Iterator[Alarm]:
     """A variational fit that ended before its free energy did."""
     energies = posterior.trace.get("free_energy")
     limit = posterior.meta.run.get("num_epochs")
@@ -262,7 +258,7 @@ def _free_energy(posterior: Posterior) -> Iterator[Alarm]:
         )
 
 
-def _support(posterior: Posterior) -> Iterator[Alarm]:
+def _support(posterior: Summaries) -> Iterator[Alarm]:
     """Gaussian noise on grades, whose intervals leave the scale."""
     likelihood = settings_of(posterior.model).get("likelihood")
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
@@ -280,7 +276,7 @@ def _support(posterior: Posterior) -> Iterator[Alarm]:
         )
 
 
-def _evidence(posterior: Posterior) -> Iterator[Alarm]:
+def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     """A filter whose evidence has no error that could be trusted."""
     if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
         return
@@ -294,7 +290,7 @@ def _evidence(posterior: Posterior) -> Iterator[Alarm]:
     )
 
 
-def _prediction(posterior: Posterior) -> Iterator[Alarm]:
+def _prediction(posterior: Summaries) -> Iterator[Alarm]:
     """Observed cells predicted from all others worse than simple means predict them."""
     comparison = posterior.leave_one_out()
     if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
@@ -314,7 +310,7 @@ def _prediction(posterior: Posterior) -> Iterator[Alarm]:
 
 _CHECKS = (
     _nothing_in_use,
-    _of_model,
+    _model_alarms,
     _noise,
     _rhat,
     _drift,

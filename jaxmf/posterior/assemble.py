@@ -16,6 +16,7 @@ from jaxmf import registry
 from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
+from jaxmf.model import HoldsOutOnes
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -32,6 +33,7 @@ _FIXED = (
     "thin",
     "num_chains",
     "identity",
+    "note",
     "initial",
 )
 """Arguments of a run that its continuation has from it."""
@@ -61,7 +63,10 @@ def from_chains(
 def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
-    draws = _one_draw(model.draw_of(state))
+    draw = model.draw_of(state)
+    if isinstance(model, HoldsOutOnes):
+        draw |= model.held_out_of(state, data)
+    draws = _one_draw(draw)
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
 
 
@@ -89,7 +94,7 @@ def from_filter(
         data: every row that was to be taken in.
         run: its draws are those of the steps since `before`, its state is the last cloud.
         meta: the facts.
-        before: the posterior that this run went on from.
+        before: the posterior that this run continued.
     """
     cloud = run.state
     num_rows = int(np.max(cloud.row))
@@ -120,19 +125,19 @@ def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
     which one outweighs all others have the relative variance 1 whatever the truth is.
     """
     value, variance = combine_log_evidence(log_evidences)
-    of_runs = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
+    run_variances = np.asarray(jax.vmap(log_evidence_variance)(cloud), dtype=float)
     if log_evidences.size == 1:
-        variance = float(of_runs[0])
-    is_trusted = variance < _LARGEST_VARIANCE and np.median(of_runs) < 1.0
+        variance = float(run_variances[0])
+    is_trusted = variance < _LARGEST_VARIANCE and np.median(run_variances) < 1.0
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
 def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
     runs = []
-    for place in range(cloud.log_weights.shape[0]):
-        particles = jax.tree.map(lambda leaf, place=place: leaf[place], cloud.particles)
-        draws = _draws_of_particles(model, particles, paths[place] if paths else {}, data)
+    for run_index in range(cloud.log_weights.shape[0]):
+        particles = jax.tree.map(lambda leaf, run_index=run_index: leaf[run_index], cloud.particles)
+        draws = _draws_of_particles(model, particles, paths[run_index] if paths else {}, data)
         runs.append({name: np.asarray(values) for name, values in draws.items()})
     return {name: np.stack([run[name] for run in runs]) for name in runs[0]}
 
@@ -151,16 +156,16 @@ def _paths(draws: dict[str, np.ndarray], num_rows: int, before: Posterior | None
         return []
     num_before = 0 if before is None else before.data.num_rows
     paths = []
-    for place, ancestors in enumerate(draws["ancestor"]):
+    for run_index, ancestors in enumerate(draws["ancestor"]):
         is_row = num_before + np.arange(len(ancestors)) < num_rows
-        kept = {n: x[place] for n, x in draws.items() if x.ndim > 2 and n != "ancestor"}
+        kept = {n: x[run_index] for n, x in draws.items() if x.ndim > 2 and n != "ancestor"}
         history = History(ancestors.shape[1])
         history.append(kept, ancestors, is_row=is_row)
         path = history.trace()
         if before is not None:
             first = _first_ancestors(ancestors)
             path = {
-                name: _joined(before.draws[name][place][first], values)
+                name: _joined(before.draws[name][run_index][first], values)
                 for name, values in path.items()
             }
         paths.append(path)
@@ -169,10 +174,10 @@ def _paths(draws: dict[str, np.ndarray], num_rows: int, before: Posterior | None
 
 def _first_ancestors(ancestors: np.ndarray) -> np.ndarray:
     """(P,): where each last particle stood before the first of these (T, P) steps."""
-    places = np.arange(ancestors.shape[1])
+    indices = np.arange(ancestors.shape[1])
     for step in ancestors[::-1]:
-        places = step[places]
-    return places
+        indices = step[indices]
+    return indices
 
 
 def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
@@ -199,7 +204,7 @@ def extend(
         check_count("num_samples", num_samples)
     if posterior.is_variational:
         raise ValueError(
-            "a variational fit does not go on from a posterior; fit it again with more num_epochs"
+            "a variational fit does not continue from a posterior; fit again with more num_epochs"
         )
     method = posterior.meta.method
     if method == "particle_filter":
@@ -256,10 +261,11 @@ def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, A
         num_chains=meta.run["num_chains"],
         thin=meta.run["thin"],
         initial=posterior.run,
+        note=sweep_note(meta.options),
         **{"chain_method": meta.run["chain_method"], **settings},
     )
-    number = dict(meta.run) | {"num_samples": run.num_draws}
-    meta = dataclasses.replace(meta, run=number, **outcome(run, began))
+    settings = dict(meta.run) | {"num_samples": run.num_draws}
+    meta = dataclasses.replace(meta, run=settings, **outcome(run, began))
     return from_chains(posterior.model, posterior.data, run, meta, cells)
 
 
@@ -281,6 +287,12 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     )
     meta = dataclasses.replace(meta, **outcome(run, began))
     return from_filter(posterior.model, data, run, meta, before=posterior)
+
+
+def sweep_note(options: Mapping[str, Any]) -> str:
+    """Which sweep a run makes, for its progress line and its report: "sweep=collapsed"."""
+    named = [f"{name}={options[name]}" for name in ("sweep", "weights") if options.get(name)]
+    return ", ".join(named)
 
 
 def outcome(run: Run, began: float) -> dict[str, Any]:
@@ -305,13 +317,13 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
         }
         return algorithm.grow(state, larger) if larger else state
 
-    wanted = jax.eval_shape(start, jax.random.key(0), data)
+    shapes = jax.eval_shape(start, jax.random.key(0), data)
 
     def pad(leaf: Any, shape: Any) -> Any:
         more = [(0, 0)] + [(0, b - a) for a, b in zip(leaf.shape[1:], shape.shape, strict=True)]
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 
-    return jax.tree.map(pad, before.state, wanted)
+    return jax.tree.map(pad, before.state, shapes)
 
 
 def first_rows(data: Any, num_rows: int) -> Any:

@@ -1,4 +1,4 @@
-"""Predictions of cells whose values come from a finite set: the whole law of each."""
+"""Predictions of cells whose values come from a finite set: the whole distribution of each."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
 from jaxmf.programs import jit
 
-_DRAWS_NUMBERS = 2**24
+_DRAWS_SIZE = 2**24
 
 
 def has_categories(model: Any) -> bool:
@@ -24,12 +24,12 @@ def has_categories(model: Any) -> bool:
 
 
 @jit
-def _of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _probabilities(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
     return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
 
 
 @jit
-def _of_new_rows(
+def _new_row_probabilities(
     model: Any, keys: Any, draws: Any, data: Any, new: Any, rows: Any, columns: Any
 ) -> Any:
     def one(key: Any, draw: Any) -> Any:
@@ -64,8 +64,8 @@ def probabilities(
     if new_data is not None and not isinstance(model, TakesNewRowsOfCategories):
         raise lacks(model, TakesNewRowsOfCategories, "new_rows")
     total = np.zeros((cells[0].size, len(model.values)))
-    for where, of_draws in probabilities_of_draws(model, data, draws, cells, new_data, seed):
-        total += np.tensordot(weights[where], of_draws, axes=1)
+    for where, per_draw in probabilities_of_draws(model, data, draws, cells, new_data, seed):
+        total += np.tensordot(weights[where], per_draw, axes=1)
     return total
 
 
@@ -82,18 +82,18 @@ def probabilities_of_draws(
 
     def evaluate(block: Any, indices: np.ndarray) -> Any:
         if new_data is None:
-            return _of_draws(model, block, data, rows, columns)
+            return _probabilities(model, block, data, rows, columns)
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(indices)
-        return _of_new_rows(model, keys, block, data, new_data, rows, columns)
+        return _new_row_probabilities(model, keys, block, data, new_data, rows, columns)
 
-    own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    yield from prediction.over_draws(evaluate, draws, own + 64 * rows.size)
+    draw_size = sum(int(np.prod(values.shape[1:])) for values in draws.values())
+    yield from prediction.over_draws(evaluate, draws, draw_size + 64 * rows.size)
 
 
 def mixture(
     probabilities: np.ndarray, values: np.ndarray, *, num_draws: int | None, seed: int
 ) -> Mixture:
-    """Moments and draws of cells with these laws.
+    """Moments and draws of cells with these distributions.
 
     Args:
         probabilities: (M, V) float.
@@ -101,18 +101,18 @@ def mixture(
         num_draws: how many draws of each cell; by default 1,000, fewer when the cells are many.
         seed: of the draws.
     """
-    number = probabilities.shape[0]
+    num_cells = probabilities.shape[0]
     if num_draws is None:
-        num_draws = int(np.clip(_DRAWS_NUMBERS // max(1, number), 100, 1_000))
+        num_draws = int(np.clip(_DRAWS_SIZE // max(1, num_cells), 100, 1_000))
     mean = probabilities @ values
     variance = np.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
     ends = np.cumsum(probabilities, axis=1)
     generator = np.random.default_rng([seed, 1])
-    draws = np.empty((num_draws, number), np.float32)
-    for place in range(num_draws):
-        uniforms = generator.random(number) * ends[:, -1]
+    draws = np.empty((num_draws, num_cells), np.float32)
+    for index in range(num_draws):
+        uniforms = generator.random(num_cells) * ends[:, -1]
         chosen = np.minimum((ends <= uniforms[:, None]).sum(axis=1), values.size - 1)
-        draws[place] = values[chosen]
+        draws[index] = values[chosen]
     return Mixture(mean=mean, variance=variance, draws=draws)
 
 
@@ -121,8 +121,8 @@ def quantiles(
 ) -> np.ndarray:
     """The smallest value whose probability up to it reaches each level: (Q, M)."""
     ends = np.cumsum(probabilities, axis=1)
-    places = [(ends < level * ends[:, -1:]).sum(axis=1) for level in levels]
-    return values[np.minimum(np.array(places), values.size - 1)]
+    indices = [(ends < level * ends[:, -1:]).sum(axis=1) for level in levels]
+    return values[np.minimum(np.array(indices), values.size - 1)]
 
 
 def log_density(probabilities: np.ndarray, values: np.ndarray, observed: np.ndarray) -> np.ndarray:
@@ -131,8 +131,8 @@ def log_density(probabilities: np.ndarray, values: np.ndarray, observed: np.ndar
     above = np.searchsorted(values, observed).clip(0, values.size - 1)
     below = np.maximum(above - 1, 0)
     is_below = np.abs(values[below] - observed) < np.abs(values[above] - observed)
-    places = np.where(is_below, below, above)
-    inside = np.isclose(values[places], observed)
+    indices = np.where(is_below, below, above)
+    inside = np.isclose(values[indices], observed)
     with np.errstate(divide="ignore"):
-        logs = np.log(probabilities[np.arange(observed.size), places])
+        logs = np.log(probabilities[np.arange(observed.size), indices])
     return np.where(inside, logs, -np.inf)

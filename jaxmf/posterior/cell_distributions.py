@@ -1,8 +1,9 @@
-"""The law of one cell given one draw: its log density, and draws from it.
+"""The distribution of one cell given one draw: its log density, and draws from it.
 
-A model names its law by the property `cell_distribution`, which is normal unless it says otherwise.
-What a model predicts for a cell is a mean and a variance. A model whose cells have another law
-given a draw, as a mixture over groups, gives it by its methods `cell_log_density` and `draw_cells`.
+A model names it by the property `cell_distribution`, which is normal unless it says otherwise.
+What a model predicts for a cell is a mean and a variance. A model whose cells have another
+distribution given a draw, as a mixture over groups, gives it by its methods `cell_log_density` and
+`draw_cells`.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from jaxmf.model import Model
 
 
 class CellDistribution(NamedTuple):
-    """A family of laws of one number, given by mean and variance.
+    """A family of distributions of one cell, by mean and variance.
 
     Attributes:
         log_density: (values, mean, variance) -> log density, arrays of one shape.
-        draw: (generator, mean, variance, number) -> (number, M) float32, for means (M,); on the
-            host.
+        draw: (generator, mean, variance, num_draws) -> (num_draws, M) float32, for means (M,); on
+            the host.
     """
 
     log_density: Callable[[Any, Any, Any], Any]
@@ -35,9 +36,9 @@ def _log_normal(values: object, mean: Any, variance: Any) -> Any:
 
 
 def _draw_normal(
-    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, num_draws: int
 ) -> np.ndarray:
-    noise = generator.standard_normal((number, mean.size), dtype=np.float32)
+    noise = generator.standard_normal((num_draws, mean.size), dtype=np.float32)
     return (mean + np.sqrt(variance) * noise).astype(np.float32)
 
 
@@ -51,10 +52,10 @@ def _log_bernoulli(values: object, mean: Any, variance: Any) -> Any:
 
 
 def _draw_bernoulli(
-    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, num_draws: int
 ) -> np.ndarray:
     del variance
-    return (generator.random((number, mean.size), dtype=np.float32) < mean).astype(np.float32)
+    return (generator.random((num_draws, mean.size), dtype=np.float32) < mean).astype(np.float32)
 
 
 def _log_poisson(values: Any, mean: Any, variance: Any) -> Any:
@@ -64,10 +65,10 @@ def _log_poisson(values: Any, mean: Any, variance: Any) -> Any:
 
 
 def _draw_poisson(
-    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, number: int
+    generator: np.random.Generator, mean: np.ndarray, variance: np.ndarray, num_draws: int
 ) -> np.ndarray:
     del variance
-    return generator.poisson(mean, (number, mean.size)).astype(np.float32)
+    return generator.poisson(mean, (num_draws, mean.size)).astype(np.float32)
 
 
 CELL_DISTRIBUTIONS = {
@@ -78,5 +79,5 @@ CELL_DISTRIBUTIONS = {
 
 
 def cell_distribution(model: Model) -> CellDistribution:
-    """The law of a model's cells."""
+    """The distribution of a model's cells given a draw."""
     return CELL_DISTRIBUTIONS[model.cell_distribution]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -24,20 +24,18 @@ from jaxmf.posterior import (
     unknown_ids,
 )
 from jaxmf.posterior.cell_distributions import cell_distribution
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Mixture, Prediction
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
 Cells = tuple[np.ndarray, np.ndarray]
 """Rows and columns, positions (M,) int each."""
 
 
-def check_cells(posterior: Posterior) -> None:
+def check_cells(posterior: Draws) -> None:
     """Refuses models without cells.
 
     Raises:
-        ValueError: in words.
+        ValueError: the model predicts no cells.
     """
     if not isinstance(posterior.model, PredictsCells):
         raise ValueError(
@@ -61,11 +59,11 @@ def check_levels(quantiles: object) -> tuple[float, ...]:
     return levels
 
 
-def check_draws(posterior: Posterior) -> None:
+def check_draws(posterior: Draws) -> None:
     """Refuses draws that were made without what predictions need.
 
     Raises:
-        ValueError: in words.
+        ValueError: the run kept no draws, or draws without factors.
     """
     if kept_cells.lacks(posterior.model, posterior.draws):
         raise ValueError(
@@ -75,7 +73,7 @@ def check_draws(posterior: Posterior) -> None:
 
 
 def predict(
-    posterior: Posterior,
+    posterior: Draws,
     cells: object,
     *,
     new_rows: object,
@@ -98,10 +96,12 @@ def predict(
     where = _chosen(posterior, cells, new, drop=unknown == "drop")
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
-        laws = _laws(asked, where, new, seed)
+        probabilities_of_values = _probabilities(asked, where, new, seed)
         values = np.asarray(model.values, float)
-        mixture = categories.mixture(laws, values, num_draws=num_draws, seed=seed)
-        levels = categories.quantiles(laws, values, quantiles)
+        mixture = categories.mixture(
+            probabilities_of_values, values, num_draws=num_draws, seed=seed
+        )
+        levels = categories.quantiles(probabilities_of_values, values, quantiles)
     else:
         mixture = _mixture(asked, where, new, num_draws=num_draws, seed=seed)
         levels = np.quantile(mixture.draws, quantiles, axis=0)
@@ -119,7 +119,7 @@ def predict(
     )
 
 
-def new_rows_of(posterior: Posterior, new_rows: object, row_features: object, unknown: str) -> Any:
+def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknown: str) -> Any:
     """New rows as a container with the columns of the data; None where there are none.
 
     Args:
@@ -139,7 +139,7 @@ def new_rows_of(posterior: Posterior, new_rows: object, row_features: object, un
 
 
 def moments(
-    posterior: Posterior, where: Cells, new: object, seed: int
+    posterior: Draws, where: Cells, new: object, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predictive mean and variance of cells of new rows, each (M,) float.
 
@@ -150,14 +150,17 @@ def moments(
         seed: of what is drawn of the rows.
     """
     if categories.has_categories(posterior.model):
-        law, values = _laws(posterior, where, new, seed), np.asarray(posterior.model.values, float)
-        mean = law @ values
-        return mean, np.sum(law * (values - mean[:, None]) ** 2, axis=1)
+        probabilities, values = (
+            _probabilities(posterior, where, new, seed),
+            np.asarray(posterior.model.values, float),
+        )
+        mean = probabilities @ values
+        return mean, np.sum(probabilities * (values - mean[:, None]) ** 2, axis=1)
     mixture = _mixture(posterior, where, new, num_draws=0, seed=seed)
     return mixture.mean, mixture.variance
 
 
-def _chosen(posterior: Posterior, cells: object, new: Any, *, drop: bool) -> Cells:
+def _chosen(posterior: Draws, cells: object, new: Any, *, drop: bool) -> Cells:
     """The cells asked for; else those missing, and of new rows without any all.
 
     Without what predictions of others need, those that were named before the run.
@@ -179,17 +182,17 @@ def _chosen(posterior: Posterior, cells: object, new: Any, *, drop: bool) -> Cel
 
 
 def _mixture(
-    posterior: Posterior, where: Cells, new: Any, *, num_draws: int | None, seed: int
+    posterior: Draws, where: Cells, new: Any, *, num_draws: int | None, seed: int
 ) -> Mixture:
-    """The predictive law of real-valued cells."""
+    """The predictive distribution of real-valued cells."""
     model, data = posterior.model, posterior.data
     draws, weights = posterior.flat_draws()
-    own_draws = None
+    model_draws = None
     if new is None and kept_cells.is_answered(posterior):
         blocks = kept_cells.moments(posterior, where)
     elif new is None:
         blocks = prediction.predict_cells(model, data, draws, *where)
-        own_draws = prediction.own_draws(model, data, draws, where, seed)
+        model_draws = prediction.model_draws(model, data, draws, where, seed)
     elif not isinstance(model, TakesNewRows):
         raise ValueError(
             f"{type(model).__name__} does not predict real values of new_rows; fit it to all rows"
@@ -203,21 +206,21 @@ def _mixture(
         num_cells=where[0].size,
         num_draws=num_draws,
         seed=seed,
-        law=cell_distribution(model),
-        own_draws=own_draws,
+        distribution=cell_distribution(model),
+        model_draws=model_draws,
     )
 
 
-def probabilities(posterior: Posterior, cells: object) -> np.ndarray:
+def probabilities(posterior: Draws, cells: object) -> np.ndarray:
     """(M, V) float; see `Posterior.probabilities`."""
     if not categories.has_categories(posterior.model):
         raise ValueError(
             f"{type(posterior.model).__name__} has no finite set of values; see predict(cells)"
         )
-    return _laws(posterior, named_cells.read_cells(cells, posterior.data))
+    return _probabilities(posterior, named_cells.read_cells(cells, posterior.data))
 
 
-def _laws(posterior: Posterior, where: Cells, new: object = None, seed: int = 0) -> np.ndarray:
+def _probabilities(posterior: Draws, where: Cells, new: object = None, seed: int = 0) -> np.ndarray:
     if new is None and kept_cells.is_answered(posterior):
         return kept_cells.probabilities(posterior, where)
     draws, weights = posterior.flat_draws()
@@ -226,21 +229,24 @@ def _laws(posterior: Posterior, where: Cells, new: object = None, seed: int = 0)
     )
 
 
-def reconstruction(posterior: Posterior, rows: object) -> np.ndarray:
+def reconstruction(posterior: Draws, rows: object) -> np.ndarray:
     """(R, D) float; see `Posterior.reconstruction`."""
     check_cells(posterior)
     check_draws(posterior)
     data = posterior.data
-    places = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
-    where = np.repeat(places, data.num_columns), np.tile(np.arange(data.num_columns), places.size)
+    row_indices = np.arange(data.num_rows) if rows is None else named_cells.read_rows(rows, data)
+    where = (
+        np.repeat(row_indices, data.num_columns),
+        np.tile(np.arange(data.num_columns), row_indices.size),
+    )
     draws, weights = posterior.flat_draws()
     mean = np.zeros(where[0].size)
     for block, means, _ in prediction.predict_cells(posterior.model, data, draws, *where):
         mean += weights[block] @ means
-    return mean.reshape(places.size, data.num_columns)
+    return mean.reshape(row_indices.size, data.num_columns)
 
 
-def held_out_log_likelihood(posterior: Posterior, values: object, cells: object) -> HeldOutScore:
+def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> HeldOutScore:
     """See `Posterior.held_out_log_likelihood`."""
     check_cells(posterior)
     model, data = posterior.model, posterior.data
@@ -261,9 +267,11 @@ def held_out_log_likelihood(posterior: Posterior, values: object, cells: object)
         raise ValueError("there is no cell to score: none is missing in the data, or all are NaN")
     where = (where[0][scored], where[1][scored])
     if categories.has_categories(model):
-        laws = _laws(posterior, where)
+        probabilities_of_values = _probabilities(posterior, where)
         levels = np.asarray(model.values, float)
-        return diagnostics.held_out_score(categories.log_density(laws, levels, known[scored]))
+        return diagnostics.held_out_score(
+            categories.log_density(probabilities_of_values, levels, known[scored])
+        )
     if kept_cells.is_answered(posterior):
         return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known[scored]))
     draws, weights = posterior.flat_draws()

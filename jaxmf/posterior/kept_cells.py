@@ -9,7 +9,7 @@ with few values the averaged probabilities are that mixture already.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -19,14 +19,12 @@ from jaxmf.engine import as_partial
 from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells
 from jaxmf.posterior.cell_distributions import cell_distribution
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
+from jaxmf.posterior.draws import Draws
 
 Cells = dict[str, np.ndarray]
 _KEPT = ("predicted_mean", "predicted_variance")
-_MOST_NUMBERS = 2**26
-"""Numbers of all draws together that laws of cells may take; more are not kept."""
+_MOST_FLOATS = 2**26
+"""Floats of all draws together that moments of cells may take; more are not kept."""
 
 
 def lacks(model: Model, draw: Any) -> bool:
@@ -51,12 +49,12 @@ def check_model(model: Model) -> None:
 
 
 def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
-    """Whether draws are to keep the laws of the cells."""
+    """Whether draws are to keep the moments of the cells."""
     if categories.has_categories(model) or isinstance(model, DrawsCells):
         return False
     key = jax.random.key(0)
     state = jax.eval_shape(algorithm.init, key, data)
-    is_small = num_draws * 2 * cells["rows"].size <= _MOST_NUMBERS
+    is_small = num_draws * 2 * cells["rows"].size <= _MOST_FLOATS
     return is_small and lacks(model, jax.eval_shape(algorithm.record, key, state, data))
 
 
@@ -92,13 +90,13 @@ def _moments(
 
 
 def _record(
-    model: Any, whole: Any, own: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
+    model: Any, whole: Any, record: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
 ) -> dict[str, Any]:
     mean, variance = model.predict_cells(whole(key, state, data), data, rows, columns)
-    return own(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))
+    return record(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))
 
 
-def is_answered(posterior: Posterior) -> bool:
+def is_answered(posterior: Draws) -> bool:
     """Whether predictions are those of named cells, as the draws lack what others need.
 
     Raises:
@@ -110,7 +108,7 @@ def is_answered(posterior: Posterior) -> bool:
         return True
     if posterior.predicted_at:
         raise ValueError(
-            f"the laws of {posterior.predicted_at['rows'].size:,} cells in "
+            f"the moments of {posterior.predicted_at['rows'].size:,} cells in "
             f"{posterior.weights.size:,} draws were too many to keep; `averages` has their means "
             "and mean squares. Name fewer in predict_at, or sample again with keep_factors and a "
             "larger thin"
@@ -121,7 +119,7 @@ def is_answered(posterior: Posterior) -> bool:
     )
 
 
-def places(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def positions(posterior: Draws, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Which of the cells that were named before the run these are: (M,) int.
 
     Raises:
@@ -143,17 +141,17 @@ def places(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) -> np.nda
 
 
 def moments(
-    posterior: Posterior, where: tuple[np.ndarray, np.ndarray]
+    posterior: Draws, where: tuple[np.ndarray, np.ndarray]
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """Conditional mean and variance of cells for every draw, as `prediction.predict_cells`."""
-    found = places(posterior, where)
+    found = positions(posterior, where)
     draws, weights = posterior.flat_draws()
     mean, variance = (draws[name][:, found] for name in _KEPT)
     yield slice(0, weights.size), mean, variance
 
 
 def log_density(
-    posterior: Posterior, where: tuple[np.ndarray, np.ndarray], values: np.ndarray
+    posterior: Draws, where: tuple[np.ndarray, np.ndarray], values: np.ndarray
 ) -> np.ndarray:
     """log of the density of values of cells averaged over draws, (M,)."""
     ((_, mean, variance),) = moments(posterior, where)
@@ -161,9 +159,9 @@ def log_density(
     return np.logaddexp.reduce(each, axis=0) - np.log(len(each))
 
 
-def probabilities(posterior: Posterior, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+def probabilities(posterior: Draws, where: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """The probability of every value of cells, averaged over draws: (M, V) float."""
-    found = places(posterior, where)
+    found = positions(posterior, where)
     return posterior.averages["predicted_probabilities"].mean(axis=0)[found].astype(float)
 
 

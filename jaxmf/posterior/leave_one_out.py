@@ -20,7 +20,7 @@ from jaxmf.posterior import categories, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 
 if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
+    from jaxmf.posterior.draws import Draws
 
 _NUM_CELLS = 256
 _FEWEST_CELLS = 40
@@ -76,7 +76,7 @@ class Comparison(NamedTuple):
         return float(max(errors))
 
 
-def compare(posterior: Posterior) -> Comparison | None:
+def compare(posterior: Draws) -> Comparison | None:
     """The posterior beside simple means on observed cells, each predicted from all others.
 
     Args:
@@ -113,7 +113,7 @@ def compare(posterior: Posterior) -> Comparison | None:
     return Comparison(unit, *kept)
 
 
-def _is_answered(posterior: Posterior) -> bool:
+def _is_answered(posterior: Draws) -> bool:
     model = posterior.model
     return (
         posterior.meta.method == "sample"
@@ -139,7 +139,7 @@ def _known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     return rows, columns, values[rows, columns]
 
 
-def _num_used(posterior: Posterior) -> int:
+def _num_used(posterior: Draws) -> int:
     """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
@@ -147,7 +147,7 @@ def _num_used(posterior: Posterior) -> int:
     return min(total, number, _MOST_NUMBERS // max(size, 1))
 
 
-def _thinned(posterior: Posterior) -> dict[str, np.ndarray]:
+def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
     """The draws that are used on one axis, at even distances in all chains."""
     total = posterior.num_chains * posterior.num_draws
     chosen = np.linspace(0, total - 1, _num_used(posterior)).astype(int)
@@ -156,9 +156,7 @@ def _thinned(posterior: Posterior) -> dict[str, np.ndarray]:
     return {name: values[chain, draw] for name, values in posterior.draws.items()}
 
 
-def _conditionals(
-    posterior: Posterior, cells: Cells, x: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _conditionals(posterior: Draws, cells: Cells, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and log densities (S, M) of cells given a draw and all other cells."""
     model, data, draws = posterior.model, posterior.data, _thinned(posterior)
     blocks = list(prediction.predict_cells(model, data, draws, *cells))

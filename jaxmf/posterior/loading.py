@@ -2,7 +2,7 @@
 
 The check sums of the manifest and of its files are compared first. A file that was made on purpose
 may have the right ones, so that everything else is checked as well: keys and types of the manifest,
-names against the tables of the registry and of `jaxmf.settings`, numbers with one another and with
+names against the tables of the registry and of `jaxmf.settings`, run with one another and with
 the arrays.
 """
 
@@ -134,7 +134,7 @@ def load(folder: str | Path, *, data: object = None) -> Posterior:
         )
         kept = _read_data(model, described, arrays["data"]) if "data" in arrays else None
     container = _chosen_data(model, kept, data)
-    _check_fingerprint(manifest, container, described["fingerprint"], is_given=data is not None)
+    _check_fingerprint(manifest, container, described["fingerprint"], is_passed=data is not None)
     with _part(manifest, "evidence"):
         evidence = None if written["evidence"] is None else _read_evidence(written["evidence"])
     with _part(manifest, "files"):
@@ -175,7 +175,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {path}")
     try:
-        written = json_file.read(manifest, number=FORMAT)
+        written = json_file.read(manifest, version=FORMAT)
     except FileNotFoundError:
         found = (path / "checkpoint.json").is_file() or any(path.glob("*/checkpoint.json"))
         raise FileNotFoundError(
@@ -212,8 +212,8 @@ def _read_meta(model: Model, written: Mapping[str, Any]) -> Meta:
 
 def _read_evidence(written: list[Any]) -> Evidence:
     value, error = settings.decode(written, name="evidence")
-    if not all(type(number) in (int, float) for number in (value, error)):
-        raise ValueError(f"{json_file.shown(written)} are no numbers")
+    if not all(type(part) in (int, float) for part in (value, error)):
+        raise ValueError(f"{json_file.shown(written)} are no run")
     return Evidence(value, error)
 
 
@@ -247,21 +247,21 @@ def _read_data(model: Model, written: Mapping[str, Any], arrays: dict[str, np.nd
     return container(**_nested(arrays), **known, **_nested(ids))
 
 
-def _chosen_data(model: Model, kept: object, given: object) -> Any:
+def _chosen_data(model: Model, kept: object, passed: object) -> Any:
     from jaxmf.data import as_container
 
-    if given is not None:
-        return as_container(given, registry.entry_of(model).container)
+    if passed is not None:
+        return as_container(passed, registry.entry_of(model).container)
     if kept is None:
         raise ValueError("the run was saved without its data; give it: load(folder, data=X)")
     return kept
 
 
-def _check_fingerprint(manifest: Path, data: Any, fingerprint: str, *, is_given: bool) -> None:
+def _check_fingerprint(manifest: Path, data: Any, fingerprint: str, *, is_passed: bool) -> None:
     if data.fingerprint() == fingerprint:
         return
     words = "the data is not what the run was made with: its fingerprint differs"
-    if is_given:
+    if is_passed:
         raise ValueError(words)
     raise ValueError(f"{manifest}: {words} (is x64 switched as it was then?)")
 
@@ -271,25 +271,25 @@ def _with_run(
 ) -> Posterior:
     """The posterior with the last state of its run, if that was saved."""
     if (written is None) != (state is None):
-        raise ValueError("a run has numbers and a state, or neither")
+        raise ValueError("a run has run and a state, or neither")
     if written is None or state is None:
         return posterior
-    numbers = json_file.check_fields("the run", settings.decode(written, name="run"), _RUN)
-    _check_numbers(posterior, numbers)
+    fields = json_file.check_fields("the run", settings.decode(written, name="run"), _RUN)
+    _check_run(posterior, fields)
     run = Run(
         draws={} if posterior.is_weighted else posterior.draws,
         averages=posterior.averages,
         state=_read_state(posterior, state),
-        **numbers,
+        **fields,
     )
     return dataclasses.replace(posterior, run=run)
 
 
-def _check_numbers(posterior: Posterior, numbers: Mapping[str, Any]) -> None:
+def _check_run(posterior: Posterior, run: Mapping[str, Any]) -> None:
     meta = posterior.meta
-    schedule = Schedule(numbers["num_warmup"], 0, numbers["thin"])
+    schedule = Schedule(run["num_warmup"], 0, run["thin"])
     agree = {
-        "num_draws": schedule.num_draws(numbers["num_steps"]),
+        "num_draws": schedule.num_draws(run["num_steps"]),
         "complete": meta.complete,
         "capacity": dict(meta.capacity),
         "seconds": meta.seconds,
@@ -297,13 +297,11 @@ def _check_numbers(posterior: Posterior, numbers: Mapping[str, Any]) -> None:
     if meta.method == "sample":
         agree |= {name: meta.run[name] for name in ("num_warmup", "thin")}
     for name, expected in agree.items():
-        if numbers[name] != expected:
-            raise ValueError(
-                f"{name} is {json_file.shown(numbers[name])} and should be {expected!r}"
-            )
+        if run[name] != expected:
+            raise ValueError(f"{name} is {json_file.shown(run[name])} and should be {expected!r}")
     num_kept = max((values.shape[1] for values in posterior.draws.values()), default=0)
-    if meta.method == "sample" and num_kept > numbers["num_draws"]:
-        raise ValueError(f"there are {num_kept} draws of a run of {numbers['num_draws']}")
+    if meta.method == "sample" and num_kept > run["num_draws"]:
+        raise ValueError(f"there are {num_kept} draws of a run of {run['num_draws']}")
 
 
 def _read_state(posterior: Posterior, state: Mapping[str, np.ndarray]) -> Any:

@@ -56,10 +56,11 @@ def _smooth_tail(log_weights: np.ndarray, num_tail: int) -> float:
 
 
 def pareto_quantiles(levels: np.ndarray, shape: float, scale: float) -> np.ndarray:
-    """Quantiles of a generalised Pareto distribution at levels below one."""
+    """Quantiles of a generalised Pareto distribution at levels below one; inf beyond floats."""
     if abs(shape) < 1e-6:
         return -scale * np.log1p(-levels)
-    return scale * np.expm1(-shape * np.log1p(-levels)) / shape
+    with np.errstate(over="ignore"):
+        return scale * np.expm1(-shape * np.log1p(-levels)) / shape
 
 
 def pareto_fit(excess: np.ndarray) -> tuple[float, float]:
@@ -67,16 +68,16 @@ def pareto_fit(excess: np.ndarray) -> tuple[float, float]:
 
     The profile posterior mean of Zhang and Stephens, shape regularised towards 1/2.
     """
-    number = excess.size
-    num_points = 30 + int(np.sqrt(number))
+    num_values = excess.size
+    num_points = 30 + int(np.sqrt(num_values))
     grid = 1 - np.sqrt(num_points / (np.arange(1, num_points + 1) - 0.5))
-    quartile = excess[int(number / 4 + 0.5) - 1]
+    quartile = excess[int(num_values / 4 + 0.5) - 1]
     theta = grid / (3 * quartile) + 1 / excess[-1]
     shapes = np.mean(np.log1p(-theta[:, None] * excess), axis=1)
-    log_profile = number * (np.log(-theta / shapes) - shapes - 1)
+    log_profile = num_values * (np.log(-theta / shapes) - shapes - 1)
     weights = np.exp(log_profile - log_profile.max())
     mean = np.sum(theta * weights) / weights.sum()
     shape = float(np.mean(np.log1p(-mean * excess)))
     scale = -shape / mean
-    regularised = (shape * number + 0.5 * _PRIOR_COUNT) / (number + _PRIOR_COUNT)
+    regularised = (shape * num_values + 0.5 * _PRIOR_COUNT) / (num_values + _PRIOR_COUNT)
     return regularised, float(scale)

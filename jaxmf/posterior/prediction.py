@@ -21,17 +21,18 @@ from jaxmf.posterior.cell_distributions import (
 from jaxmf.programs import jit
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
-_BLOCK_NUMBERS = 2**24
-_DRAWS_NUMBERS = 2**26
+_BLOCK_SIZE = 2**24
+_DRAWS_SIZE = 2**26
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Prediction:
     """What the posterior says about M cells.
 
-    The predictive law of a cell is a mixture over posterior draws: the mean is the mean of the
-    draws' conditional means, the variance the mean of their variances plus the variance of their
-    means. Quantiles are those of `draws`, one or more conditional draws for each posterior draw.
+    The predictive distribution of a cell is a mixture over posterior draws: the mean is the mean of
+    the draws' conditional means, the variance the mean of their variances plus the variance of
+    their means. Quantiles are those of `draws`, one or more conditional draws for each posterior
+    draw.
 
     Args:
         rows: (M,) int.
@@ -114,10 +115,10 @@ def gather(
     num_cells: int,
     num_draws: int | None,
     seed: int,
-    law: CellDistribution = CELL_DISTRIBUTIONS["normal"],
-    own_draws: Callable[[int, int], np.ndarray] | None = None,
+    distribution: CellDistribution = CELL_DISTRIBUTIONS["normal"],
+    model_draws: Callable[[int, int], np.ndarray] | None = None,
 ) -> Mixture:
-    """Mix the conditional laws of cells over posterior draws.
+    """Mix the conditional distributions of cells over posterior draws.
 
     Args:
         blocks: yields (which draws, means (B, M), variances (B, M)).
@@ -125,13 +126,13 @@ def gather(
         num_cells: M.
         num_draws: predictive draws kept for each cell; None chooses from the memory there is.
         seed: of the conditional draws.
-        law: of a cell given a draw.
-        own_draws: (which draw, how many) -> (number, M), of models that draw cells by themselves.
+        distribution: of a cell given a draw.
+        model_draws: (index of the draw, count) -> (count, M), of models that draw cells.
     Returns:
         The mixture.
     """
     if num_draws is None:
-        num_draws = int(np.clip(_DRAWS_NUMBERS // max(1, num_cells), 100, max(1000, weights.size)))
+        num_draws = int(np.clip(_DRAWS_SIZE // max(1, num_cells), 100, max(1000, weights.size)))
     counts = diagnostics.choose_draws(weights, num_draws, seed)
     generator = np.random.default_rng([seed, 1])
     mean = np.zeros(num_cells)
@@ -140,7 +141,7 @@ def gather(
     draws = np.empty((num_draws, num_cells), dtype=np.float32)
     total, filled = 0.0, 0
     for where, means, variances in blocks:
-        for place, weight, count, m, v in zip(
+        for index, weight, count, m, v in zip(
             range(where.start, where.stop),
             weights[where],
             counts[where],
@@ -156,23 +157,23 @@ def gather(
                 square += weight * step * (m - mean)
                 variance += weight * v
             if count:
-                if own_draws is None:
-                    new = law.draw(generator, m, v, int(count))
+                if model_draws is None:
+                    new = distribution.draw(generator, m, v, int(count))
                 else:
-                    new = own_draws(place, int(count))
+                    new = model_draws(index, int(count))
                 draws[filled : filled + count] = new
                 filled += count
     return Mixture(mean=mean, variance=variance + square, draws=draws)
 
 
-def own_draws(
+def model_draws(
     model: Any,
     data: Any,
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
     seed: int,
 ) -> Callable[[int, int], np.ndarray] | None:
-    """Draws of cells from the law that a model itself has for them, or None where it has none.
+    """Draws of cells from the distribution that a model itself has for them, None without one.
 
     Args:
         model: its description.
@@ -185,26 +186,26 @@ def own_draws(
         return None
     rows, columns = (jnp.asarray(index) for index in cells)
 
-    def of_draw(place: int, number: int) -> np.ndarray:
-        draw = {name: values[place] for name, values in draws.items()}
-        key = jax.random.fold_in(jax.random.key(seed), place)
-        # few numbers of draws, so that few programs serve all
-        padded = 1 << (number - 1).bit_length()
-        return np.asarray(_own_draws(model, key, jnp.arange(padded), draw, data, rows, columns))[
-            :number
-        ]
+    def cells_of_draw(index: int, count: int) -> np.ndarray:
+        draw = {name: values[index] for name, values in draws.items()}
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        # few counts of draws, so that few programs serve all
+        padded = 1 << (count - 1).bit_length()
+        return np.asarray(
+            _sampled_cells(model, key, jnp.arange(padded), draw, data, rows, columns)
+        )[:count]
 
-    return of_draw
+    return cells_of_draw
 
 
 @jit
-def _own_draws(
-    model: Any, key: Any, places: Any, draw: Any, data: Any, rows: Any, columns: Any
+def _sampled_cells(
+    model: Any, key: Any, indices: Any, draw: Any, data: Any, rows: Any, columns: Any
 ) -> Any:
-    def one(place: Any) -> Any:
-        return model.draw_cells(jax.random.fold_in(key, place), draw, data, rows, columns)
+    def one(index: Any) -> Any:
+        return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
 
-    return jax.lax.map(one, places)
+    return jax.lax.map(one, indices)
 
 
 @jit
@@ -228,28 +229,28 @@ def _log_density_of_draws(
 ) -> Any:
     if isinstance(model, HasPointwiseLikelihood):
 
-        def of_draw(draw: Any) -> Any:
+        def evaluate_draw(draw: Any) -> Any:
             return model.cell_log_density(draw, data, rows, columns, values)
 
-        return jax.lax.map(of_draw, draws)
+        return jax.lax.map(evaluate_draw, draws)
     mean, variance = _cells_of_draws(model, draws, data, rows, columns)
     return cell_distribution(model).log_density(values, mean, variance)
 
 
 def over_draws(
-    function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], numbers: int
+    function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], size: int
 ) -> Iterator[tuple[slice, Any]]:
     """Call a function on blocks of draws of one size, the last one filled up by repetition.
 
     Args:
         function: (block of draws, their indices) -> pytree with leading block axis.
         draws: name -> (S, ...).
-        numbers: how many numbers one draw needs on the device, roughly.
+        size: how many floats one draw needs on the device, roughly.
     Yields:
         (which draws, the result without the filling).
     """
     total = len(next(iter(draws.values())))
-    block = max(1, min(total, _BLOCK_NUMBERS // max(1, numbers)))
+    block = max(1, min(total, _BLOCK_SIZE // max(1, size)))
     for start in range(0, total, block):
         indices = np.minimum(np.arange(start, start + block), total - 1)
         result = function({name: values[indices] for name, values in draws.items()}, indices)
@@ -260,12 +261,12 @@ def over_draws(
         )
 
 
-def numbers_of_draw(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
-    """Roughly how many numbers one draw needs on the device while cells are predicted."""
+def draw_size(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
+    """Roughly how many floats one draw needs on the device while cells are predicted."""
     slots = {"z": draws["z"]} if "z" in draws else draws
     capacity = max((values.shape[-1] for values in slots.values() if values.ndim > 1), default=1)
-    own = sum(int(np.prod(values.shape[1:])) for values in draws.values())
-    return own + data.num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
+    kept = sum(int(np.prod(values.shape[1:])) for values in draws.values())
+    return kept + data.num_columns * capacity * (capacity + 2) + num_cells * (capacity + 2)
 
 
 def predict_cells(
@@ -276,9 +277,7 @@ def predict_cells(
     def evaluate(block: Any, indices: np.ndarray) -> Any:
         return _cells_of_draws(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
 
-    for where, (means, variances) in over_draws(
-        evaluate, draws, numbers_of_draw(draws, data, rows.size)
-    ):
+    for where, (means, variances) in over_draws(evaluate, draws, draw_size(draws, data, rows.size)):
         yield where, means, variances
 
 
@@ -297,9 +296,7 @@ def predict_rows(
         return _rows_of_draws(model, block, keys, data, new_data)
 
     size = new_data.num_rows * new_data.num_columns
-    for where, (means, variances) in over_draws(
-        evaluate, draws, numbers_of_draw(draws, data, size)
-    ):
+    for where, (means, variances) in over_draws(evaluate, draws, draw_size(draws, data, size)):
         yield where, means[:, *cells], variances[:, *cells]
 
 
@@ -318,7 +315,7 @@ def log_density(
         return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
 
     total = np.full(values.size, -np.inf)
-    size = numbers_of_draw(draws, data, values.size)
+    size = draw_size(draws, data, values.size)
     for where, densities in over_draws(evaluate, draws, size):
         with np.errstate(divide="ignore"):
             weighted = np.log(weights[where])[:, None] + densities.astype(float)

@@ -1,14 +1,14 @@
 """The best columns of a row, and scores of cells with their uncertainty.
 
-A variational fit ranks by scores of its one law. A model of ratings says by `known_cells` what a
-row has already, and ranks by the predictive mean, averaged over draws: by `expected_values` of
-whole rows where it has them, else cell by cell.
+A variational fit ranks by scores of its one distribution. A model of ratings says by `known_cells`
+what a row has already, and ranks by the predictive mean, averaged over draws: by `expected_values`
+of whole rows where it has them, else cell by cell.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,10 +17,8 @@ import numpy as np
 from jaxmf.arguments import check_count
 from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
+from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
 _BLOCK_CELLS = 2**23
 _SCORED_CELLS = 2**16
@@ -33,7 +31,7 @@ class Scores:
 
     Args:
         mean: of the score, any shape.
-        sd: standard deviation of the score under the fitted law.
+        sd: standard deviation of the score under the fitted distribution.
         probability: of a one, with the uncertainty of the score averaged over.
         plain_probability: of a one at the mean of the score. Gaussian cells have no probability:
             both are the mean of the cell as 0 or 1, cut off there.
@@ -126,14 +124,14 @@ class Recommendations:
         return "\n".join(lines)
 
 
-def scores(posterior: Posterior, cells: Any) -> Scores:
+def scores(posterior: Draws, cells: Any) -> Scores:
     """See `Posterior.scores`."""
     _check_scores(posterior)
     rows, columns = named_cells.read_cells(cells, posterior.data)
     return _scores_of(posterior, rows, columns)
 
 
-def _check_scores(posterior: Posterior) -> None:
+def _check_scores(posterior: Draws) -> None:
     if not isinstance(posterior.model, ScoresCells):
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
@@ -143,7 +141,7 @@ def can_recommend(model: Any) -> bool:
     return isinstance(model, ScoresCells | RanksColumns)
 
 
-def _scores_of(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> Scores:
+def _scores_of(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> Scores:
     draw = posterior.reference_draw()
     # few sizes of blocks, so that few programs serve all numbers of cells, in bounded memory
     block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
@@ -174,7 +172,7 @@ def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
 
 
 def recommend(
-    posterior: Posterior, rows: np.ndarray, *, n: int, by: str, include_known: bool
+    posterior: Draws, rows: np.ndarray, *, n: int, by: str, include_known: bool
 ) -> Recommendations:
     """The best columns of rows (R,) of the data by position, a block of rows at a time."""
     data = posterior.data
@@ -189,8 +187,8 @@ def recommend(
         here = rows[np.minimum(np.arange(start, start + block), rows.size - 1)]
         values = _values_of_rows(posterior, here, by)
         if known is not None:
-            own = known[here].tocoo()
-            values[own.row, own.col] = -np.inf
+            known_ones = known[here].tocoo()
+            values[known_ones.row, known_ones.col] = -np.inf
         kept = slice(start, min(start + block, rows.size))
         best[kept] = best_columns(values, width)[: kept.stop - start]
     where = np.repeat(rows, width), np.maximum(best, 0).ravel()
@@ -230,7 +228,7 @@ def known_cells(model: Any, data: Any) -> Any:
     return csr_array((np.ones(rows.size), (rows, columns)), shape=data.shape)
 
 
-def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarray:
+def _values_of_rows(posterior: Draws, rows: np.ndarray, by: str) -> np.ndarray:
     """What the columns of some rows are ranked by: (R, D) float, writable."""
     model = posterior.model
     if isinstance(model, ScoresCells):
@@ -245,15 +243,15 @@ def _values_of_rows(posterior: Posterior, rows: np.ndarray, by: str) -> np.ndarr
     return _expected(posterior, *cells).mean.reshape(rows.size, num_columns)
 
 
-def _expected_rows(posterior: Posterior, rows: np.ndarray) -> np.ndarray:
+def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
     total = np.zeros((rows.size, posterior.data.num_columns))
 
-    def of_block(block: Any, indices: np.ndarray) -> Any:
+    def expected_block(block: Any, indices: np.ndarray) -> Any:
         del indices
         return _expected_values(posterior.model, block, posterior.data, rows)
 
-    for where, values in prediction.over_draws(of_block, draws, 8 * total.size):
+    for where, values in prediction.over_draws(expected_block, draws, 8 * total.size):
         total += np.tensordot(weights[where], values, axes=1)
     return total
 
@@ -263,7 +261,7 @@ def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
     return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 
 
-def _expected(posterior: Posterior, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:
+def _expected(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> ExpectedRatings:
     """Predictive moments of cells, mixed over draws."""
     draws, weights = posterior.flat_draws()
     block = min(_SCORED_CELLS, 1 << max(rows.size - 1, 0).bit_length())
@@ -286,10 +284,10 @@ def best_columns(values: np.ndarray, width: int) -> np.ndarray:
         found.sort(axis=1)  # ties among these in the order of the columns
     else:
         found = np.broadcast_to(np.arange(width), values.shape)
-    of_found = np.take_along_axis(values, found, axis=1)
-    order = np.argsort(-of_found, axis=1, kind="stable")
+    best_values = np.take_along_axis(values, found, axis=1)
+    order = np.argsort(-best_values, axis=1, kind="stable")
     best = np.take_along_axis(found, order, axis=1)
-    return np.where(np.isneginf(np.take_along_axis(of_found, order, axis=1)), -1, best)
+    return np.where(np.isneginf(np.take_along_axis(best_values, order, axis=1)), -1, best)
 
 
 def assemble(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -12,15 +12,13 @@ from jaxmf.arguments import check_flag, check_seed
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.programs import jit
 
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
-
 
 def recommend(
-    posterior: Posterior,
+    posterior: Draws,
     rows: Any,
     *,
     new_rows: Any,
@@ -42,7 +40,9 @@ def recommend(
     if new is not None:
         model = transposed.model_of_new(posterior, new, row_features)
         asked = dataclasses.replace(posterior, model=model)
-        return _of_new_rows(asked, new, rows, n=n, by=by, include_known=include_known, seed=seed)
+        return _recommend_new_rows(
+            asked, new, rows, n=n, by=by, include_known=include_known, seed=seed
+        )
     if rows is None:
         positions = np.arange(posterior.data.num_rows)
     elif unknown == "prior":
@@ -52,8 +52,8 @@ def recommend(
     return ranking.recommend(posterior, positions, n=n, by=by, include_known=include_known)
 
 
-def _of_new_rows(
-    posterior: Posterior, new: Any, rows: Any, *, n: int, by: str, include_known: bool, seed: int
+def _recommend_new_rows(
+    posterior: Draws, new: Any, rows: Any, *, n: int, by: str, include_known: bool, seed: int
 ) -> Recommendations:
     """The best columns of new rows; all of their cells are predicted at once.
 
@@ -86,7 +86,7 @@ def _of_new_rows(
     return ranking.assemble(new, positions, best, type(scores)(*parts))
 
 
-def _scores(posterior: Posterior, new: Any) -> Scores:
+def _scores(posterior: Draws, new: Any) -> Scores:
     """Scores of all cells of new rows, of a model that has scores: (M, D)."""
     found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
     mean, variance, probability, plain = map(np.asarray, found)

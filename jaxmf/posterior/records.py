@@ -52,7 +52,7 @@ class Features(NamedTuple):
         mean: (K, D) posterior mean of each feature given this draw's Z.
         sd: (K, D) its standard deviation.
         counts: (K,) rows that have it.
-        slots: (K,) its place in the draw's Z.
+        slots: (K,) its column in the draw's Z.
         chain: which chain the draw is of.
         draw: which draw of it.
     """
@@ -65,9 +65,9 @@ class Features(NamedTuple):
     draw: int
 
     def __repr__(self) -> str:
-        number, width = self.mean.shape
+        num_features, width = self.mean.shape
         return (
-            f"{number} features of {width} columns, from the draw with the highest log joint "
+            f"{num_features} features of {width} columns, from the draw with the highest log joint "
             f"(chain {self.chain}, draw {self.draw}); rows that have them: "
             f"{', '.join(str(int(count)) for count in self.counts)}"
         )
@@ -94,7 +94,7 @@ class NumFeatures(NamedTuple):
 
     def __repr__(self) -> str:
         likely = np.argsort(-self.probabilities, kind="stable")[:8]
-        pairs = [(self.values[place], self.probabilities[place]) for place in np.sort(likely)]
+        pairs = [(self.values[index], self.probabilities[index]) for index in np.sort(likely)]
         words = ", ".join(f"{value}: {p:.3f}" for value, p in pairs)
         rest = 1 - sum(p for _, p in pairs)
         others = f", others: {rest:.3f}" if rest > 5e-4 else ""

@@ -76,11 +76,11 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
             **({"sizes": dict(posterior.data.sizes)} if _has(posterior.data, "sizes") else {}),
         },
         "evidence": settings.encode(list(evidence)) if evidence else None,
-        "run": None if run is None else settings.encode(_numbers_of(run)),
+        "run": None if run is None else settings.encode(_run_settings(run)),
     }
 
 
-def _numbers_of(run: Run) -> dict[str, Any]:
+def _run_settings(run: Run) -> dict[str, Any]:
     """The fields of a run that are neither draws nor state."""
     arrays = ("draws", "averages", "state")
     return {f.name: getattr(run, f.name) for f in dataclasses.fields(run) if f.name not in arrays}
@@ -97,7 +97,7 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
         groups["weights"] = {"log_weights": posterior.particle_log_weights}
     if posterior.run is not None:
         leaves = jax.tree.leaves(posterior.run.state)
-        groups["state"] = {f"leaf-{place}": leaf for place, leaf in enumerate(leaves)}
+        groups["state"] = {f"leaf-{index}": leaf for index, leaf in enumerate(leaves)}
     if include_data:
         groups["data"] = _data_arrays(posterior.data)
     groups["features"] = {

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from jaxmf.model import HasSideGroups
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
 from jaxmf.programs import jit
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
 SIDES = ("row", "column")
 
@@ -51,26 +49,26 @@ class GroupWeights:
         names = ["(none)" if name is None else str(name) for name in self.classes]
         width = max(map(len, names))
         return "\n".join(
-            f"{name:<{width}}  " + " ".join(f"{weight:6.1%}" for weight in own)
-            for name, own in zip(names, self.weights, strict=True)
+            f"{name:<{width}}  " + " ".join(f"{weight:6.1%}" for weight in weights)
+            for name, weights in zip(names, self.weights, strict=True)
         )
 
 
-def has_groups(posterior: Posterior) -> bool:
+def has_groups(posterior: Draws) -> bool:
     """Whether the model is of a kind that may have groups of rows and of columns."""
     return isinstance(posterior.model, HasSideGroups)
 
 
-def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
+def members(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
     """The members of every group with the most cells, the group with the most members first.
 
     Weights are the parts of the group's cells that they have.
     """
     draw = _checked(posterior, side)
     groups, data = draw[f"{side}_groups"], posterior.data
-    own = np.asarray(data.rows if side == "row" else data.columns)
-    number = groups.size
-    cells = np.bincount(own, minlength=number).astype(float)
+    indices = np.asarray(data.rows if side == "row" else data.columns)
+    num_lines = groups.size
+    cells = np.bincount(indices, minlength=num_lines).astype(float)
     order, sizes = _by_size(groups)
     entries, weights = [], []
     for group in order:
@@ -83,13 +81,13 @@ def members(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
         weights.append(np.pad(shares, (0, short), constant_values=np.nan))
     return TopEntries(
         groups=order,
-        shares=sizes / number,
-        entries=_titled(np.array(entries), _names(data, side), titles, number),
+        shares=sizes / num_lines,
+        entries=_titled(np.array(entries), _names(data, side), titles, num_lines),
         weights=np.array(weights),
     )
 
 
-def weights(posterior: Posterior, side: str) -> GroupWeights:
+def weights(posterior: Draws, side: str) -> GroupWeights:
     """See `Posterior.group_weights`."""
     draw = _checked(posterior, side)
     order, _ = _by_size(draw[f"{side}_groups"])
@@ -100,7 +98,7 @@ def weights(posterior: Posterior, side: str) -> GroupWeights:
     return GroupWeights((*names, None), order, found)
 
 
-def preferences(posterior: Posterior, side: str, n: int, titles: Any) -> TopEntries:
+def preferences(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
     """See `Posterior.preferences`."""
     draw = _checked(posterior, side)
     order, sizes = _by_size(draw[f"{side}_groups"])
@@ -122,7 +120,7 @@ def _group_means(model: Any, draw: Any, data: Any) -> Any:
     return model.group_means(draw, data)
 
 
-def _checked(posterior: Posterior, side: str) -> dict[str, np.ndarray]:
+def _checked(posterior: Draws, side: str) -> dict[str, np.ndarray]:
     """The reference draw of a model with groups of that side."""
     if side not in SIDES:
         raise ValueError(f"column: groups are of 'row' or of 'column', got {side!r}")
@@ -136,7 +134,7 @@ def _checked(posterior: Posterior, side: str) -> dict[str, np.ndarray]:
 
 
 def _by_size(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Groups by their number of members, and these numbers."""
+    """Groups by their num_lines of members, and these numbers."""
     sizes = np.bincount(groups)
     order = np.argsort(-sizes, kind="stable")
     order = order[sizes[order] > 0]
@@ -147,20 +145,22 @@ def _names(data: Any, side: str) -> np.ndarray | None:
     return data.row_names if side == "row" else data.column_names
 
 
-def _titled(places: np.ndarray, names: np.ndarray | None, titles: Any, number: int) -> np.ndarray:
-    """Ids of places, or their titles: a mapping of ids, or one for every row or column in order."""
+def _titled(
+    positions: np.ndarray, names: np.ndarray | None, titles: Any, num_lines: int
+) -> np.ndarray:
+    """Ids of positions, or their titles: a mapping of ids, or one for each in order."""
     if names is None and titles is None:
-        return places
-    known = np.arange(places.max() + 1) if names is None else np.asarray(names, dtype=object)
+        return positions
+    known = np.arange(positions.max() + 1) if names is None else np.asarray(names, dtype=object)
     if isinstance(titles, dict):
         known = np.array([titles.get(name, name) for name in known.tolist()], dtype=object)
     elif titles is not None:
-        if len(titles) != number:
+        if len(titles) != num_lines:
             raise ValueError(
-                f"titles: are {len(titles)}, and there are {number} to be named; give one for "
+                f"titles: are {len(titles)}, and there are {num_lines} to be named; give one for "
                 "each in the order of the data, or a mapping from ids"
             )
         known = np.asarray(titles, dtype=object)
-    found = known.astype(object)[places]
-    found[places < 0] = None
+    found = known.astype(object)[positions]
+    found[positions < 0] = None
     return found

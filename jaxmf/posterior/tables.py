@@ -1,4 +1,4 @@
-"""Tables of a run: quantities that do not depend on labels, features, the facts in words."""
+"""Tables of a run: quantities that do not depend on labels, features, the facts of the run."""
 
 from __future__ import annotations
 
@@ -8,19 +8,24 @@ import numpy as np
 
 from jaxmf import diagnostics, settings
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, lacks, settings_of
-from jaxmf.posterior import named_cells
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
+from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.alarms import alarms
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 from jaxmf.programs import jit
 
 if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
+    from jaxmf.posterior.summaries import Summaries
 
 _MANY_ROWS = 20_000
 
 
-def quantities(posterior: Posterior, num_pairs: int) -> dict[str, np.ndarray]:
+NUM_PAIRS = 3
+"""Entries of ZZ' in a summary."""
+
+
+def quantities(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
     """Name -> (chains, draws); see `Posterior.quantities`."""
     fixed = posterior.model.hyperparameters
     scalars = {
@@ -41,26 +46,26 @@ def quantities(posterior: Posterior, num_pairs: int) -> dict[str, np.ndarray]:
     return table
 
 
-def _bits(posterior: Posterior) -> np.ndarray:
+def _bits(posterior: Draws) -> np.ndarray:
     """(chains, draws, N, K) features, without the one that is always on."""
     if "z" not in posterior.draws:
         raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
     z = posterior.draws["z"]
-    has_bias = isinstance(posterior.model, HasBias) and posterior.model.bias
+    has_bias = isinstance(posterior.model, HasBias) and posterior.model.has_bias_feature
     return z[..., 1:] if has_bias else z
 
 
-def summary(posterior: Posterior) -> Summary:
+def summary(posterior: Summaries) -> Summary:
     """See `Posterior.summary`."""
     table = _table(posterior)
     table.notes = tuple(alarm.sentence for alarm in alarms(posterior))
     return table
 
 
-def _table(posterior: Posterior) -> Summary:
+def _table(posterior: Draws) -> Summary:
     if posterior.is_variational:
         return _variational_summary(posterior)
-    found = posterior.quantities() if posterior.num_draws else {}
+    found = quantities(posterior, NUM_PAIRS) if posterior.num_draws else {}
     if not posterior.is_weighted:
         return diagnostics.summarise_chains(found)
     size = diagnostics.weights_effective_size(posterior.log_weights)
@@ -72,15 +77,15 @@ def _table(posterior: Posterior) -> Summary:
     return diagnostics.summarise_weighted(found, posterior.log_weights, caption=caption)
 
 
-def _variational_summary(posterior: Posterior) -> Summary:
+def _variational_summary(posterior: Draws) -> Summary:
     rows = posterior.model.summary_of(posterior.reference_draw())
     epochs = int(posterior.draws["num_epochs"][0, 0])
     length = f"{epochs} epoch{'s' * (epochs != 1)}" if epochs else "in closed form"
-    caption = f"{length}; sd of the fitted law, where it has one"
+    caption = f"{length}; sd of the fitted distribution, where it has one"
     return Summary(list(rows), ("mean", "sd"), np.array(list(rows.values())), caption)
 
 
-def num_features(posterior: Posterior) -> NumFeatures:
+def num_features(posterior: Draws) -> NumFeatures:
     """See `Posterior.num_features`."""
     if "num_features" not in posterior.draws:
         also = f": ask num_groups() for {', '.join(_growing(posterior))}"
@@ -91,7 +96,7 @@ def num_features(posterior: Posterior) -> NumFeatures:
     return NumFeatures(*_distribution(posterior, "num_features"))
 
 
-def num_groups(posterior: Posterior, block: str | None) -> NumGroups:
+def num_groups(posterior: Draws, block: str | None) -> NumGroups:
     """See `Posterior.num_groups`."""
     growing, name = _growing(posterior), type(posterior.model).__name__
     if not growing:
@@ -106,49 +111,54 @@ def num_groups(posterior: Posterior, block: str | None) -> NumGroups:
     return NumGroups(*_distribution(posterior, f"num_{block or growing[0]}"))
 
 
-def _growing(posterior: Posterior) -> list[str]:
+def _growing(posterior: Draws) -> list[str]:
     """The indicators whose number of groups the draws have."""
     model = posterior.model
     indicators = model.network().indicators if isinstance(model, HasNetwork) else ()
     return [name for name in indicators if f"num_{name}" in posterior.draws]
 
 
-def _distribution(posterior: Posterior, name: str) -> tuple[np.ndarray, np.ndarray]:
+def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
     flat, weights = posterior.flat_draws()
-    values, places = np.unique(flat[name].astype(int), return_inverse=True)
-    return values, np.bincount(places, weights=weights)
+    values, value_indices = np.unique(flat[name].astype(int), return_inverse=True)
+    return values, np.bincount(value_indices, weights=weights)
 
 
-def cooccurrence(posterior: Posterior, rows: Any) -> np.ndarray:
+def cooccurrence(posterior: Draws, rows: Any) -> np.ndarray:
     """(R, R) float; see `Posterior.cooccurrence`."""
-    z, weights, data = _bits(posterior), posterior.weights.ravel(), posterior.data
+    data = posterior.data
+    z = None if isinstance(posterior.model, HasRowGroups) else _bits(posterior)
     if rows is None and data.num_rows > _MANY_ROWS:
         raise ValueError(
             f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
             f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
         )
-    places = None if rows is None else named_cells.read_rows(rows, data)
-    return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, places)
+    row_indices = None if rows is None else named_cells.read_rows(rows, data)
+    if z is None:
+        row_indices = np.arange(data.num_rows) if row_indices is None else np.asarray(row_indices)
+        return row_groups.probability_of_one_group(posterior, row_indices)
+    weights = posterior.weights.ravel()
+    return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, row_indices)
 
 
-def features(posterior: Posterior) -> Features:
+def features(posterior: Draws) -> Features:
     """See `Posterior.features`."""
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "features")
     _bits(posterior)  # which a model without binary features has not
-    draw = posterior.reference_draw()
-    mean, sd = _features(posterior.model, draw, posterior.data)
-    counts = draw["z"].sum(axis=0)
+    reference = posterior.reference_draw()
+    mean, sd = _features(posterior.model, reference, posterior.data)
+    counts = reference["z"].sum(axis=0)
     used = np.flatnonzero(counts)
     slots = used[np.argsort(-counts[used], kind="stable")]
-    chain, place = posterior.reference()
+    chain, draw = posterior.reference()
     return Features(
         mean=np.asarray(mean)[slots],
         sd=np.asarray(sd)[slots],
         counts=counts[slots],
         slots=slots,
         chain=chain,
-        draw=place,
+        draw=draw,
     )
 
 
@@ -157,7 +167,7 @@ def _features(model: Any, draw: Any, data: Any) -> Any:
     return model.features(draw, data)
 
 
-def facts(posterior: Posterior) -> dict[str, str]:
+def facts(posterior: Draws) -> dict[str, str]:
     """See `Posterior.facts`."""
     meta, model = posterior.meta, posterior.model
     described = {name: settings.describe(value) for name, value in settings_of(model).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,11 +11,9 @@ import numpy as np
 from jaxmf import diagnostics
 from jaxmf.data import Tokens
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import HasGroups
+from jaxmf.model import HasGroups, HasRowGroups
+from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
-
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -67,7 +65,7 @@ class TopEntries:
         return "\n".join(lines)
 
 
-def top_entries(posterior: Posterior, column: str, n: int) -> TopEntries:
+def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     """See `Posterior.top_entries`."""
     model = _model_of_groups(posterior)
     draw = posterior.reference_draw()
@@ -114,7 +112,7 @@ def _named(best: np.ndarray, is_entry: np.ndarray, names: Any) -> np.ndarray:
     return found
 
 
-def transform(posterior: Posterior, new: Tokens, seed: int) -> np.ndarray:
+def transform(posterior: Draws, new: Tokens, seed: int) -> np.ndarray:
     """The groups of new documents, in the order of `top_entries`: see `Posterior.transform`."""
     key, draw = jax.random.key(seed), posterior.reference_draw()
     shares = np.asarray(_transform(posterior.model, key, draw, posterior.data, new))
@@ -123,19 +121,19 @@ def transform(posterior: Posterior, new: Tokens, seed: int) -> np.ndarray:
 
 
 def document_completion(
-    posterior: Posterior, new: Tokens, *, num_draws: int, seed: int
+    posterior: Draws, new: Tokens, *, num_draws: int, seed: int
 ) -> HeldOutScore:
     """See `Posterior.document_completion`."""
     known, rest = halves(new, seed)
     draws, weights = posterior.flat_draws()
-    number = min(num_draws, weights.size)
-    chosen = np.unique(np.linspace(0, weights.size - 1, number).round().astype(int))
+    num_used = min(num_draws, weights.size)
+    chosen = np.unique(np.linspace(0, weights.size - 1, num_used).round().astype(int))
     total, mass = np.zeros(rest.num_tokens), weights[chosen].sum()
-    for place in chosen:
-        key = jax.random.fold_in(jax.random.key(seed), int(place))
-        draw = {name: values[place] for name, values in draws.items()}
+    for index in chosen:
+        key = jax.random.fold_in(jax.random.key(seed), int(index))
+        draw = {name: values[index] for name, values in draws.items()}
         found = _word_probabilities(posterior.model, key, draw, posterior.data, known, rest)
-        total += weights[place] / mass * np.asarray(found)
+        total += weights[index] / mass * np.asarray(found)
     return diagnostics.held_out_score(np.log(total))
 
 
@@ -164,7 +162,12 @@ def _subset(tokens: Tokens, kept: np.ndarray) -> Tokens:
     return Tokens(columns, tokens.sizes, names=tokens.names)
 
 
-def _model_of_groups(posterior: Posterior) -> Any:
+def _model_of_groups(posterior: Draws) -> Any:
+    if isinstance(posterior.model, HasRowGroups):
+        raise ValueError(
+            f"{type(posterior.model).__name__} has groups of rows, which have no entries; see "
+            "groups()"
+        )
     if not isinstance(posterior.model, HasGroups):
         raise ValueError(
             f"{type(posterior.model).__name__} has no groups of tokens; see features()"
@@ -179,5 +182,5 @@ def _transform(model: Any, key: Any, draw: Any, data: Any, new: Any) -> Any:
 
 @jit
 def _word_probabilities(model: Any, key: Any, draw: Any, data: Any, known: Any, rest: Any) -> Any:
-    given = model.fold(key, draw, data, known)
-    return model.word_probabilities(draw, data, rest, given)
+    folded = model.fold(key, draw, data, known)
+    return model.word_probabilities(draw, data, rest, folded)

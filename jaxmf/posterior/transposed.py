@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -12,18 +12,21 @@ from jaxmf.data import Entries, Features, as_container
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions
 from jaxmf.model import TakesNewColumns, TakesRowFeatures
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import read_cells
 from jaxmf.posterior.prediction import Prediction
 
 if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
+    from jaxmf.posterior.cell_answers import CellAnswers
+
+_Draws = TypeVar("_Draws", bound=Draws)
 
 
-def rows_without_cells(posterior: Posterior, features: Any, new_rows: Any) -> Any:
-    """New rows of which nothing but features is known, where no others are given."""
+def rows_without_cells(posterior: Draws, features: Any, new_rows: Any) -> Any:
+    """New rows of which nothing but features is known, where no others are passed."""
     if features is None or new_rows is not None:
         return new_rows
-    _own(posterior.model, features)
+    _with_row_features(posterior.model, features)
     none = np.zeros(0, np.int32)
     shape = features.num_rows, posterior.data.num_columns
     fields = {"rows": none, "columns": none, "values": np.zeros(0, np.float32), "shape": shape}
@@ -31,7 +34,7 @@ def rows_without_cells(posterior: Posterior, features: Any, new_rows: Any) -> An
     return bare(Entries, **fields, **names)
 
 
-def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
+def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
     """The model for questions about new rows, with their features and classes.
 
     Args:
@@ -44,29 +47,29 @@ def model_of_new(posterior: Posterior, target: Any, features: Any) -> Any:
     """
     model, classes = posterior.model, None
     if features is not None:
-        model = _own(model, features)
+        model = _with_row_features(model, features)
         features = features.match(target.row_names, size=target.num_rows, what="features")
-        of_training = model.row_classes
-        if of_training is not None:
-            heading = of_training.described[0].name
-            features, classes = features.apart(heading)
-            classes = _same_columns(classes, of_training, repr(heading))
+        training = model.row_classes
+        if training is not None:
+            heading = training.described[0].name
+            features, classes = features.separate(heading)
+            classes = _same_columns(classes, training, repr(heading))
         features = _same_columns(features, model.row_features, "features")
     if not isinstance(model, TakesRowFeatures):
         return model
-    own = {} if classes is None else {"classes": classes}
-    return model.for_new_rows(features, target.num_rows, **own)
+    classes_of_rows = {} if classes is None else {"classes": classes}
+    return model.for_new_rows(features, target.num_rows, **classes_of_rows)
 
 
-def _same_columns(features: Any, of_training: Any, name: str) -> Any:
+def _same_columns(features: Any, training: Any, name: str) -> Any:
     """Features with the columns of those in training; both are None where there are none.
 
     Raises:
         ValueError: other columns.
     """
-    if features is not None and of_training is not None:
-        return features.in_columns_of(of_training, what=name)
-    widths = [0 if one is None else one.width for one in (features, of_training)]
+    if features is not None and training is not None:
+        return features.in_columns_of(training, what=name)
+    widths = [0 if one is None else one.width for one in (features, training)]
     if widths[0] != widths[1]:
         raise ValueError(
             f"{name}: have {widths[0]} columns, those in training {widths[1]}; make them with "
@@ -75,7 +78,7 @@ def _same_columns(features: Any, of_training: Any, name: str) -> Any:
     return features
 
 
-def _own(model: Any, features: Any, name: str = "row_features") -> TakesRowFeatures:
+def _with_row_features(model: Any, features: Any, name: str = "row_features") -> TakesRowFeatures:
     """The model; refuses what is no features, and features where rows in training had none."""
     check_object(name, features, Features, "Features.from_pandas(table)")
     has_features = isinstance(model, TakesRowFeatures) and not (
@@ -89,8 +92,8 @@ def _own(model: Any, features: Any, name: str = "row_features") -> TakesRowFeatu
     return model
 
 
-def posterior(posterior: Posterior) -> Posterior:
-    """The posterior of the transposed data: rows and columns in each other's place.
+def posterior(posterior: _Draws) -> _Draws:
+    """The posterior of the transposed data: rows and columns exchanged.
 
     Raises:
         ValueError: the model's sides are not alike.
@@ -118,12 +121,12 @@ def transpose(data: Entries) -> Entries:
 
 
 def prediction_of_columns(
-    given: Posterior, cells: object, new_columns: Any, *, features: Any, **options: Any
+    untransposed: CellAnswers, cells: object, new_columns: Any, *, features: Any, **options: Any
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
-    turned = posterior(given)
+    turned = posterior(untransposed)
     if features is not None:
-        _own(turned.model, features, "column_features")
+        _with_row_features(turned.model, features, "column_features")
     new = None
     if new_columns is not None:
         new = transpose(as_container(new_columns, Entries, "new_columns"))

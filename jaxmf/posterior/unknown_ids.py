@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,14 +13,12 @@ from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
 from jaxmf.model import TakesUnknownIds
+from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
 
-if TYPE_CHECKING:
-    from jaxmf.posterior.posterior import Posterior
 
-
-def with_unknown(posterior: Posterior, cells: Any, seed: int) -> tuple[Posterior, Any]:
+def with_unknown(posterior: Draws, cells: Any, seed: int) -> tuple[Draws, Any]:
     """The posterior with a row and a column for every unknown id of some cells.
 
     Args:
@@ -44,7 +42,7 @@ def with_unknown(posterior: Posterior, cells: Any, seed: int) -> tuple[Posterior
     return _enlarged(posterior, (new_rows, new_columns), seed), Positions(rows, columns)
 
 
-def with_unknown_rows(posterior: Posterior, rows: Any, seed: int) -> tuple[Posterior, np.ndarray]:
+def with_unknown_rows(posterior: Draws, rows: Any, seed: int) -> tuple[Draws, np.ndarray]:
     """The posterior with a row for every unknown id of some rows, and the positions of these.
 
     Args:
@@ -59,7 +57,7 @@ def with_unknown_rows(posterior: Posterior, rows: Any, seed: int) -> tuple[Poste
     return _enlarged(posterior, (new, []), seed), positions
 
 
-def _check_prior(posterior: Posterior) -> None:
+def _check_prior(posterior: Draws) -> None:
     model = posterior.model
     if not isinstance(model, TakesUnknownIds):
         raise ValueError(
@@ -68,7 +66,7 @@ def _check_prior(posterior: Posterior) -> None:
         )
 
 
-def _enlarged(posterior: Posterior, new: tuple[list[Any], list[Any]], seed: int) -> Posterior:
+def _enlarged(posterior: Draws, new: tuple[list[Any], list[Any]], seed: int) -> Draws:
     """The posterior of the matrix with rows and columns of these ids below and beside it."""
     counts = len(new[0]), len(new[1])
     if counts == (0, 0):
@@ -104,7 +102,7 @@ def _longer(known: Any, new: list[Any]) -> Any:
     return object_array([*known.tolist(), *new]) if new else known
 
 
-def _vectors(posterior: Posterior, counts: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
+def _vectors(posterior: Draws, counts: tuple[int, int], seed: int) -> dict[str, np.ndarray]:
     """The vectors of rows and columns of every draw, with those of the unknown ones."""
     size = posterior.num_chains * posterior.num_draws
     draws = {name: x.reshape(size, *x.shape[2:]) for name, x in posterior.draws.items()}

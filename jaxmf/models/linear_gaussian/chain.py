@@ -17,6 +17,7 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.models.linear_gaussian.updates import (
+    update_by_change_of_basis,
     update_by_split_merge,
     update_features,
     update_hyperparameters,
@@ -35,7 +36,7 @@ WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["num_slots", "sweep", "anneal", "split_merge"],
+    meta_fields=["num_slots", "sweep", "anneal", "split_merge", "change_basis"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -45,6 +46,7 @@ class SamplerPlan:
     sweep: str
     anneal: bool
     split_merge: int
+    change_basis: int
 
 
 def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
@@ -112,7 +114,7 @@ def step(
     data: Dense,
     progress: Array,
 ) -> tuple[State, Info]:
-    """A sweep, splits and merges where wanted, hyperparameters."""
+    """A sweep, splits, merges and changes of basis where wanted, hyperparameters."""
     data = model.centred(data)
     factor: Array | float = 1.0
     if plan.anneal:
@@ -130,6 +132,15 @@ def step(
             scale_factor=factor,
         )
         info = Info(overflow=merge_overflow(info.overflow, more.overflow))
+    if plan.change_basis:
+        state, _ = update_by_change_of_basis(
+            model,
+            jax.random.fold_in(key, 3),
+            state,
+            data,
+            num_draws=plan.change_basis,
+            scale_factor=factor,
+        )
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)

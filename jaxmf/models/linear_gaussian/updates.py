@@ -1,4 +1,4 @@
-"""The kernels of the linear-Gaussian Indian buffet process: sweeps, splits and merges, scales.
+"""The kernels of the linear-Gaussian Indian buffet process: sweeps, moves of columns, scales.
 
 Each is `(model, key, state, data) -> (state, info)` and leaves the posterior invariant; `data` is
 the data minus the offset.
@@ -17,6 +17,7 @@ from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.state import State, complete
 from jaxmf.priors import hyper
+from jaxmf.samplers.change_of_basis import change_of_basis
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.samplers.hyper import update_feature_prior, update_scale
@@ -64,17 +65,22 @@ def update_scales(
 
     `share` multiplies the feature scale that the likelihood sees, as in a filter while it tempers.
     """
+    start, first = noise, feature
     noise = update_scale(
         jax.random.fold_in(key, 0),
         model.noise_scale,
         noise,
-        lambda value: gaussian.log_marginal(statistics, value, share * feature),
+        lambda value: gaussian.log_marginal_change(
+            statistics, (start, share * feature), (value, share * feature)
+        ),
     )
     feature = update_scale(
         jax.random.fold_in(key, 1),
         model.feature_scale,
         feature,
-        lambda value: gaussian.log_marginal(statistics, noise, share * value),
+        lambda value: gaussian.log_marginal_change(
+            statistics, (noise, share * first), (noise, share * value)
+        ),
     )
     return noise, feature
 
@@ -136,3 +142,28 @@ def update_by_split_merge(
         num_fixed=model.first_slot(),
     )
     return state._replace(z=z), Info(overflow={"features": overflow})
+
+
+def update_by_change_of_basis(
+    model: Any,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_draws: int,
+    scale_factor: Array | float = 1.0,
+) -> tuple[State, Info]:
+    """Kernel: two columns of Z replaced by another basis of their plane, `num_draws` times."""
+    z = change_of_basis(
+        key,
+        state.z,
+        prior=model.prior(state),
+        likelihood=linear_gaussian_columns(
+            complete(state, data),
+            noise_scale=state.noise_scale,
+            feature_scale=state.feature_scale * scale_factor,
+        ),
+        num_draws=num_draws,
+        num_fixed=model.first_slot(),
+    )
+    return state._replace(z=z), Info(overflow={})

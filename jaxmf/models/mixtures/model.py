@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import (
     Draw,
     family_statistics,
+    hyperparameters_of,
     predict_moments,
     predictive_groups,
     probabilities,
@@ -31,9 +33,13 @@ from jaxmf.data import Dense, Tokens
 from jaxmf.data.container import bare
 from jaxmf.likelihoods.families.family import Family, check_family
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
+from jaxmf.likelihoods.families.normal import NormalInverseGamma
+from jaxmf.likelihoods.families.poisson import GammaPoisson
+from jaxmf.model import GroupMoments
+from jaxmf.priors import hyper
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.priors.partition_prior import PartitionPrior, is_kind
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
 from jaxmf.types import Array, Key, PyTree
 
@@ -150,6 +156,40 @@ class _Mixture(NetworkModel):
         parts = groups * data.num_columns + columns
         return draw_in_parts(distribution, of_value, statistics, {}, parts)
 
+    def group_moments(self, draw: Draw, data: Dense) -> GroupMoments:
+        """Sizes, probabilities and means of the groups given a draw.
+
+        The mean of a value with a conjugate prior that counts as n_0 values has 1 / (n_0 + n + 1)
+        of the variance of the next value of a group of n; the rest is the variance of the values.
+        """
+        network, _ = self.over(data)
+        distribution = network.blocks["x"].distribution
+        statistics = family_statistics(network, draw, "x")[0]
+        hyperparameters = hyperparameters_of(network, draw, "x")
+        mean, variance = distribution.moments(statistics, hyperparameters)
+        counts, weights = draw["group_counts"].reshape(-1), probabilities(network, draw, "group")
+        mean, variance = mean.reshape(counts.size, -1), variance.reshape(counts.size, -1)
+        share = 1 / (_prior_count(distribution) + counts[:, None] + 1)
+        return GroupMoments(
+            counts=counts,
+            weights=weights,
+            weight_sd=jnp.sqrt(weights * (1 - weights) / (self._total_weight(draw) + 1)),
+            mean=mean,
+            mean_sd=jnp.sqrt(variance * share),
+            sd=jnp.sqrt(variance * (1 - share)),
+        )
+
+    def _total_weight(self, draw: Draw) -> Array:
+        """Rows and concentration together; NaN for priors whose weights have no Beta marginals."""
+        prior: Any = self._prior()
+        if not is_kind(prior, Dirichlet, DirichletProcess, PitmanYor):
+            return jnp.full((), jnp.nan)
+        concentration = draw.get("group_concentration", hyper.initial_value(prior.concentration))
+        num_rows = jnp.sum(draw["group_counts"])
+        if prior.grows:
+            return num_rows + concentration
+        return num_rows + jnp.sum(jnp.broadcast_to(concentration, draw["group_counts"].shape))
+
     def _of_entries(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
         """Probabilities of the groups, and the distribution of single entries of a row."""
         network, _ = self.over(data)
@@ -161,6 +201,13 @@ class _Mixture(NetworkModel):
         if isinstance(distribution, NormalInverseWishart):
             distribution, statistics = distribution.entry_marginals(statistics)
         return weights, distribution, statistics
+
+
+def _prior_count(family: Family) -> Any:
+    """How many values the prior of a group's mean counts as; NaN where it is not known."""
+    if isinstance(family, NormalInverseWishart | NormalInverseGamma):
+        return family.weight
+    return family.rate if isinstance(family, GammaPoisson) else jnp.nan
 
 
 def _check_size(data: Dense, name: str) -> None:

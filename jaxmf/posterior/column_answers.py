@@ -1,0 +1,81 @@
+"""Questions that rank: scores of cells, the best columns of a row."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior.draws import Draws
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.ranking import Recommendations, Scores
+
+
+class ColumnAnswers(Draws):
+    """The part of `Posterior` that ranks columns."""
+
+    def scores(self, cells: Any) -> Scores:
+        """Scores of cells: mean, sd, and the probability of a one with and without that sd.
+
+        Args:
+            cells: which cells, as in `predict`.
+        Raises:
+            ValueError: the model has no scores.
+        """
+        from jaxmf.posterior import ranking
+
+        return ranking.scores(self, cells)
+
+    def recommend(
+        self,
+        rows: Any = None,
+        *,
+        n: int = 10,
+        by: str | None = None,
+        include_known: bool = False,
+        new_rows: Any = None,
+        row_features: Any = None,
+        unknown: str = "error",
+        seed: int = 0,
+    ) -> Recommendations:
+        """The n best columns of some rows, without those that a row is known to have.
+
+        Of 0/1 data a row has its ones; of other ratings all that it rated. Models of ratings rank
+        by the predictive mean, averaged over draws; of ratings 0 and 1 that is the probability of a
+        1.
+
+        Args:
+            rows: ids of rows, or positions, as in `cooccurrence`; all by default. With `new_rows`
+                they are of these.
+            n: how many; a row that has almost everything gets fewer.
+            by: "score", the mean of the score or rating, or "probability" of a one, which weighs
+                the uncertainty of the score too. None takes the probability where a model has
+                scores and their uncertainty, as it ranks better in rows of few ones, else the mean.
+            include_known: whether to rank what rows are known to have too.
+            new_rows: rows that are not in the data, by their first entries, as in `predict`. All
+                their cells are predicted at once.
+            row_features: `Features` of the new rows, as in `predict`.
+            unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
+                of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
+                have such (BPMF).
+            seed: of what is drawn for new or unknown rows.
+        Returns:
+            Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
+        Raises:
+            ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
+                data.
+        """
+        from jaxmf.posterior import recommendations
+
+        cell_questions.check_draws(self)
+        return recommendations.recommend(
+            self,
+            rows,
+            new_rows=new_rows,
+            row_features=row_features,
+            unknown=unknown,
+            n=n,
+            by=by,
+            include_known=include_known,
+            seed=seed,
+        )

@@ -1,0 +1,180 @@
+"""The draws of a run with their weights, the model and the data: what questions are asked of."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from jaxmf import diagnostics, registry
+from jaxmf.posterior.records import Evidence, Meta
+
+if TYPE_CHECKING:
+    from jaxmf.engine import Run
+
+NO_DRAWS = (
+    "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run it "
+    "again with a shorter num_warmup"
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Draws:
+    """Draws of a posterior, with the model and the data they belong to.
+
+    Args:
+        model: the description.
+        data: the container.
+        draws: name -> (chains, draws, ...) array; a filter's are (runs, particles, ...).
+        meta: the facts of the run.
+        run: the finished run with its last state, from which it can continue.
+        averages: name -> (chains, ...) running means, where asked for.
+        particle_log_weights: (runs, particles) of a filter, comparable across runs.
+        evidence: of a filter.
+        trace: name -> (chains, steps) scalars of every step of a filter, for pictures.
+        predicted_at: "rows" and "columns" of the cells named by predict_at, (M,) int each, if any.
+    """
+
+    model: Any
+    data: Any
+    draws: dict[str, np.ndarray]
+    meta: Meta
+    run: Run | None = None
+    averages: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    particle_log_weights: np.ndarray | None = None
+    evidence: Evidence | None = None
+    trace: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    predicted_at: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    # --- shape and weights -----------------------------------------------------------------------
+
+    @property
+    def num_chains(self) -> int:
+        return int(next(iter(self.draws.values())).shape[0])
+
+    @property
+    def num_draws(self) -> int:
+        """Draws a chain, or particles a run."""
+        return int(next(iter(self.draws.values())).shape[1])
+
+    @property
+    def is_weighted(self) -> bool:
+        return self.particle_log_weights is not None
+
+    @property
+    def is_variational(self) -> bool:
+        """Whether the one draw holds the parameters of a fitted distribution."""
+        return self.meta.method == "variational"
+
+    @property
+    def weights(self) -> np.ndarray:
+        """(chains, draws) probabilities that sum to one; equal ones unless it is a filter's.
+
+        Raises:
+            ValueError: the run ended in its warm-up and kept no draw. So do all questions whose
+                answer needs one.
+        """
+        self.require_draws()
+        if self.particle_log_weights is None:
+            return np.full(
+                (self.num_chains, self.num_draws), 1 / (self.num_chains * self.num_draws)
+            )
+        return diagnostics.normalise(self.particle_log_weights)
+
+    @property
+    def log_weights(self) -> np.ndarray:
+        """(runs, particles) log weights of a filter; those of several runs include the evidence."""
+        if self.particle_log_weights is None:
+            raise ValueError(
+                f"draws of {self.meta.method} are equally weighted and have no log_weights; "
+                "jaxmf.particle_filter gives weighted particles"
+            )
+        return self.particle_log_weights
+
+    @property
+    def log_evidence(self) -> float:
+        """Estimate of log p(X), the log of an unbiased estimate of p(X).
+
+        Where scales or an offset were left open, their priors are taken from the data (empirical
+        Bayes): this is then no evidence of a model that was fixed before, and is compared with that
+        of another model only where the settings are the same. Fix them to compare models.
+        """
+        return self._evidence().value
+
+    @property
+    def log_evidence_error(self) -> float:
+        """Standard error of `log_evidence`."""
+        return self._evidence().standard_error
+
+    def _evidence(self) -> Evidence:
+        if self.evidence is None:
+            raise ValueError(
+                f"a posterior from {self.meta.method} has no log evidence; "
+                "jaxmf.particle_filter(model, data) estimates it"
+            )
+        return self.evidence
+
+    # --- single draws ----------------------------------------------------------------------------
+
+    def flat_draws(self) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """All draws on one axis, (S, ...), and their weights (S,); weightless ones left out."""
+        weights = self.weights.ravel()
+        flat = {name: x.reshape(weights.size, *x.shape[2:]) for name, x in self.draws.items()}
+        kept = np.flatnonzero(weights)
+        if kept.size == weights.size:
+            return flat, weights
+        return {name: x[kept] for name, x in flat.items()}, weights[kept]
+
+    def reference(self) -> tuple[int, int]:
+        """(chain, draw) of the reference draw: the one with the highest log joint.
+
+        Of a filter that keeps no log joint, the heaviest particle.
+        """
+        self.require_draws()
+        score = self.draws.get("log_joint")
+        if score is None:
+            score = self.weights
+        chain, draw = np.unravel_index(int(np.argmax(score)), score.shape)
+        return int(chain), int(draw)
+
+    def reference_draw(self) -> dict[str, np.ndarray]:
+        """The arrays of the reference draw."""
+        chain, draw = self.reference()
+        return {name: values[chain, draw] for name, values in self.draws.items()}
+
+    def require_draws(self) -> None:
+        """Refuse a posterior without draws.
+
+        Raises:
+            ValueError: the run ended in its warm-up and kept none.
+        """
+        if self.num_draws == 0:
+            raise ValueError(NO_DRAWS)
+
+    # --- data like those of the run --------------------------------------------------------------
+
+    def container(
+        self, new_rows: Any, name: str, *, unknown: str = "error", can_drop: bool = True
+    ) -> Any:
+        """Rows like those of the data, as a container with its columns.
+
+        Args:
+            new_rows: a container, or what one is made of.
+            name: what the errors call them.
+            unknown: of columns, items or words that the data lacks: "error" or "drop".
+            can_drop: whether errors may advise the latter.
+        Returns:
+            The rows; columns, items and words are matched by id where both sides have ids.
+        Raises:
+            ValueError: an unknown column; other sizes where one side has no ids.
+        """
+        from jaxmf.data import Tokens, as_container
+
+        target: Any = as_container(new_rows, registry.entry_of(self.model).container, name)
+        target = target.align_columns(self.data, argument=name, unknown=unknown, can_drop=can_drop)
+        # of rows of which no cell is known there is nothing to check
+        has_cells = getattr(target, "num_entries", 1) > 0
+        if has_cells and not isinstance(target, Tokens):
+            registry.check_data(self.model, target, name)
+        return target

@@ -1,0 +1,136 @@
+"""Questions about groups: topics, groups of rows and columns, words of new documents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jaxmf.arguments import check_count, check_seed
+from jaxmf.diagnostics import HeldOutScore
+from jaxmf.model import CompletesDocuments
+from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior.draws import Draws
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.row_groups import RowGroups
+    from jaxmf.posterior.side_groups import GroupWeights
+    from jaxmf.posterior.topics import TopEntries
+
+
+class GroupAnswers(Draws):
+    """The part of `Posterior` that shows groups of tokens, rows and columns."""
+
+    def top_entries(self, column: str, n: int = 10, *, titles: Any = None) -> TopEntries:
+        """The heaviest entries of every group of the reference draw (highest log joint).
+
+        Args:
+            column: an observed column of categories, such as "word": the most probable values of
+                every topic; or a column that indicators are partitioned by, such as "item": the
+                levels with the most tokens in every group. Of a matrix with groups of rows and of
+                columns "row" or "column": the members of every group with the most cells.
+            n: entries a group, at most: those that it has a token of.
+            titles: of rows or columns, shown in the place of their ids: id -> title, or one for
+                each in the order of the data.
+        Returns:
+            Groups by size, with their entries; `.to_pandas()` is the table.
+        Raises:
+            ValueError: the model has no groups, or the network lacks the column.
+        """
+        from jaxmf.posterior import side_groups, topics
+
+        check_count("n", n)
+        if side_groups.has_groups(self):
+            return side_groups.members(self, column, n, titles)
+        if titles is not None:
+            raise ValueError("titles: are of rows and columns; names of tokens are Tokens(names=)")
+        return topics.top_entries(self, column, n)
+
+    def groups(self) -> RowGroups:
+        """The groups of rows of a mixture in the reference draw (highest log joint).
+
+        Labels mean nothing across draws, so groups are not averaged over draws. `num_groups` has
+        the distribution of their number, `cooccurrence` the probability that two rows are in one.
+
+        Returns:
+            The largest group first: its rows, its probability, the mean of every column with their
+            standard deviations. It prints itself; `.to_pandas()` is the table. After
+            ``sample(keep="assignments")`` also `.labels` (N,) and `.members()`.
+
+        Raises:
+            ValueError: the model has no groups of rows, or the draws are scalars.
+
+        Example:
+            >>> import jaxmf as mf
+            >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]
+            >>> post = mf.sample(mf.MixtureOfGaussians(2), x, num_samples=20, progress=False)
+            >>> post.groups().counts
+            array([3, 2])
+        """
+        from jaxmf.posterior import row_groups
+
+        return row_groups.groups(self)
+
+    def preferences(self, side: str = "row", n: int = 10, *, titles: Any = None) -> TopEntries:
+        """What each group of rows of the reference draw likes best: its mean against all columns.
+
+        Args:
+            side: "row", or "column" for what groups of columns are liked by.
+            n: entries a group.
+            titles: of the entries, as of `top_entries`.
+        Returns:
+            Groups by size; weights are expected values (Porteous, section 6.2.7).
+        Raises:
+            ValueError: the model has no groups of that side.
+        """
+        from jaxmf.posterior import side_groups
+
+        check_count("n", n)
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        cell_questions.check_draws(self)
+        return side_groups.preferences(self, side, n, titles)
+
+    def group_weights(self, side: str = "row") -> GroupWeights:
+        """How probable each group of the reference draw is for one more row of every class.
+
+        Args:
+            side: "row", or "column" for groups and classes of columns.
+        Returns:
+            Weights of the groups in use, the largest group first; what is missing to one is the
+            weight of a new group.
+        Raises:
+            ValueError: the model has no groups of that side.
+        """
+        from jaxmf.posterior import side_groups
+
+        if not side_groups.has_groups(self):
+            raise ValueError(f"{type(self.model).__name__} has no groups of rows; see top_entries")
+        return side_groups.weights(self, side)
+
+    def document_completion(
+        self, new_documents: Any, *, unknown: str = "error", num_draws: int = 10, seed: int = 0
+    ) -> HeldOutScore:
+        """Log predictive probability of held-out words of new documents, and so the perplexity.
+
+        Half of the words of every document (one more where their number is odd) say what it is
+        about, the others are scored: p(w) is averaged over draws before the log is taken.
+
+        Args:
+            new_documents: tokens or counts; words are matched by id where both sides have ids,
+                and need not be all that there are.
+            unknown: of words that the data lacks: "error", or "drop" to leave them out.
+            num_draws: posterior draws used, evenly spread.
+            seed: of the halves, and of the sampling of the documents' topics.
+        Returns:
+            The log probability of each scored word, their mean (the perplexity is exp(-mean)), and
+            its standard error.
+        Raises:
+            ValueError: the model has no words of documents, or no document has two words.
+        """
+        from jaxmf.posterior import topics
+
+        check_count("num_draws", num_draws)
+        check_seed("seed", seed)
+        if not isinstance(self.model, CompletesDocuments):
+            raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
+        new = self.container(new_documents, "new_documents", unknown=unknown)
+        return topics.document_completion(self, new, num_draws=num_draws, seed=seed)

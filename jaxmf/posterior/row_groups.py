@@ -1,0 +1,177 @@
+"""Groups of rows of a mixture: how large they are, where they lie, who is in them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from jaxmf.model import HasRowGroups, lacks
+from jaxmf.posterior.draws import Draws
+from jaxmf.programs import jit
+
+_MOST_COLUMNS = 6  # in what is printed
+_NO_ROWS = (
+    'which group each row is in is not in the draws: sample again with keep="assignments". '
+    "post.transform(rows) has the probability of each group"
+)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class RowGroups:
+    """The groups of one draw with rows, the largest first.
+
+    Standard deviations are those given the partition of that draw. How sure the partition is,
+    `Posterior.cooccurrence` and `Posterior.num_groups` say.
+
+    Args:
+        counts: (G,) int, rows of each group.
+        weights: (G,) float, expected probability that a further row is of the group; what is
+            missing to one is that of a new group.
+        weight_sd: (G,) float, its standard deviation; NaN under a flexible prior.
+        mean: (G, D) float, expected mean of each column.
+        mean_sd: (G, D) float, its standard deviation.
+        sd: (G, D) float, of rows around the mean of their group.
+        columns: D ids, or positions.
+        slots: (G,) int, labels of the groups in the draw.
+        chain: which chain the draw is of.
+        draw: which draw of it.
+        group_of_rows: (N,) int, 0 for the largest group; None without `keep="assignments"`.
+        row_names: N ids, or None.
+    """
+
+    counts: np.ndarray
+    weights: np.ndarray
+    weight_sd: np.ndarray
+    mean: np.ndarray
+    mean_sd: np.ndarray
+    sd: np.ndarray
+    columns: np.ndarray
+    slots: np.ndarray
+    chain: int
+    draw: int
+    group_of_rows: np.ndarray | None = None
+    row_names: Any = None
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) int: the group of every row of the data, 0 for the largest.
+
+        Raises:
+            ValueError: the run did not keep assignments.
+        """
+        if self.group_of_rows is None:
+            raise ValueError(f"labels: {_NO_ROWS}")
+        return self.group_of_rows
+
+    def members(self) -> list[list[Any]]:
+        """The rows of every group: ids, or positions.
+
+        Raises:
+            ValueError: the run did not keep assignments.
+        """
+        if self.group_of_rows is None:
+            raise ValueError(f"members: {_NO_ROWS}")
+        names = np.arange(self.group_of_rows.size) if self.row_names is None else self.row_names
+        names = np.asarray(names, dtype=object)
+        return [names[self.group_of_rows == group].tolist() for group in range(self.counts.size)]
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line for each group and column of the data."""
+        num_groups, num_columns = self.mean.shape
+        by_group = {"group": np.arange(num_groups), "rows": self.counts}
+        by_group |= {"weight": self.weights, "weight sd": self.weight_sd}
+        return {
+            **{name: np.repeat(values, num_columns) for name, values in by_group.items()},
+            "column": np.tile(self.columns, num_groups),
+            "mean": self.mean.ravel(),
+            "mean sd": self.mean_sd.ravel(),
+            "sd": self.sd.ravel(),
+        }
+
+    def to_pandas(self) -> Any:
+        """The table as a pandas DataFrame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """A heading, and a line for each group: rows, weight, and mean ± sd of a few columns."""
+        shown = [str(column) for column in self.columns[:_MOST_COLUMNS]]
+        more = ["..."] if self.columns.size > _MOST_COLUMNS else []
+        table = [("group", "rows", "weight", *shown, *more)]
+        for group, count in enumerate(self.counts):
+            weight = _with_error(self.weights[group], self.weight_sd[group])
+            pairs = zip(self.mean[group], self.mean_sd[group], strict=True)
+            means = [_with_error(*pair) for pair in pairs][:_MOST_COLUMNS]
+            table.append((str(group), str(int(count)), weight, *means, *more))
+        return table
+
+    def __repr__(self) -> str:
+        lines = self.lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(entry.rjust(width) for entry, width in zip(line, widths, strict=True))
+            for line in lines
+        )
+
+
+def _with_error(value: float, error: float) -> str:
+    return f"{value:.3g} ± {error:.2g}" if np.isfinite(error) else f"{value:.3g}"
+
+
+def groups(posterior: Draws) -> RowGroups:
+    """See `Posterior.groups`."""
+    if not isinstance(posterior.model, HasRowGroups):
+        raise lacks(posterior.model, HasRowGroups, "groups")
+    draw, data = posterior.reference_draw(), posterior.data
+    if "group_counts" not in draw:
+        raise ValueError(
+            'groups: the draws have no statistics of groups: sample again without keep="scalars"'
+        )
+    chain, index = posterior.reference()
+    moments = _moments(posterior.model, draw, data)
+    counts = np.asarray(moments.counts)
+    order = np.argsort(-counts, kind="stable")
+    order = order[counts[order] > 0]
+    labels = draw.get("group_of_tokens")
+    if labels is not None:
+        ranks = np.zeros(counts.size, int)
+        ranks[order] = np.arange(order.size)
+        labels = ranks[labels]
+    names = data.column_names
+    return RowGroups(
+        **{name: np.asarray(value)[order] for name, value in moments._asdict().items()},
+        columns=np.arange(moments.mean.shape[1]) if names is None else np.asarray(names),
+        slots=order,
+        chain=chain,
+        draw=index,
+        group_of_rows=labels,
+        row_names=data.row_names,
+    )
+
+
+def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
+    """How probable it is that two rows are in one group: (R, R) float.
+
+    Args:
+        posterior: of a mixture.
+        rows: (R,) positions.
+
+    Raises:
+        ValueError: the run did not keep assignments.
+    """
+    if "group_of_tokens" not in posterior.draws:
+        posterior.require_draws()
+        raise ValueError(f"cooccurrence: {_NO_ROWS}")
+    draws, weights = posterior.flat_draws()
+    total = np.zeros((rows.size, rows.size))
+    for labels, weight in zip(draws["group_of_tokens"][:, rows], weights, strict=True):
+        total += weight * (labels[:, None] == labels)
+    return total
+
+
+@jit
+def _moments(model: Any, draw: Any, data: Any) -> Any:
+    return model.group_moments(draw, data)

@@ -1,0 +1,120 @@
+"""Questions about all draws together: summaries, alarms, features, groups."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jaxmf.arguments import check_count
+from jaxmf.diagnostics import Summary
+from jaxmf.posterior import alarms, leave_one_out, tables
+from jaxmf.posterior.alarms import Alarm
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.leave_one_out import Comparison
+from jaxmf.posterior.records import Features, NumFeatures, NumGroups
+
+
+class Summaries(Draws):
+    """The part of `Posterior` that sums draws up."""
+
+    def quantities(self, *, num_pairs: int = tables.NUM_PAIRS) -> dict[str, np.ndarray]:
+        """Label-free scalars of every draw: name -> (chains, draws).
+
+        The scalars of the draws but for the model's fixed numbers, and for latent features
+        `num_pairs` entries of ZZ', the number of features that two rows share.
+        """
+        return tables.quantities(self, check_count("num_pairs", num_pairs, 0))
+
+    def summary(self) -> Summary:
+        """Mean, sd, 5 % and 95 % of quantities that do not depend on labels.
+
+        For chains also R-hat and effective sample size. ``shared[i, j]`` is the number of features
+        that rows i and j have in common, an entry of ZZ'.
+
+        Returns:
+            A table, which prints itself: `table["alpha", "mean"]` is one number of it.
+        """
+        return tables.summary(self)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """Why this run should not be trusted as it stands, and what to do.
+
+        Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
+        above the sd of the data, a free energy that still changes, an evidence without a credible
+        error, observed cells that simple means of the other cells predict better (see
+        `leave_one_out`), intervals that leave the scale of the data.
+
+        Returns:
+            An `Alarm` (kind, sentence) for each; empty if nothing was seen.
+        """
+        return alarms.alarms(self)
+
+    def leave_one_out(self) -> Comparison | None:
+        """Up to 256 observed cells, each predicted from all others, beside simple means.
+
+        The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
+        nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
+        are those of rows and columns, of 0 and 1 the frequencies of columns. Kept once computed.
+
+        Returns:
+            Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
+            models without cells or with groups of them, for fewer than 100 draws or 40 cells, and
+            where the weights of more than half of the cells are unreliable.
+        """
+        return self._leave_one_out
+
+    @cached_property
+    def _leave_one_out(self) -> Comparison | None:
+        return leave_one_out.compare(self)
+
+    def num_features(self) -> NumFeatures:
+        """Posterior distribution of the number of features.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+        """
+        return tables.num_features(self)
+
+    def num_groups(self, block: str | None = None) -> NumGroups:
+        """Posterior distribution of the number of groups, such as topics, that have tokens.
+
+        Args:
+            block: the indicator that they are the values of; needed where several grow.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+
+        Raises:
+            ValueError: the model has no groups whose number is learned, or several and no name.
+        """
+        return tables.num_groups(self, block)
+
+    def cooccurrence(self, rows: Any = None) -> np.ndarray:
+        """E[ZZ' | X]: the expected number of features that two rows share.
+
+        Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.
+
+        Args:
+            rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
+                all by default.
+        Returns:
+            (R, R) float.
+        """
+        return tables.cooccurrence(self, rows)
+
+    def features(self) -> Features:
+        """The features of the reference draw (highest log joint), most frequent first.
+
+        Labels mean nothing across draws, so features are not averaged over draws; what the spread
+        over draws is, `predict` and `cooccurrence` say.
+
+        Returns:
+            Posterior mean and sd of the features given that draw's Z, and how many rows have them.
+        """
+        return tables.features(self)
+
+    def facts(self) -> dict[str, str]:
+        """The facts of the run by name, for tables."""
+        return tables.facts(self)
