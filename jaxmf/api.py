@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from jaxmf import engine, registry, settings
+from jaxmf import devices, engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
@@ -24,6 +24,7 @@ from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
+from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
@@ -33,6 +34,7 @@ from jaxmf.posterior.assemble import (
     from_filter,
     from_solution,
     outcome,
+    sweep_note,
 )
 
 _NUM_EPOCHS = 50
@@ -52,7 +54,7 @@ def fit(
     Returns:
         The posterior.
     Raises:
-        ValueError: the model has no such method; the message names those it has.
+        ValueError: the model lacks the method; the message names those it has.
     Example:
         >>> import numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(8, 3))
@@ -96,29 +98,34 @@ def sample(
         thin: steps between kept draws.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
-        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices.
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
+            the sampler can use it (the parallel sweep of tokens) an axis ``"data"``.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit.
+        resume: continue from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
             of values, where these are few) are gathered on the way, for draws too large to keep:
             "predicted", "predicted_square" and "predicted_probabilities" in ``averages``. Draws
-            that keep no factors keep the law of each of these cells instead, as far as that is
-            2^26 numbers in all, so that `Posterior.predict` answers for them, with quantiles.
+            that keep no factors keep mean and variance of each of these cells instead, as far as
+            that is 2^26 numbers in all, so that `Posterior.predict` answers for them, with
+            quantiles.
         **options: options of the model's sampler.
     Returns:
         The posterior; an interrupted run gives back the draws there are.
     Raises:
-        ValueError: the model has no such method, or the checkpoint is of another run.
+        ValueError: the model lacks the method, the checkpoint is of another run, or the mesh has an
+            axis that the sampler cannot use.
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("sample", seed=seed, predict_at=predict_at)
     model, container, build, options = _prepare(
         model, data, "sample", options, sample, memory_limit
     )
+    passed = options
+    options = _with_device_options(model, options, container, mesh)
     algorithm = build(**options)
     registry.check_draws(model, algorithm, container)
     run_settings: dict[str, Any] = {
@@ -127,7 +134,7 @@ def sample(
         "num_chains": check_count("num_chains", num_chains, 1),
         "thin": check_count("thin", thin, 1),
     }
-    cells, identified = {}, dict(options)
+    cells, identified = {}, _identified(model, passed, options, container)
     if predict_at is not None:
         kept_cells.check_model(model)
         cells = kept_cells.cells_by_name(predict_at, container)
@@ -150,6 +157,7 @@ def sample(
         resume=resume,
         memory_limit=memory_limit,
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
+        note=sweep_note(options),
     )
     meta = _meta(
         "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
@@ -187,7 +195,7 @@ def particle_filter(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit.
+        resume: continue from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's filter.
     Returns:
@@ -198,6 +206,7 @@ def particle_filter(
         ValueError, TypeError: as `sample`.
     """
     _refuse_traced("particle_filter", seed=seed)
+    check_mesh_axes(mesh, "particle_filter", (), {})
     model, container, build, options = _prepare(
         model, data, "particle_filter", options, particle_filter, memory_limit
     )
@@ -244,7 +253,7 @@ def variational(
     memory_limit: int | None = None,
     **options: Any,
 ) -> Posterior:
-    """Approximate the posterior by the closest of a family of simple laws.
+    """Approximate the posterior by the closest of a family of simple distributions.
 
     Args:
         model: a model that has this method.
@@ -266,15 +275,15 @@ def variational(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that the state is written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit. One optax transformation cannot be told from
-            another, so give the same as before.
+        resume: continue from that folder, bit for bit. One optax transformation cannot be
+            distinguished from another, so give the same as before.
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's method.
     Returns:
-        The posterior: one draw, which holds the parameters of that law; `trace` has the free energy
-        of every epoch. An interrupted fit gives back the parameters so far.
+        The posterior: one draw, which holds the parameters of that distribution; `trace` has the
+        free energy of every epoch. An interrupted fit gives back the parameters so far.
     Raises:
-        ValueError: the model has no such method; the message names those it has.
+        ValueError: the model lacks the method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("variational", seed=seed)
@@ -283,10 +292,10 @@ def variational(
     )
     check_count("num_validation", num_validation, 0)
     if check_flag("analytic", analytic):
-        given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
-        given |= {"hold_out": hold_out}
-        given |= {"checkpoint": checkpoint, "resume": resume}
-        return _analytic(model, container, seed, {**options, **given})
+        run_options: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
+        run_options |= {"hold_out": hold_out}
+        run_options |= {"checkpoint": checkpoint, "resume": resume}
+        return _analytic(model, container, seed, {**options, **run_options})
     as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
@@ -321,10 +330,11 @@ def variational(
 
 def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
-    given = [name for name, value in options.items() if value]
-    if given:
+    refused = [name for name, value in options.items() if value]
+    if refused:
         raise ValueError(
-            f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
+            f"analytic=True has no epochs, so {refused[0]} means nothing to it; leave one of "
+            "them out"
         )
     if not isinstance(model, SolvesInClosedForm):
         raise ValueError(
@@ -381,6 +391,34 @@ def _prepare(
     return model, container, entry.builder(model, method), read
 
 
+def _with_device_options(
+    model: Model, options: Mapping[str, Any], data: Any, mesh: Any
+) -> dict[str, Any]:
+    """The options of a sampler, with those that are left to the device put in.
+
+    Raises:
+        ValueError: the mesh has an axis that the sampler cannot use.
+    """
+    platform = devices.platform_of(data, mesh)
+    options = {**options, **model.device_options(options, platform=platform, data=data)}
+    check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
+    return options
+
+
+def _identified(
+    model: Model, passed: Mapping[str, Any], options: Mapping[str, Any], data: Any
+) -> dict[str, Any]:
+    """The options by which a checkpoint knows its run.
+
+    Those that the device decided are among them only where they are not what a CPU has: so were
+    they before devices decided.
+    """
+    usual = model.device_options(passed, platform="cpu", data=data)
+    return {
+        name: value for name, value in options.items() if name not in usual or usual[name] != value
+    }
+
+
 def _check_tree(model: Model) -> None:
     """Refuses a model that jax takes for a number.
 
@@ -400,7 +438,7 @@ def _in_words(value: object) -> Any:
 
 
 def _identity(model: Model, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run must share with the checkpoint it goes on from, beside the run's own settings."""
+    """What a run must share with the checkpoint it continues, beside settings of the run."""
     return {
         "model": registry.encode_model(model),
         "method": method,

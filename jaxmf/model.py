@@ -62,6 +62,27 @@ class Model:
     methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
     default_method: ClassVar[str] = "sample"
 
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+    ) -> dict[str, Any]:
+        """Options of the sampler that are left to the device, with what they are on it.
+
+        Args:
+            options: as passed; one that is left out or "auto" is to be decided.
+            platform: of the device that holds the data: "cpu", "gpu", ...
+            data: of the container; None where they are not known.
+        """
+        del options, platform, data
+        return {}
+
+    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Axes of a mesh, beside "chain", over which the sampler with these options spreads data.
+
+        A mesh with another axis is refused.
+        """
+        del options
+        return ()
+
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
 
@@ -226,7 +247,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: Any, number: int, classes: Any = None, /) -> Any:
+    def for_new_rows(self, features: Any, num_rows: int, classes: Any = None, /) -> Any:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 

@@ -114,23 +114,23 @@ def _checked_sparse(matrix: Any) -> Any:
     from scipy.sparse import csr_array
 
     matrix = matrix if matrix.format in ("csr", "coo") else matrix.tocoo(copy=False)
-    numbers = checks.as_numeric("counts", matrix.data)
+    counts = checks.as_numeric("counts", matrix.data)
     try:
-        checks.check_counts("counts", numbers)
+        checks.check_counts("counts", counts)
     except ValueError as error:
-        first, cells = _first_offence(numbers), matrix.tocoo(copy=False)
+        first, cells = _first_offence(counts), matrix.tocoo(copy=False)
         where = f"row {cells.row[first]}, column {cells.col[first]}"
         raise ValueError(str(error).replace(f"position {first}", where)) from None
     return matrix if matrix.format == "csr" else csr_array(matrix)
 
 
-def _first_offence(numbers: np.ndarray) -> int:
+def _first_offence(counts: np.ndarray) -> int:
     """The position that `check_counts` shows: of its first check that something fails."""
     for bad in (
-        ~np.isfinite(numbers),
-        numbers < 0,
-        numbers != np.floor(numbers),
-        numbers > checks.INT32_MAX,
+        ~np.isfinite(counts),
+        counts < 0,
+        counts != np.floor(counts),
+        counts > checks.INT32_MAX,
     ):
         if bad.any():
             return int(np.argmax(bad))

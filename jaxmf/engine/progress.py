@@ -1,4 +1,4 @@
-"""What is shown while a run goes on."""
+"""What is shown during a run."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ class Report(NamedTuple):
         num_warmup: how many of them are warm-up.
         seconds_left: estimate from the speed so far; None before there is one.
         scalars: name -> mean over the chains, of the last record.
+        note: how steps are made, such as "sweep=parallel".
     """
 
     step: int
@@ -26,6 +27,7 @@ class Report(NamedTuple):
     num_warmup: int
     seconds_left: float | None
     scalars: dict[str, float]
+    note: str = ""
 
 
 class Display:
@@ -39,10 +41,10 @@ class Display:
     def __init__(self, progress: bool | Callable[[Report], None] | None):
         self._call = progress if callable(progress) else None
         self._bar: Any = None
-        self._wanted = self._call is None and (_is_watched() if progress is None else progress)
+        self._is_shown = self._call is None and (_is_watched() if progress is None else progress)
 
     def __enter__(self) -> Display:
-        if self._wanted:
+        if self._is_shown:
             self._bar = _make_bar()
             self._task = self._bar.add_task("starting", total=None, scalars="", left="")
             self._bar.start()
@@ -62,9 +64,10 @@ class Display:
         if self._call is not None:
             self._call(report)
         if self._bar is not None:
+            phase = "warm-up" if report.step < report.num_warmup else "sampling"
             self._bar.update(
                 self._task,
-                description="warm-up" if report.step < report.num_warmup else "sampling",
+                description=", ".join(filter(None, (phase, report.note))),
                 completed=report.step,
                 total=report.num_steps,
                 left=duration_in_words(report.seconds_left),
@@ -82,7 +85,7 @@ def scalars_in_words(scalars: dict[str, float]) -> str:
     """
     first = [name for name in ("log_joint", "num_features") if name in scalars]
     names = first + [name for name in scalars if name not in first]
-    return ", ".join(f"{name.replace('_', ' ')} {_number(scalars[name])}" for name in names[:5])
+    return ", ".join(f"{name.replace('_', ' ')} {_as_text(scalars[name])}" for name in names[:5])
 
 
 def duration_in_words(seconds: float | None) -> str:
@@ -107,7 +110,7 @@ def mean_scalars(scalars: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(np.mean(np.asarray(x, float))) for name, x in scalars.items()}
 
 
-def _number(value: float) -> str:
+def _as_text(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
 
 

@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.arguments import check_count, check_number
+from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -50,6 +51,7 @@ def run(
     memory_limit: int | None = None,
     identity: dict[str, Any] | None = None,
     initial: Run | None = None,
+    note: str = "",
 ) -> Run:
     """Runs an algorithm and gives back its draws and last state.
 
@@ -76,11 +78,12 @@ def run(
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
-        resume: go on with the run in the folder; started anew if nothing was saved yet. A run
+        resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is given back at once; one may ask for more draws than it has.
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
-        initial: an earlier run to go on from: `num_samples` more draws follow its own.
+        initial: an earlier run to continue: `num_samples` more draws follow its own.
+        note: how steps are made, shown beside the progress.
 
     Returns:
         A Run.
@@ -115,7 +118,7 @@ def run(
     as_key(seed)
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
-        raise ValueError("resume=True needs checkpoint, the folder of the run to go on with")
+        raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
     batched = _is_vectorized(chain_method, mesh)
     placement = Placement(mesh, batched=batched)
     program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
@@ -134,7 +137,7 @@ def run(
                 progression = start_from(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
             with Display(progress) as display, Interrupts() as interrupts:
-                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+                Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
             storage.save(progression, at_once=True)
         return finish(program, progression)
@@ -150,7 +153,7 @@ def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None)
     if initial is None:
         return Schedule(num_warmup, num_samples, thin)
     if initial.state is None:
-        raise ValueError("initial: this run has no state to go on from")
+        raise ValueError("initial: this run has no state to continue from")
     if num_warmup not in (0, initial.num_warmup):
         raise ValueError(
             f"num_warmup={num_warmup}, but the initial run has {initial.num_warmup}; leave it out"
@@ -190,7 +193,7 @@ def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
             raise ValueError("chain_method='sequential' cannot use a mesh; leave one of them out")
         return True
     if chain_method == "auto":
-        return jax.default_backend() != "cpu"
+        return default_platform() != "cpu"
     return chain_method == "vectorized"
 
 
