@@ -215,7 +215,7 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
 def record(
     plan: SamplerPlan, model: BPMF, key: Key, state: State, data: Entries | Prepared
 ) -> dict[str, Array]:
-    """What a draw keeps: priors, noise, and the vectors unless told otherwise."""
+    """What a draw keeps: priors, noise, and the vectors unless they are left out."""
     del key
     data = model.prepare(data)
     draw = {

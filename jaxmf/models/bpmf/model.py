@@ -113,7 +113,7 @@ class BPMF(Readable, Model):
         are in units of the data again.
 
     Raises:
-      TypeError, ValueError: settings that are no such thing.
+      TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
       >>> import jaxmf as mf
@@ -252,7 +252,7 @@ class BPMF(Readable, Model):
         """Refuses data that the likelihood does not have.
 
         Raises:
-          ValueError: in words.
+          ValueError: values that the likelihood does not have.
         """
         checks.data(self, data, name)
 
