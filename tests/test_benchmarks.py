@@ -45,7 +45,7 @@ def test_row_without_a_peer():
 
 
 def test_unknown_metric_is_refused():
-    with pytest.raises(ValueError, match="time, quality, memory, compile, faults"):
+    with pytest.raises(ValueError, match="time, quality, memory, compile, faults, count"):
         harness.row("a/b", "speed", "s", 1.0)
 
 
