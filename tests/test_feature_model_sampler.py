@@ -439,6 +439,7 @@ def posterior():
     )
 
 
+@pytest.mark.slow
 def test_a_chain_finds_features_scale_and_a_missing_cell(posterior):
     assert np.median(posterior.draws["num_features"]) in (2, 3)
     # the data spread by 1.5 about their mean, the noise by 0.3; sixty steps come near it
