@@ -48,7 +48,7 @@ def everything(**settings):
     return plain(**(known | settings))
 
 
-def separate(**settings):
+def apart(**settings):
     """Coefficients with a mean of all rows, as there is no link."""
     known = {
         "row_features": features(4, 2, 0),
@@ -117,14 +117,14 @@ class Setup(NamedTuple):
             "residual": jnp.tanh(data.values[1] - state.u[0, -1]),
             # rounded: two programs add the same values in other orders
             "value": jnp.round(jnp.tanh(jnp.sum(data.values) / 10), 3),
-            "row mean": jnp.tanh(state.row_law.law.mean[0, 0]),
-            "column deviation": jnp.log(state.column_law.law.factor[0, 0, 0]),
-            "last deviation": jnp.log(state.row_law.law.factor[0, -1, -1]),
+            "row mean": jnp.tanh(state.row_side.moments.mean[0, 0]),
+            "column deviation": jnp.log(state.column_side.moments.factor[0, 0, 0]),
+            "last deviation": jnp.log(state.row_side.moments.factor[0, -1, -1]),
         }
         if state.noise.size:
             found["noise"] = jnp.log(jnp.abs(state.noise.ravel()[0]))
-        if state.row_law.mixture is not None:
-            groups = state.row_law.groups
+        if state.row_side.mixture is not None:
+            groups = state.row_side.groups
             found |= {
                 "pair": groups[0] == groups[1],
                 "pairs": jnp.sum(groups[:, None] == groups),
@@ -132,10 +132,10 @@ class Setup(NamedTuple):
                     groups[0] == groups[1], jnp.tanh(jnp.sum((state.u[0] - state.u[1]) ** 2)), 0
                 ),
             }
-            numbers = state.row_law.mixture.hyperparameters["group"]
+            numbers = state.row_side.mixture.hyperparameters["group"]
             if "rest" in numbers:
                 found["rest"] = jnp.log(numbers["rest"])
-        others = state.row_law.coefficients
+        others = state.row_side.coefficients
         if others.mean.size:
             found |= {
                 "coefficient mean": jnp.tanh(others.mean[-1]),
@@ -144,13 +144,13 @@ class Setup(NamedTuple):
                 "coefficients": jnp.log(jnp.sum((state.u[:, -1] - others.mean[-1]) ** 2)),
                 "columns' coefficient": jnp.tanh(state.v[0, -1] * others.mean[-1]),
             }
-        if state.row_law.link.size:
-            link = state.row_law.link
+        if state.row_side.link.size:
+            link = state.row_side.link
             found |= {
                 "link": jnp.tanh(link[0, 0]),
                 "link squared": jnp.log(jnp.sum(link**2)),
-                "link precision": jnp.log(state.row_law.link_precision[0]),
-                "last link precision": jnp.log(state.row_law.link_precision[-1]),
+                "link precision": jnp.log(state.row_side.link_precision[0]),
+                "last link precision": jnp.log(state.row_side.link_precision[-1]),
                 "linked": jnp.tanh(jnp.sum(link[0] * state.u[0, : link.shape[1]])),
             }
         return found

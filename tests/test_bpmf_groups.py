@@ -53,7 +53,7 @@ def averages(model):
     first, second = np.triu_indices(len(VECTORS), 1)
 
     def chain(key):
-        side = model.simulate_state(key, len(VECTORS), 2, capacity=5).row_law
+        side = model.simulate_state(key, len(VECTORS), 2, capacity=5).row_side
 
         def sweep(side, index):
             own_key = jax.random.fold_in(key, index)
@@ -138,8 +138,8 @@ def drawn_link(places, sparse):
     if sparse:
         table = {"x": features[:, 0], "y": features[:, 1]}
         known = Features.from_columns(table, standardise=False, sparse=True)
-    law = Parameters(jnp.asarray(means, dtype), jnp.asarray(factors, dtype))
-    given = {"features": known, "law": law, "groups": jnp.asarray(places)}
+    moments = Parameters(jnp.asarray(means, dtype), jnp.asarray(factors, dtype))
+    given = {"features": known, "moments": moments, "groups": jnp.asarray(places)}
 
     def chain(key):
         start = Link(jnp.zeros((2, 2), dtype), jnp.full((len(known.parts),), LAMBDA, dtype))
@@ -208,7 +208,7 @@ def test_a_chain_starts_from_several_groups_where_there_are_no_splits():
     def start(split_merge):
         sampler = model.sampler(split_merge=split_merge)
         state = jax.jit(sampler.init)(jax.random.key(0), data)
-        return state.row_law, state.column_law
+        return state.row_side, state.column_side
 
     for split_merge, at_least in ((0, (7, 7)), (1, (7, 1))):
         sides = start(split_merge)

@@ -41,7 +41,7 @@ def test_the_law_of_named_cells_is_that_of_kept_factors(gathered):
     np.testing.assert_allclose(gathered.averages["predicted"][0], wanted.mean, rtol=1e-3, atol=1e-5)
     one, other = (post.held_out_log_likelihood(values[cells], cells) for post in (gathered, kept))
     np.testing.assert_allclose(one.log_likelihood, other.log_likelihood, rtol=1e-4, atol=1e-4)
-    # broken twin: the law of the last draw alone is another
+    # broken twin: the prior of the last draw alone is another
     last = dataclasses.replace(
         gathered, draws={name: x[:, -1:] for name, x in gathered.draws.items()}
     )

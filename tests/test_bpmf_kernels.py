@@ -149,7 +149,7 @@ def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
 
 @pytest.mark.slow
 def test_a_variance_taken_for_a_precision_is_caught(monkeypatch):
-    """Broken twin, of the vectors' law."""
+    """Broken twin, of the vectors' prior."""
     right = chain.update_row_vectors
 
     def wrong(*arguments, precision, **given):

@@ -213,10 +213,10 @@ def test_ratings_of_few_values_have_probabilities(likelihood):
     data = mf.Entries(rows, columns, stars[seen], truth.shape)
     post = mf.sample(mf.BPMF(2, likelihood=likelihood), data, **RUN)
     cells = np.nonzero(~seen)
-    laws = post.probabilities(cells)
-    assert laws.shape == (cells[0].size, len(levels))
-    np.testing.assert_allclose(laws.sum(axis=1), 1, atol=1e-4)
-    best = np.asarray(levels)[laws.argmax(axis=1)]
+    found = post.probabilities(cells)
+    assert found.shape == (cells[0].size, len(levels))
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-4)
+    best = np.asarray(levels)[found.argmax(axis=1)]
     assert (best == stars[~seen]).mean() > (0.8 if len(levels) == 2 else 0.5)
     columns = np.flatnonzero(seen[5])
     copy = mf.Entries(np.zeros_like(columns), columns, stars[5, columns], (1, NUM_COLUMNS))

@@ -11,7 +11,7 @@ from scipy import stats
 from jaxmf import NormalInverseWishart
 from jaxmf.models.bpmf import moves, updates
 from jaxmf.samplers.factors import scales, shifts
-from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.factors.rows import Residuals
 from jaxmf.testing import LEVEL
 from tests.bpmf_setups import COLUMNS, ROWS, SHAPE, everything, parts, plain
@@ -83,8 +83,8 @@ def test_a_move_of_factors_that_leaves_their_covariance_is_caught(monkeypatch):
 
     def wrong(normals, rows, columns, **priors):
         moved, others = right(normals, rows, columns, **priors)
-        law = others.law._replace(factor=columns.law.factor)
-        return moved, others._replace(law=law)
+        moments = others.moments._replace(factor=columns.moments.factor)
+        return moved, others._replace(moments=moments)
 
     monkeypatch.setattr(shifts, "shift_level", wrong)
     with jax.enable_x64(True):
@@ -115,9 +115,9 @@ PRIORS = TURNED, NormalInverseWishart(2, location=[-0.2, 0.5], weight=0.7, degre
 
 def of_factors(model, state, prepared):
     """log p along the orbit of a factor's scale, and the joint density with its Jacobian."""
-    sides = [moves._core(each.u, each.row_law, 2) for each in (state, state.transpose())]
+    sides = [moves._core(each.u, each.row_side, 2) for each in (state, state.transpose())]
     terms = [
-        scales.terms(precisions(side.law)[0], side.law.mean[0], prior).at(0, jnp.zeros(2))
+        scales.terms(precisions(side.moments)[0], side.moments.mean[0], prior).at(0, jnp.zeros(2))
         for side, prior in zip(sides, PRIORS, strict=True)
     ]
     # of vectors and mean one each, of a covariance of size two three, of the link its lines
@@ -139,9 +139,9 @@ def test_terms_of_a_factor_follow_the_scales_of_the_others():
         by = jnp.asarray([0.3, 0.0])
         scaled = scales.scaled(side, by[:1])
         bias = 1  # an entry like any other, here with a factor that was scaled before it
-        inverses = [precisions(each.law)[0] for each in (side, scaled)]
-        first = scales.terms(inverses[0], side.law.mean[0], TURNED)
-        after = scales.terms(inverses[1], scaled.law.mean[0], TURNED)
+        inverses = [precisions(each.moments)[0] for each in (side, scaled)]
+        first = scales.terms(inverses[0], side.moments.mean[0], TURNED)
+        after = scales.terms(inverses[1], scaled.moments.mean[0], TURNED)
         np.testing.assert_allclose(first.at(bias, by), after.at(bias, 0 * by), rtol=1e-12)
         # broken twin: the scale of the first entry forgotten
         assert abs(first.at(bias, 0 * by)[2] - after.at(bias, 0 * by)[2]) > 1e-3
@@ -150,7 +150,7 @@ def test_terms_of_a_factor_follow_the_scales_of_the_others():
 def _simulated():
     model = everything(row_prior=TURNED, column_prior=PRIORS[1])
     state, _ = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
-    return state.u, state.row_law
+    return state.u, state.row_side
 
 
 def of_part(model, state, prepared):
@@ -160,7 +160,7 @@ def of_part(model, state, prepared):
     residuals = model.standardised(prepared) - means(state)
     share = means(state) - means(state._replace(u=state.u * (1 - mask)))
     sums = Residuals(*(jnp.sum(x) for x in (residuals**2, residuals * share, share**2)))
-    number, numbers = state.u.shape[0] * 2, state.row_law.coefficients
+    number, numbers = state.u.shape[0] * 2, state.row_side.coefficients
     assert mask.shape[0] == width + numbers.mean.shape[0]
 
     def by_sums(t):
@@ -198,7 +198,7 @@ def test_the_scale_of_a_factor_has_its_distribution_wherever_it_starts():
     """4,096 starts from the density along the orbit, by quadrature, and one update of each."""
     model = everything(row_prior=TURNED, column_prior=PRIORS[1])
     state, data = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
-    sides = [moves._core(each.u, each.row_law, 2) for each in (state, state.transpose())]
+    sides = [moves._core(each.u, each.row_side, 2) for each in (state, state.transpose())]
     log_density = of_factors(model, state, model.prepare(data))[0]
     grid = jnp.linspace(-6, 6, 20_001)
     weights = np.exp(np.asarray(jax.vmap(log_density)(grid), float))

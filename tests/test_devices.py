@@ -1,5 +1,7 @@
 """What the device decides: sweeps and block sizes, for platforms that are not here, too."""
 
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -48,6 +50,14 @@ def test_a_parallel_sweep_is_for_data_whose_loop_would_take_longer():
     assert 20 < fewest["noisy_or"] < 200
     assert 20 < fewest["tokens"] < 200
     assert 1_000 < fewest["growing_tokens"] < 10_000
+
+
+def test_the_documentation_has_the_sizes_that_decide():
+    page = Path(__file__).parents[1] / "docs" / "explanation" / "scaling.md"
+    text = page.read_text(encoding="utf-8")
+    for costs in devices.SWEEP_COSTS.values():
+        assert f"| {costs.fewest_items():,} " in text
+        assert f"{costs.launches:,.0f} a row" in text or costs.launches in (19, 28)
 
 
 @pytest.mark.parametrize("name", PARALLEL)
@@ -148,6 +158,34 @@ try:
 except ValueError as error:
     print(str(error).split(",")[0])
 """
+
+
+SPREAD = """
+import jax, numpy as np
+import jaxmf as mf
+from jaxmf import registry
+from jaxmf.data import as_container
+from jaxmf.engine.sharding import Placement
+from jax.sharding import Mesh
+
+def share(tree):
+    \"\"\"Bytes on the first device over bytes in all.\"\"\"
+    leaves = [leaf for leaf in jax.tree.leaves(tree) if isinstance(leaf, jax.Array)]
+    here = sum(leaf.addressable_shards[0].data.nbytes for leaf in leaves)
+    return here / sum(leaf.nbytes for leaf in leaves)
+
+place = Placement(Mesh(np.array(jax.devices()), ("chain",)), batched=True)
+model, data = registry.get("noisy-or-ibp").example()
+data = place.put_everywhere(as_container(data, mf.Dense))
+keys = place.put_chains(jax.random.split(jax.random.key(0), 8))
+init = jax.vmap(model.sampler().init, in_axes=(0, None))
+print(share(jax.jit(init, out_shardings=place.chains)(keys, data)), share(data))
+"""
+
+
+@pytest.mark.slow
+def test_states_of_chains_lie_on_their_devices_and_data_on_all():
+    assert run_on_eight_devices(SPREAD) == ["0.125 1.0"]
 
 
 @pytest.mark.slow

@@ -11,8 +11,8 @@ from jaxmf.data import Entries
 from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.samplers.factors import rows as row_kernels
-from jaxmf.samplers.factors.law import log_law, precisions, statistics_of_all
 from jaxmf.samplers.factors.layout import arranged
+from jaxmf.samplers.factors.moments import log_hyperprior, precisions, statistics_of_all
 from jaxmf.samplers.factors.vectors import Known, cell_means, design
 from tests import bpmf_oracle as oracle
 
@@ -224,7 +224,7 @@ def test_a_large_level_costs_no_digits():
 
 
 def test_what_the_columns_add_is_not_forgotten():
-    """Broken twin of the exact law: without the second term of a cell's mean."""
+    """Broken twin of the exact prior: without the second term of a cell's mean."""
     given = problem("everything")
     known = Known(*map(jnp.asarray, given["known"]))
     whole = design(jnp.asarray(given["v"]), known, given["num_factors"])
@@ -271,12 +271,12 @@ def test_the_density_of_a_law_is_scipys():
         generator = np.random.default_rng(1)
         prior = NormalInverseWishart(3, location=0.4, weight=1.7, degrees=6.5, scale=1.3)
         root = np.tril(generator.normal(size=(2, 3, 3))) + 2 * np.eye(3)
-        law = Parameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
-        found = log_law(prior, law, precisions(law))
+        moments = Parameters(jnp.asarray(generator.normal(size=(2, 3))), jnp.asarray(root))
+        found = log_hyperprior(prior, moments, precisions(moments))
         for group in range(2):
             covariance = root[group] @ root[group].T
             wanted = stats.invwishart.logpdf(covariance, 6.5, 1.3 * np.eye(3))
             wanted += stats.multivariate_normal.logpdf(
-                law.mean[group], np.full(3, 0.4), covariance / 1.7
+                moments.mean[group], np.full(3, 0.4), covariance / 1.7
             )
             np.testing.assert_allclose(found[group], wanted, rtol=1e-10)

@@ -40,6 +40,11 @@ FOLDERS = {
     "jaxmf/sklearn.py": (),
     "jaxmf/arguments.py": (),
     "jaxmf/readable.py": (),
+    "jaxmf/models/linear_gaussian": (),
+    "jaxmf/models/noisy_or": (),
+    "jaxmf/models/multiway": (),
+    "jaxmf/models/sparse_binary_mf": (),
+    "jaxmf/models/sparse_binary_series": (),
     "jaxmf/diagnostics.py": (),
     "jaxmf/report.py": (),
 }
@@ -68,6 +73,7 @@ ALLOWED = {
     "jaxmf/settings": {"number"},
     # what cells are given a draw
     "jaxmf/model.py": {"cells_given_draw"},
+    "jaxmf/models": {"cells_given_draw"},
     "jaxmf/variational_bayes/checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them
     "jaxmf/likelihoods/families": {"number"},

@@ -1,4 +1,4 @@
-"""What `BinaryMF` refuses, in words."""
+"""What `BinaryMF` refuses."""
 
 from __future__ import annotations
 

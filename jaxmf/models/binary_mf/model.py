@@ -104,7 +104,8 @@ class BinaryMF(Readable, Model):
       fixed_column_features: (J, F) bool, those of the columns, likewise.
 
     Raises:
-      TypeError, ValueError: settings that are no such thing, or do not go together.
+      TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
+        each other.
 
     Example:
       >>> import jaxmf as mf
@@ -212,7 +213,7 @@ class BinaryMF(Readable, Model):
           name: what the user calls it; only "data" is held against the features of rows.
 
         Raises:
-          ValueError: in words.
+          ValueError: values that the likelihood does not have.
         """
         checks.data(self, data, name)
 

@@ -16,14 +16,14 @@ from jaxmf.data import Entries
 from jaxmf.engine import Info
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.models.bpmf import groups, moves
-from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.models.bpmf.updates import (
-    LawDraws,
+    MomentDraws,
     gamma_shapes,
     means_of_data,
     noise_shape,
     update_noise,
-    update_row_law,
+    update_row_prior,
     update_row_vectors,
     wait,
 )
@@ -58,16 +58,16 @@ def init(plan: SamplerPlan, model: BPMF, key: Key, data: Entries | Prepared) -> 
     return State(
         u=u,
         v=v,
-        row_law=_start_law(plan, model, jax.random.fold_in(key, 2), u),
-        column_law=_start_law(plan, model.transpose(), jax.random.fold_in(key, 3), v),
+        row_side=_start_prior(plan, model, jax.random.fold_in(key, 2), u),
+        column_side=_start_prior(plan, model.transpose(), jax.random.fold_in(key, 3), v),
         noise=_start_noise(model, data),
     )
 
 
 def _start_noise(model: BPMF, data: Prepared) -> Array:
     unit, values = model.unit(data), model.standardised(data)
-    law = model.law(unit)
-    return law.start(values, unit) if model.is_normal else law.start(values)
+    noise = model.cell_noise(unit)
+    return noise.start(values, unit) if model.is_normal else noise.start(values)
 
 
 def _start(model: BPMF, key: Key, number: int) -> Array:
@@ -85,19 +85,19 @@ def _start(model: BPMF, key: Key, number: int) -> Array:
     return vectors * jnp.concatenate([jnp.asarray(scale), of_columns]).astype(vectors.dtype)
 
 
-def _start_law(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SideLaw:
+def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SidePrior:
     size = groups.num_groups(model, plan.num_slots)
     number, width = vectors.shape[0], model.core_width
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
-    law = Parameters(
+    moments = Parameters(
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
     places, mixture = groups.start(model, key, number, plan.num_slots, split_merge=plan.split_merge)
-    return SideLaw(
-        law=law,
+    return SidePrior(
+        moments=moments,
         groups=places,
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=jnp.full(
@@ -116,7 +116,7 @@ def step(
     data: Entries | Prepared,
     progress: Array,
 ) -> tuple[State, Info]:
-    """Law of the rows, the rows, law of the columns, the columns, noise (section 6.2.8)."""
+    """Prior of the rows, the rows, prior of the columns, the columns, noise (section 6.2.8)."""
     del progress
     data = model.prepare(data)
     targets, precision = model.standardised(data), None
@@ -125,20 +125,20 @@ def step(
     else:
         means = means_of_data(model, state, data)
         there = jnp.ones(targets.shape, bool)
-        (targets, precision), noise = model.law().augment(
+        (targets, precision), noise = model.cell_noise().augment(
             jax.random.fold_in(key, 0), state.noise, targets, means, there
         )
         state = state._replace(noise=noise)
     given: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
-    state, no_rows = update_row_law(model, draws.rows, state, data, **proposals)
+    state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
     state, _ = update_row_vectors(
         model, draws.u, state, data, key=jax.random.fold_in(key, 7), **given
     )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
-    turned, no_columns = update_row_law(columns, draws.columns, turned, data_turned, **proposals)
+    turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(
         columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **given
     )
@@ -152,19 +152,19 @@ def step(
 
 def grow(state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for groups."""
-    rows = sizes.get("row_groups", state.row_law.law.mean.shape[0])
-    columns = sizes.get("column_groups", state.column_law.law.mean.shape[0])
+    rows = sizes.get("row_groups", state.row_side.moments.mean.shape[0])
+    columns = sizes.get("column_groups", state.column_side.moments.mean.shape[0])
     return state._replace(
-        row_law=groups.grow(state.row_law, rows),
-        column_law=groups.grow(state.column_law, columns),
+        row_side=groups.grow(state.row_side, rows),
+        column_side=groups.grow(state.column_side, columns),
     )
 
 
 def capacity(state: State) -> dict[str, int]:
     """Slots of the growing groups of either side."""
-    sides = {"row_groups": state.row_law, "column_groups": state.column_law}
+    sides = {"row_groups": state.row_side, "column_groups": state.column_side}
     return {
-        name: side.law.mean.shape[-2]
+        name: side.moments.mean.shape[-2]
         for name, side in sides.items()
         if side.mixture is not None and side.mixture.slots
     }
@@ -175,10 +175,10 @@ def _start_precision(prior: hyper.Hyperparameter) -> Array:
 
 
 class _Draws(NamedTuple):
-    """Random numbers of a step: of the laws, the vectors, and normal noise."""
+    """Random numbers of a step: of the priors, the vectors, and normal noise."""
 
-    rows: LawDraws
-    columns: LawDraws
+    rows: MomentDraws
+    columns: MomentDraws
     u: Array
     v: Array
     noise: Array | None
@@ -186,9 +186,9 @@ class _Draws(NamedTuple):
 
 def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
     """All in two calls of the generator: compiling these is most of compiling a step."""
-    laws = state.row_law.law, state.column_law.law
+    all_moments = state.row_side.moments, state.column_side.moments
     # of a mixture they are drawn where its groups are known
-    widths = [law.mean.shape[-1] for law in laws]
+    widths = [moments.mean.shape[-1] for moments in all_moments]
     shapes = [(1, width, width + 1) for width in widths] + [state.u.shape, state.v.shape]
     sizes = [math.prod(shape) for shape in shapes]
     flat = as_normals(uniforms(jax.random.fold_in(key, 1), (sum(sizes),)))
@@ -202,8 +202,8 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
     ends = of_sides[0].size, of_sides[0].size + of_sides[1].size
     rows, columns, rest = jnp.split(log_gammas, ends)
     return _Draws(
-        rows=LawDraws(rows.reshape(of_sides[0].shape), normals[0], jax.random.fold_in(key, 3)),
-        columns=LawDraws(
+        rows=MomentDraws(rows.reshape(of_sides[0].shape), normals[0], jax.random.fold_in(key, 3)),
+        columns=MomentDraws(
             columns.reshape(of_sides[1].shape), normals[1], jax.random.fold_in(key, 4)
         ),
         u=normals[2],
@@ -215,20 +215,20 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
 def record(
     plan: SamplerPlan, model: BPMF, key: Key, state: State, data: Entries | Prepared
 ) -> dict[str, Array]:
-    """What a draw keeps: laws, noise, and the vectors unless told otherwise."""
+    """What a draw keeps: priors, noise, and the vectors unless they are left out."""
     del key
     data = model.prepare(data)
     draw = {
-        "row_mean": state.row_law.law.mean,
-        "row_factor": state.row_law.law.factor,
-        "column_mean": state.column_law.law.mean,
-        "column_factor": state.column_law.law.factor,
+        "row_mean": state.row_side.moments.mean,
+        "row_factor": state.row_side.moments.factor,
+        "column_mean": state.column_side.moments.mean,
+        "column_factor": state.column_side.moments.factor,
         "log_joint": model.log_joint(state, data),
     }
     draw |= model.noise_draw(state.noise)
     for name, own, side in (
-        ("row", model, state.row_law),
-        ("column", model.transpose(), state.column_law),
+        ("row", model, state.row_side),
+        ("column", model.transpose(), state.column_side),
     ):
         if own.row_link() is not None:
             draw[f"{name}_link"] = side.link

@@ -1,4 +1,4 @@
-"""What `BPMF` refuses, in words."""
+"""What `BPMF` refuses."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def data(model: Any, entries: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
     Raises:
-      ValueError: in words.
+      ValueError: values that the likelihood does not have.
     """
     if model.is_normal:
         _values(np.asarray(entries.values), name)

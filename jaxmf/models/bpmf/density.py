@@ -8,12 +8,12 @@ import jax.numpy as jnp
 
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.coefficients import log_density
-from jaxmf.samplers.factors.law import log_determinant, log_law, precisions
 from jaxmf.samplers.factors.link import of_columns
+from jaxmf.samplers.factors.moments import log_determinant, log_hyperprior, precisions
 from jaxmf.types import Array
 
 if TYPE_CHECKING:
@@ -24,24 +24,25 @@ def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
     """log p(observed cells | vectors, noise): () float."""
     unit, means = model.unit(data), means_of_data(model, state, data)
     values = model.standardised(data) * unit
-    return jnp.sum(model.law().log_density(state.noise, values, means * unit))
+    return jnp.sum(model.cell_noise().log_density(state.noise, values, means * unit))
 
 
 def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
-    """log p(cells, vectors, laws, noise): () float."""
+    """log p(cells, vectors, priors, noise): () float."""
     rows = _log_side(model, state)
     # not at the same time as that of the rows, see `after`
     turned = state.transpose()
-    factor = after(turned.row_law.law.factor, rows)
-    law = turned.row_law._replace(law=turned.row_law.law._replace(factor=factor))
-    columns = _log_side(model.transpose(), turned._replace(row_law=law))
-    noise = model.law(model.unit(data)).log_prior(state.noise)
+    factor = after(turned.row_side.moments.factor, rows)
+    moments = turned.row_side.moments._replace(factor=factor)
+    row_side = turned.row_side._replace(moments=moments)
+    columns = _log_side(model.transpose(), turned._replace(row_side=row_side))
+    noise = model.cell_noise(model.unit(data)).log_prior(state.noise)
     return rows + columns + noise + log_likelihood(model, state, data)
 
 
 def _log_side(model: BPMF, state: State) -> Array:
-    """log p(vectors of the rows, their law): () float; of a mixture, its parameters summed out."""
-    side, width = state.row_law, model.core_width
+    """log p(vectors of the rows, their prior): () float; a mixture's parameters summed out."""
+    side, width = state.row_side, model.core_width
     core = state.u[:, :width]
     others = log_density(
         side.coefficients,
@@ -52,19 +53,19 @@ def _log_side(model: BPMF, state: State) -> Array:
     if side.mixture is not None:
         total = others + groups.log_density(model, side, core - linked(model, side))
         return total + _log_link(model, side, jnp.sum(side.link**2, axis=1), jnp.zeros(()))
-    inverse = precisions(side.law)
-    apart = core - side.law.mean[side.groups] - linked(model, side)
+    inverse = precisions(side.moments)
+    apart = core - side.moments.mean[side.groups] - linked(model, side)
     # of one group: no matrix for every row
     distances = jnp.sum((apart @ inverse[0]) * apart)
-    determinant = log_determinant(side.law)[0]
+    determinant = log_determinant(side.moments)[0]
     level = width * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
-    total = others + vectors + log_law(model.row_law_prior(), side.law, inverse)[0]
+    total = others + vectors + log_hyperprior(model.row_hyperprior(), side.moments, inverse)[0]
     of_lines = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
     return total + _log_link(model, side, of_lines, determinant)
 
 
-def _log_link(model: BPMF, side: SideLaw, squares: Array, determinant: Array) -> Array:
+def _log_link(model: BPMF, side: SidePrior, squares: Array, determinant: Array) -> Array:
     """log p(link, its precisions), given squares (F,) of its lines in units of their covariance."""
     features = model.row_link()
     if features is None:

@@ -2,8 +2,9 @@
 
 The indicators are those of a network of two blocks, group and vector, swept with the groups' means
 and covariances summed out (Neal 2000, algorithm 3); these are drawn given the groups afterwards,
-which leaves the same law invariant as eq 6.29, where existing groups are held. Groups of processes
-also have a proposal a step to split one or to merge two. Where rows have classes the group's block
+which leaves the same distribution invariant as eq 6.29, where existing groups are held. Groups of
+processes also have a proposal a step to split one or to merge two. Where rows have classes the
+group's block
 is partitioned by them: groups that all share, with weights for each.
 
 Where vectors depend on features the mixture is one of what these leave, U - X B.
@@ -31,7 +32,7 @@ from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
-    from jaxmf.models.bpmf.state import SideLaw
+    from jaxmf.models.bpmf.state import SidePrior
 
 
 _FIRST_GROUPS = 10  # of a chain's start without splits
@@ -41,7 +42,7 @@ class Mixture(NamedTuple):
     """What the prior of the groups keeps beside the groups themselves.
 
     Attributes:
-      hyperparameters: block -> hyperparameters of its law.
+      hyperparameters: block -> hyperparameters of its prior.
       slots: (K,) bool by indicator, groups that some vector has; of growing priors.
     """
 
@@ -54,7 +55,7 @@ def network(model: BPMF) -> Network:
     by = None if model.row_classes is None else "class"
     return Network(
         group=Block(model.row_mixture(), by=by),
-        vector=Block(model.row_law_prior(), by="group", observed=True),
+        vector=Block(model.row_hyperprior(), by="group", observed=True),
     )
 
 
@@ -98,12 +99,12 @@ def start(
     if "weights" in of_groups:  # of an HDP: as many parts as there are groups, and the rest
         part = 1 / (1 + jnp.sum(occupied)).astype(of_groups["rest"].dtype)
         of_groups = of_groups | {"weights": jnp.where(occupied, part, 0), "rest": part}
-    numbers = {"group": of_groups, "vector": model.row_law_prior().start()}
+    numbers = {"group": of_groups, "vector": model.row_hyperprior().start()}
     return places, Mixture(numbers, {"group": occupied} if prior.grows else {})
 
 
 def update(
-    model: BPMF, key: Key, side: SideLaw, vectors: Array, *, split_merge: int
+    model: BPMF, key: Key, side: SidePrior, vectors: Array, *, split_merge: int
 ) -> tuple[Array, Mixture, dict[str, Array]]:
     """Groups of all vectors, and the hyperparameters of their prior.
 
@@ -123,7 +124,7 @@ def update(
         blocks,
         joint=(),
         keep="scalars",
-        capacity=side.law.mean.shape[0],
+        capacity=side.moments.mean.shape[0],
         split_merge=_proposals(model, split_merge),
     )
     state = NetworkState({"group": side.groups}, *side.mixture)
@@ -138,14 +139,14 @@ def _proposals(model: BPMF, split_merge: int) -> int:
     return split_merge if can_split(network(model), "group") else 0
 
 
-def weights(model: BPMF, side: SideLaw) -> Array:
+def weights(model: BPMF, side: SidePrior) -> Array:
     """Probabilities of the group of one more vector: (K,), or (C, K) of one of each class.
 
     That of a new group is at the lowest free slot.
     """
-    prior, size = model.row_mixture(), side.law.mean.shape[0]
+    prior, size = model.row_mixture(), side.moments.mean.shape[0]
     if prior is None or side.mixture is None:
-        return jnp.ones((1,), side.law.mean.dtype)
+        return jnp.ones((1,), side.moments.mean.dtype)
     places, num_classes = class_of_rows(model, side.groups.shape[0])
     counts = jnp.zeros((num_classes, size), jnp.int32).at[places, side.groups].add(1)
     seating = prior.begin(counts, dict(side.mixture.hyperparameters["group"]), with_sizes=False)
@@ -154,7 +155,7 @@ def weights(model: BPMF, side: SideLaw) -> Array:
     return found[0] if model.row_classes is None else found
 
 
-def log_density(model: BPMF, side: SideLaw, vectors: Array) -> Array:
+def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
     """log p(vectors, groups, hyperparameters), means and covariances summed out: () float."""
     assert side.mixture is not None
     state = NetworkState({"group": side.groups}, *side.mixture)
@@ -172,24 +173,24 @@ def simulate_groups(
     return state.values["group"], Mixture(state.hyperparameters, state.slots)
 
 
-def grow(side: SideLaw, size: int) -> SideLaw:
-    """The law with more slots for groups."""
+def grow(side: SidePrior, size: int) -> SidePrior:
+    """The prior with more slots for groups."""
     if side.mixture is None or "group" not in side.mixture.slots:
         return side
     state = NetworkState({"group": side.groups}, *side.mixture)
     grown = chain.grow(state, {"group": size})
-    extra = size - side.law.mean.shape[0]
-    identity = jnp.eye(side.law.mean.shape[1], dtype=side.law.mean.dtype)
+    extra = size - side.moments.mean.shape[0]
+    identity = jnp.eye(side.moments.mean.shape[1], dtype=side.moments.mean.dtype)
     added = jnp.broadcast_to(identity, (extra, *identity.shape))
-    law = Parameters(
-        slots.pad_axis(side.law.mean, 0, size), jnp.concatenate([side.law.factor, added])
+    moments = Parameters(
+        slots.pad_axis(side.moments.mean, 0, size), jnp.concatenate([side.moments.factor, added])
     )
-    return side._replace(law=law, mixture=Mixture(grown.hyperparameters, grown.slots))
+    return side._replace(moments=moments, mixture=Mixture(grown.hyperparameters, grown.slots))
 
 
-def recorded(model: BPMF, name: str, side: SideLaw) -> dict[str, Array]:
+def recorded(model: BPMF, name: str, side: SidePrior) -> dict[str, Array]:
     """What a draw keeps of groups: of every vector, how probable each is, hyperparameters."""
-    size = side.law.mean.shape[0]
+    size = side.moments.mean.shape[0]
     counts = jnp.zeros((size,), jnp.int32).at[side.groups].add(1)
     draw = {
         f"{name}_groups": side.groups,

@@ -113,7 +113,7 @@ class BPMF(Readable, Model):
         are in units of the data again.
 
     Raises:
-      TypeError, ValueError: settings that are no such thing.
+      TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
       >>> import jaxmf as mf
@@ -153,7 +153,7 @@ class BPMF(Readable, Model):
 
     @property
     def cell_distribution(self) -> str:
-        """The law of a cell given a draw, as predictions know it."""
+        """The distribution of a cell given a draw, as predictions know it."""
         return "normal"
 
     cells_given_draw = "independent"  # where draws keep the vectors
@@ -168,8 +168,8 @@ class BPMF(Readable, Model):
         """The values that a cell may have; None for real ones."""
         return None if self.is_normal else self.likelihood.levels
 
-    def law(self, unit: Any = 1.0) -> Any:
-        """The law of cells given their means; `unit` is the spread that its default prior takes."""
+    def cell_noise(self, unit: Any = 1.0) -> Any:
+        """The distribution of cells given means; `unit` is the spread of the default prior."""
         if not self.is_normal:
             return self.likelihood
         scale = self.likelihood.noise_scale
@@ -232,7 +232,7 @@ class BPMF(Readable, Model):
             has_mean.append(True)
         return Parts(tuple(widths), tuple(has_mean))
 
-    def row_law_prior(self) -> NormalInverseWishart:
+    def row_hyperprior(self) -> NormalInverseWishart:
         """The prior of mean and covariance of the rows' factors and biases."""
         prior, width = self.row_prior, self.core_width
         if prior is not None:
@@ -252,7 +252,7 @@ class BPMF(Readable, Model):
         """Refuses data that the likelihood does not have.
 
         Raises:
-          ValueError: in words.
+          ValueError: values that the likelihood does not have.
         """
         checks.data(self, data, name)
 
@@ -317,7 +317,7 @@ class BPMF(Readable, Model):
     # --- densities and simulation -----------------------------------------------------------------
 
     def log_joint(self, state: State, data: Entries | Prepared) -> Array:
-        """log p(cells, vectors, laws, noise): () float."""
+        """log p(cells, vectors, priors, noise): () float."""
         return density.log_joint(self, state, self.prepare(data))
 
     def log_likelihood(self, state: State, data: Entries | Prepared) -> Array:
@@ -351,7 +351,7 @@ class BPMF(Readable, Model):
     def sampler(
         self, *, keep_factors: bool = True, capacity: int | None = None, split_merge: int = 1
     ) -> Algorithm:
-        """Gibbs sampling: laws of the vectors, rows, columns, noise (section 6.2.8).
+        """Gibbs sampling: priors of the vectors, rows, columns, noise (section 6.2.8).
 
         Args:
           keep_factors: whether draws keep the vectors of all rows and columns. Without them
@@ -395,7 +395,7 @@ class BPMF(Readable, Model):
     def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
-        return self.law().probabilities(queries.noise_of(self, draw), means)
+        return self.cell_noise().probabilities(queries.noise_of(self, draw), means)
 
     def predict_cells(
         self, draw: Draw, data: Any, rows: Array, columns: Array
@@ -445,7 +445,7 @@ class BPMF(Readable, Model):
         """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
 
         Their vectors are drawn given their observed cells and the columns' vectors, so that a
-        mixture over draws is the predictive law.
+        mixture over draws is the predictive distribution.
         """
         return queries.row_moments(self, key, draw, data, new_data)
 

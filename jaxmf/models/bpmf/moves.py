@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.models.bpmf import checks
-from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.samplers.factors import scales, shifts
-from jaxmf.samplers.factors.law import precisions
 from jaxmf.samplers.factors.link import slices
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
 
@@ -53,14 +53,14 @@ def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
 
 def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -> State:
     """The rows' coefficients of features of the columns against the factors' link with these."""
-    features, columns = model.column_features, state.column_law
+    features, columns = model.column_features, state.column_side
     linked = model.column_link()
     if features is None or linked is None or columns.mixture is not None or not model.num_factors:
         return state
     places = {part.start: place for place, part in enumerate(slices(linked))}
     width, start = model.core_width, 0
-    inverse = precisions(shifts.after_law(columns.law, state.v))[0]
-    factors, coefficients = state.u[:, : model.num_factors], state.row_law.coefficients
+    inverse = precisions(shifts.after_moments(columns.moments, state.v))[0]
+    factors, coefficients = state.u[:, : model.num_factors], state.row_side.coefficients
     for index, (first, last) in enumerate(
         checks.parts_with_coefficients(features, model.coefficients)
     ):
@@ -70,16 +70,16 @@ def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -
             normals[part],
             factors,
             state.u[:, own] - coefficients.mean[part],
-            state.column_law.link[first:last],
+            state.column_side.link[first:last],
             precision=coefficients.precision[index],
             inverse=inverse,
             line_precision=columns.link_precision[places[first]],
         )
-        link = state.column_law.link.at[first:last, : model.num_factors].add(-moved)
+        link = state.column_side.link.at[first:last, : model.num_factors].add(-moved)
         state = state._replace(
             u=state.u.at[:, own].add(factors @ moved.T),
             v=state.v.at[:, : model.num_factors].add(-data.known.columns[:, part] @ moved),
-            column_law=state.column_law._replace(link=link),
+            column_side=state.column_side._replace(link=link),
         )
         start = part.stop
     return state
@@ -91,10 +91,10 @@ def _scale_factors(model: BPMF, draws: Array, state: State) -> State:
     rows, columns = scales.scale_factors(
         as_normals(draws[0]),
         draws[1],
-        _core(state.u, state.row_law, width),
-        _core(state.v, state.column_law, width),
-        row_prior=model.row_law_prior(),
-        column_prior=model.transpose().row_law_prior(),
+        _core(state.u, state.row_side, width),
+        _core(state.v, state.column_side, width),
+        row_prior=model.row_hyperprior(),
+        column_prior=model.transpose().row_hyperprior(),
     )
     return _with_sides(state, rows, columns)
 
@@ -104,10 +104,10 @@ def _shift_level(model: BPMF, normals: Array, state: State) -> State:
     width = model.core_width
     rows, columns = shifts.shift_level(
         normals,
-        _core(state.u, state.row_law, width),
-        _core(state.v, state.column_law, width),
-        row_prior=model.row_law_prior(),
-        column_prior=model.transpose().row_law_prior(),
+        _core(state.u, state.row_side, width),
+        _core(state.v, state.column_side, width),
+        row_prior=model.row_hyperprior(),
+        column_prior=model.transpose().row_hyperprior(),
     )
     return _with_sides(state, rows, columns)
 
@@ -116,13 +116,13 @@ def _with_sides(state: State, rows: shifts.Side, columns: shifts.Side) -> State:
     return state._replace(
         u=_with_core(state.u, rows.vectors),
         v=_with_core(state.v, columns.vectors),
-        row_law=state.row_law._replace(law=rows.law, link=rows.link),
-        column_law=state.column_law._replace(law=columns.law, link=columns.link),
+        row_side=state.row_side._replace(moments=rows.moments, link=rows.link),
+        column_side=state.column_side._replace(moments=columns.moments, link=columns.link),
     )
 
 
-def _core(vectors: Array, side: SideLaw, width: int) -> shifts.Side:
-    return shifts.Side(vectors[:, :width], side.law, side.link)
+def _core(vectors: Array, side: SidePrior, width: int) -> shifts.Side:
+    return shifts.Side(vectors[:, :width], side.moments, side.link)
 
 
 def _with_core(vectors: Array, core: Array) -> Array:
@@ -134,38 +134,38 @@ def _with_core(vectors: Array, core: Array) -> Array:
 
 def _shift_parts(model: BPMF, normals: Array, state: State, data: Prepared) -> State:
     """The rows' mean against what the link has in common in a part with one level a row."""
-    features, side = model.row_link(), state.row_law
+    features, side = model.row_link(), state.row_side
     if features is None or side.mixture is not None:
         return state
-    law, link = side.law, side.link
+    moments, link = side.moments, side.link
     for place, part in enumerate(slices(features)):
-        law, lines = shifts.shift_part(
+        moments, lines = shifts.shift_part(
             normals[place],
-            law,
+            moments,
             link[part],
             precision=side.link_precision[place],
             length=data.row_spectra[place].total,
-            prior=model.row_law_prior(),
+            prior=model.row_hyperprior(),
         )
         link = link.at[part].set(lines)
-    return state._replace(row_law=side._replace(law=law, link=link))
+    return state._replace(row_side=side._replace(moments=moments, link=link))
 
 
 def _shift_cells(model: BPMF, normals: Array, state: State) -> State:
     """The means of the rows' coefficients of cells against those of the columns'."""
     number = normals.shape[0]
-    sides = [state.row_law.coefficients, state.column_law.coefficients]
+    sides = [state.row_side.coefficients, state.column_side.coefficients]
     ends = [
         (side.mean[-number:], jnp.broadcast_to(side.precision[-1], (number,))) for side in sides
     ]
     (mean, precision), (other_mean, other_precision) = ends
     moved = shifts.shift_shared(normals, (mean, other_mean), (precision, other_precision))
 
-    def by(vectors: Array, side: SideLaw, change: Array) -> tuple[Array, SideLaw]:
+    def by(vectors: Array, side: SidePrior, change: Array) -> tuple[Array, SidePrior]:
         own = side.coefficients
         own = own._replace(mean=own.mean.at[-number:].add(change))
         return vectors.at[:, -number:].add(change), side._replace(coefficients=own)
 
-    u, row_law = by(state.u, state.row_law, moved)
-    v, column_law = by(state.v, state.column_law, -moved)
-    return state._replace(u=u, v=v, row_law=row_law, column_law=column_law)
+    u, row_side = by(state.u, state.row_side, moved)
+    v, column_side = by(state.v, state.column_side, -moved)
+    return state._replace(u=u, v=v, row_side=row_side, column_side=column_side)

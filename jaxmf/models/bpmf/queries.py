@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jaxmf.data import Entries
 from jaxmf.likelihoods.families.multivariate_normal import Parameters
 from jaxmf.models.bpmf.groups import class_of_rows
-from jaxmf.models.bpmf.state import SideLaw
+from jaxmf.models.bpmf.state import SidePrior
 from jaxmf.models.bpmf.updates import linked, row_means, row_precisions
 from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import in_chunks
@@ -57,7 +57,7 @@ def cell_moments(
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
-    return model.law().moments(noise_of(model, draw), means)
+    return model.cell_noise().moments(noise_of(model, draw), means)
 
 
 def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array:
@@ -66,7 +66,9 @@ def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=known.rows[rows])
     means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
-    return model.law().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[0]
+    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[
+        0
+    ]
 
 
 def group_means(model: BPMF, draw: Draw, data: object) -> Array:
@@ -78,7 +80,7 @@ def group_means(model: BPMF, draw: Draw, data: object) -> Array:
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
     means = _in_units_of_data(model, _all_means(model, mean, v, known), data)
-    return model.law().moments(noise_of(model, draw), means)[0]
+    return model.cell_noise().moments(noise_of(model, draw), means)[0]
 
 
 def _group_means(draw: Draw) -> Array:
@@ -107,15 +109,15 @@ def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
     return left @ parts.table[:-1].T
 
 
-def _law_of(draw: Draw, number: int) -> SideLaw:
-    """The law of the vectors of new rows, all in the first group."""
-    law = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
-    nothing = jnp.zeros((0, law.mean.shape[1]), law.mean.dtype)
-    return SideLaw(
-        law=law,
+def _prior_of_new(draw: Draw, number: int) -> SidePrior:
+    """The prior of the vectors of new rows, all in the first group."""
+    moments = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
+    nothing = jnp.zeros((0, moments.mean.shape[1]), moments.mean.dtype)
+    return SidePrior(
+        moments=moments,
         groups=jnp.zeros((number,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
-        link_precision=jnp.ones((0,), law.mean.dtype),  # nothing is drawn of it
+        link_precision=jnp.ones((0,), moments.mean.dtype),  # nothing is drawn of it
         coefficients=_coefficients(draw),
     )
 
@@ -129,15 +131,15 @@ def fold_in(
     latent values and vectors. `spread` multiplies the last draw's deviation: at 0 it is the mean.
     """
     v = jnp.asarray(draw["v"])
-    law = _law_of(draw, new_data.num_rows)
-    inverses = row_precisions(model, law)
+    prior = _prior_of_new(draw, new_data.num_rows)
+    inverses = row_precisions(model, prior)
     known = _known(model, new_data.num_rows, v, new_data.num_entries)
     meets = design(v, known, model.num_factors)
     cells = new_data.rows, new_data.columns
     chunks = in_chunks(*cells, new_data.shape, inverses.shape[1])
     noise, unit = noise_of(model, draw), model.unit(data)
     values = ((new_data.values - model.centre(data)) / unit).astype(v.dtype)
-    shifts, log_shares = linked(model, law), _log_shares(model, draw, new_data.num_rows)
+    shifts, log_shares = linked(model, prior), _log_shares(model, draw, new_data.num_rows)
     if shifts.ndim:
         shifts = jnp.pad(shifts, ((0, 0), (0, inverses.shape[1] - shifts.shape[1])))
 
@@ -148,24 +150,24 @@ def fold_in(
             precision = (unit**2 / noise).astype(v.dtype)
         else:
             eta = cell_means(u, v, known, *cells, num_factors=model.num_factors)
-            targets = model.law().latent(latent_key, noise, values, eta)
+            targets = model.cell_noise().latent(latent_key, noise, values, eta)
         seen: dict[str, Any] = {"chunks": chunks, "precision": precision}
         padded = jnp.concatenate([targets, jnp.zeros((1,), v.dtype)])
-        own = law
+        row_prior = prior
         if model.row_mixture() is not None:
             log_weights = log_evidences(
                 meets, padded, means=_group_means(draw), precisions=inverses, shifts=shifts, **seen
             )
             log_weights += log_shares
             drawn = jax.random.categorical(group_key, log_weights, axis=-1)
-            own = law._replace(groups=drawn.astype(jnp.int32))
+            row_prior = prior._replace(groups=drawn.astype(jnp.int32))
         scale = jnp.where(index == last, spread, 1.0)
         normals = scale * jax.random.normal(normals_key, u.shape, u.dtype)
-        priors = RowPriors(row_means(model, own), own.groups, inverses)
+        priors = RowPriors(row_means(model, row_prior), row_prior.groups, inverses)
         return draw_rows(normals, u, meets, padded, priors=priors, **seen)[0]
 
     last = 0 if model.is_normal else _NUM_SWEEPS - 1
-    return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, law))
+    return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, prior))
 
 
 def _log_shares(model: BPMF, draw: Draw, number: int) -> Array:
@@ -183,7 +185,7 @@ def row_moments(
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
     means = _all_means(model, u, jnp.asarray(draw["v"]), known)
-    return model.law().moments(noise_of(model, draw), _in_units_of_data(model, means, data))
+    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))
 
 
 def new_cell_probabilities(
@@ -193,7 +195,7 @@ def new_cell_probabilities(
     u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
     known = _known(model, new_data.num_rows, v, rows.shape[0])
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
-    return model.law().probabilities(noise_of(model, draw), means)
+    return model.cell_noise().probabilities(noise_of(model, draw), means)
 
 
 def latent_factors(model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:

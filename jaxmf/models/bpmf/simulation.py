@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxmf.data import Entries
 from jaxmf.data.container import bare
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import SideLaw, State
+from jaxmf.models.bpmf.state import SidePrior, State
 from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
 from jaxmf.programs import full_products
@@ -29,9 +29,9 @@ def simulate_state(
 ) -> State:
     """A state from the prior."""
     keys = jax.random.split(key, 3)
-    u, row_law = _side(model, keys[0], num_rows, capacity)
-    v, column_law = _side(model.transpose(), keys[1], num_columns, capacity)
-    return State(u, v, row_law, column_law, model.law(_unit(model)).sample_prior(keys[2]))
+    u, row_side = _side(model, keys[0], num_rows, capacity)
+    v, column_side = _side(model.transpose(), keys[1], num_columns, capacity)
+    return State(u, v, row_side, column_side, model.cell_noise(_unit(model)).sample_prior(keys[2]))
 
 
 def _unit(model: BPMF) -> Any:
@@ -39,21 +39,21 @@ def _unit(model: BPMF) -> Any:
     return 1.0 if model.scale is None or not model.is_normal else model.scale
 
 
-def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, SideLaw]:
-    law_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
-    prior = model.row_law_prior()
+def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, SidePrior]:
+    moments_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
+    prior = model.row_hyperprior()
     num_groups = groups.num_groups(model, capacity)
-    law = prior.sample_parameters(law_key, prior.empty(num_groups), {})
+    moments = prior.sample_parameters(moments_key, prior.empty(num_groups), {})
     places, mixture = groups.simulate_groups(model, jax.random.fold_in(key, 1), number, capacity)
-    size = law.mean.shape[1]
+    size = moments.mean.shape[1]
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     precision = jax.vmap(lambda each: hyper.sample_prior(each, model.link_precision))(
         jax.random.split(precision_key, num_parts)
     )
-    link = jax.random.normal(link_key, (num_features, size), law.mean.dtype)
+    link = jax.random.normal(link_key, (num_features, size), moments.mean.dtype)
     if mixture is None:  # else no covariance is that of all
-        link = link @ law.factor[0].T
+        link = link @ moments.factor[0].T
     if features is not None:
         link = link / jnp.sqrt(of_columns(features, precision))[:, None]
     parts = model.row_coefficients()
@@ -61,16 +61,16 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     if parts.widths:
         own_key = jax.random.fold_in(key, 2)
         others = coefficients.simulate(own_key, parts, model.coefficient_precision)
-    side = SideLaw(
-        law=law,
+    side = SidePrior(
+        moments=moments,
         groups=places,
         link=link,
         link_precision=precision,
         coefficients=others,
         mixture=mixture,
     )
-    normals = jax.random.normal(vector_key, (number, model.row_width()), law.mean.dtype)
-    apart = jnp.einsum("nde,ne->nd", law.factor[places], normals[:, :size])
+    normals = jax.random.normal(vector_key, (number, model.row_width()), moments.mean.dtype)
+    apart = jnp.einsum("nde,ne->nd", moments.factor[places], normals[:, :size])
     if parts.widths:
         rest = normals[:, size:] / jnp.sqrt(parts.of_columns(others.precision))
         apart = jnp.concatenate([apart, rest], axis=1)
@@ -86,7 +86,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.law().sample(key, state.noise, _unit(model) * means)
+    values = model.cell_noise().sample(key, state.noise, _unit(model) * means)
     if model.is_normal and model.offset is not None:
         values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}

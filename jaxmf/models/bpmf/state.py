@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.groups import Mixture
 
 
-class SideLaw(NamedTuple):
+class SidePrior(NamedTuple):
     """The prior of the vectors of one side: of their E factors and biases, and of coefficients.
 
     Attributes:
-      law: means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups.
+      moments: means (G, E) and Cholesky factors (G, E, E) of the covariances of the groups.
       groups: (N,) int32, the group of every vector.
       link: (F, E) float, how factors and biases depend on features; F = 0 where they do not.
       link_precision: (P,) float, of every part of the features.
@@ -27,7 +27,7 @@ class SideLaw(NamedTuple):
       mixture: what the prior of the groups keeps; None without one.
     """
 
-    law: Parameters
+    moments: Parameters
     groups: Array
     link: Array
     link_precision: Array
@@ -41,20 +41,20 @@ class State(NamedTuple):
     Attributes:
       u: (N, D) float, the vectors of the rows, see `samplers/factors/vectors.py`.
       v: (M, D') float, those of the columns.
-      row_law, column_law: their laws.
+      row_side, column_side: their priors.
       noise: of the cells, as their likelihood has it; of normal cells the variance, in units of
         the data. Vectors are in units of the cells' `BPMF.unit`.
     """
 
     u: Array
     v: Array
-    row_law: SideLaw
-    column_law: SideLaw
+    row_side: SidePrior
+    column_side: SidePrior
     noise: Any
 
     def transpose(self) -> State:
         """Rows and columns in each other's place."""
-        return State(self.v, self.u, self.column_law, self.row_law, self.noise)
+        return State(self.v, self.u, self.column_side, self.row_side, self.noise)
 
 
 class Prepared(NamedTuple):

@@ -1,4 +1,4 @@
-"""The kernels of BPMF: laws of the vectors, the vectors, noise.
+"""The kernels of BPMF: priors of the vectors, the vectors, noise.
 
 Those of the columns are those of the rows of the transposed problem.
 """
@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.linalg import after
 from jaxmf.models.bpmf import groups
-from jaxmf.models.bpmf.state import Prepared, SideLaw, State
+from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.samplers.factors import coefficients
 from jaxmf.samplers.factors.coefficients import Coefficients
-from jaxmf.samplers.factors.law import precisions, statistics_of_all
 from jaxmf.samplers.factors.link import Link, update_link, update_link_of_groups, with_link
+from jaxmf.samplers.factors.moments import precisions, statistics_of_all
 from jaxmf.samplers.factors.noise import update_variance, variance_shape
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows
 from jaxmf.samplers.factors.scales import scale_of_part
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
 
 
-class LawDraws(NamedTuple):
-    """Random numbers behind a law of vectors.
+class MomentDraws(NamedTuple):
+    """Random numbers behind a prior of vectors.
 
     Attributes:
       log_gammas: (1, D) float, logarithms of Gamma draws, their shapes `gamma_shapes`; of no use
@@ -46,8 +46,8 @@ class LawDraws(NamedTuple):
 
 
 def gamma_shapes(model: BPMF, state: State) -> Array:
-    """Shapes of the Gamma draws that the rows' law needs without a mixture: (1, D) float."""
-    side = state.row_law
+    """Shapes of the Gamma draws that the rows' prior needs without a mixture: (1, D) float."""
+    side = state.row_side
     number = jnp.full((1,), state.u.shape[0])
     return _raised(model, side).gamma_shapes(number).astype(state.u.dtype)
 
@@ -57,17 +57,17 @@ def _core(model: BPMF, vectors: Array) -> Array:
     return vectors[:, : model.core_width]
 
 
-def _raised(model: BPMF, side: SideLaw) -> NormalInverseWishart:
-    """The prior of the rows' law, with a degree of freedom for every line of the link."""
-    prior = model.row_law_prior()
+def _raised(model: BPMF, side: SidePrior) -> NormalInverseWishart:
+    """The prior of the rows' moments, with a degree of freedom for every line of the link."""
+    prior = model.row_hyperprior()
     width = side.link.shape[0]
     return replace(prior, degrees=prior.degrees + width) if width else prior
 
 
-def update_row_law(
-    model: BPMF, draws: LawDraws, state: State, data: Prepared, *, split_merge: int
+def update_row_prior(
+    model: BPMF, draws: MomentDraws, state: State, data: Prepared, *, split_merge: int
 ) -> tuple[State, Array]:
-    """Kernel: the law of the rows' vectors given these: groups, means, covariances, the link.
+    """Kernel: the prior of the rows' vectors given these: groups, means, covariances, the link.
 
     Args:
       model: its description.
@@ -80,13 +80,13 @@ def update_row_law(
       The state, and whether there was no room for a new group, () bool.
     """
     state = _update_coefficients(model, jax.random.fold_in(draws.key, 1), state)
-    if state.row_law.mixture is not None:
+    if state.row_side.mixture is not None:
         return _update_groups(model, draws.key, state, split_merge)
-    return _update_law(model, draws, state, data), jnp.zeros((), bool)
+    return _update_moments(model, draws, state, data), jnp.zeros((), bool)
 
 
 def _update_coefficients(model: BPMF, key: Key, state: State) -> State:
-    parts, side = model.row_coefficients(), state.row_law
+    parts, side = model.row_coefficients(), state.row_side
     if not parts.widths:
         return state
     now = coefficients.update(
@@ -96,77 +96,77 @@ def _update_coefficients(model: BPMF, key: Key, state: State) -> State:
         parts=parts,
         precision_prior=model.coefficient_precision,
     )
-    return state._replace(row_law=side._replace(coefficients=now))
+    return state._replace(row_side=side._replace(coefficients=now))
 
 
 def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tuple[State, Array]:
-    group_key, law_key, link_key = jax.random.split(key, 3)
-    side, prior, features = state.row_law, model.row_law_prior(), model.row_link()
+    group_key, moments_key, link_key = jax.random.split(key, 3)
+    side, prior, features = state.row_side, model.row_hyperprior(), model.row_link()
     vectors = _core(model, state.u)
     values = vectors - linked(model, side)
     places, mixture, overflow = groups.update(
         model, group_key, side, values, split_merge=split_merge
     )
-    statistics = prior.statistics(places, values, side.law.mean.shape[0])
-    # empty groups have a law from the prior: the lowest of them is that of a new group
-    law = prior.sample_parameters(law_key, statistics, {})
-    side = side._replace(law=law, groups=places, mixture=mixture)
+    statistics = prior.statistics(places, values, side.moments.mean.shape[0])
+    # empty groups have moments from the prior: the lowest of them is that of a new group
+    moments = prior.sample_parameters(moments_key, statistics, {})
+    side = side._replace(moments=moments, groups=places, mixture=mixture)
     if features is not None:
         link = update_link_of_groups(
             link_key,
             Link(side.link, side.link_precision),
             vectors=vectors,
             features=features,
-            law=law,
+            moments=moments,
             groups=places,
             precision_prior=model.link_precision,
         )
         side = side._replace(link=link.weights, link_precision=link.precision)
-    return state._replace(row_law=side), overflow.get("group", jnp.zeros((), bool))
+    return state._replace(row_side=side), overflow.get("group", jnp.zeros((), bool))
 
 
-def _update_law(model: BPMF, draws: LawDraws, state: State, data: Prepared) -> State:
-    side = state.row_law
+def _update_moments(model: BPMF, draws: MomentDraws, state: State, data: Prepared) -> State:
+    side = state.row_side
     features = model.row_link()
     prior, vectors = _raised(model, side), _core(model, state.u)
     statistics = statistics_of_all(prior, vectors - linked(model, side))
     link = Link(side.link, side.link_precision)
     if features is not None:
         statistics = with_link(statistics, link, features)
-    law = prior.parameters_of(statistics, draws.log_gammas, draws.normals)
+    moments = prior.parameters_of(statistics, draws.log_gammas, draws.normals)
     if features is None:
-        return state._replace(row_law=side._replace(law=law))
+        return state._replace(row_side=side._replace(moments=moments))
     link = update_link(
         draws.key,
         link,
         vectors=vectors,
         features=features,
         spectra=data.row_spectra,
-        law=law,
+        moments=moments,
         precision_prior=model.link_precision,
     )
-    row_law = side._replace(law=law, link=link.weights, link_precision=link.precision)
-    return state._replace(row_law=row_law)
+    row_side = side._replace(moments=moments, link=link.weights, link_precision=link.precision)
+    return state._replace(row_side=row_side)
 
 
-def linked(model: BPMF, side: SideLaw) -> Array:
+def linked(model: BPMF, side: SidePrior) -> Array:
     """What features add to the prior means of factors and biases: (N, E), or zero without any."""
     features = model.row_link()
     return jnp.zeros((), side.link.dtype) if features is None else features.times(side.link)
 
 
-def row_means(model: BPMF, side: SideLaw) -> Array:
+def row_means(model: BPMF, side: SidePrior) -> Array:
     """Prior means of the vectors of all rows: (N, D)."""
-    core = side.law.mean[side.groups] + linked(model, side)
+    core = side.moments.mean[side.groups] + linked(model, side)
     others = side.coefficients.mean
     if not others.shape[0]:
         return core
     return jnp.concatenate([core, jnp.broadcast_to(others, (core.shape[0], *others.shape))], axis=1)
 
 
-def row_precisions(model: BPMF, side: SideLaw) -> Array:
+def row_precisions(model: BPMF, side: SidePrior) -> Array:
     """Prior precisions of the vectors of the groups: (G, D, D), of coefficients on the diagonal."""
-    core, parts = precisions(side.law), model.row_coefficients()
+    core, parts = precisions(side.moments), model.row_coefficients()
     if not parts.widths:
         return core
     width = sum(parts.widths)
@@ -200,7 +200,7 @@ def update_row_vectors(
     Returns:
       The state, and the sum of the squared residuals at it.
     """
-    side, parts = state.row_law, model.row_coefficients()
+    side, parts = state.row_side, model.row_coefficients()
     has_scale = bool(parts.widths) and not is_fixed(model.coefficient_precision)
     place_key, scale_key = jax.random.split(key)
     place = jax.random.randint(place_key, (), 0, max(len(parts.widths), 1))
@@ -235,14 +235,14 @@ def update_row_vectors(
 
 def _with_scale(state: State, mask: Array, place: Array, scale: Array) -> State:
     """The coefficients of a part, their means and the root of their variance multiplied."""
-    side = state.row_law
+    side = state.row_side
     now = side.coefficients
     by = jnp.where(mask == 1, scale, 1)
     moved = Coefficients(
         now.mean * by[by.shape[0] - now.mean.shape[0] :],
         now.precision.at[place].divide(scale**2),
     )
-    return state._replace(u=state.u * by, row_law=side._replace(coefficients=moved))
+    return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 
 
 def means_of_data(model: BPMF, state: State, data: Prepared) -> Array:
@@ -262,7 +262,7 @@ def noise_shape(model: BPMF, data: Prepared) -> Array | None:
     """Shape of the Gamma draw behind the variance of normal noise, (1,); None without such."""
     if not model.is_normal:
         return None
-    return variance_shape(model.law().noise_variance, data.values.shape[0])
+    return variance_shape(model.cell_noise().noise_variance, data.values.shape[0])
 
 
 def update_noise(
@@ -275,7 +275,7 @@ def update_noise(
     unit = model.unit(data)
     noise = update_variance(
         key,
-        model.law(unit).noise_variance,
+        model.cell_noise(unit).noise_variance,
         state.noise,
         squares=squares * unit**2,
         number=data.values.shape[0],

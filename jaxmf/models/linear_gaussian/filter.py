@@ -267,7 +267,7 @@ def temper(
     dtype = particle.counts.dtype
     assert particle.share is not None
     left = jnp.maximum(1 - (step + 1).astype(dtype) / plan.anneal_steps, 0)
-    # A cloud that went on with more rows is at full scale already.
+    # A cloud that took more rows is at full scale already.
     share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
     raised = particle._replace(share=share)
     spectrum = spectrum_of(particle, data.num_rows)

@@ -164,13 +164,13 @@ def _poisson_quantile(uniform: Array, rate: Array) -> Array:
     most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)
 
     def must_go_on(carry):
-        number, _, below = carry
-        return (below <= uniform) & (number < most) & (rate > 0)
+        count, _, below = carry
+        return (below <= uniform) & (count < most) & (rate > 0)
 
     def go_on(carry):
-        number, log_term, below = carry
-        log_term = log_term + log_rate - jnp.log(number + 1.0)
-        return number + 1, log_term, below + jnp.exp(log_term)
+        count, log_term, below = carry
+        log_term = log_term + log_rate - jnp.log(count + 1.0)
+        return count + 1, log_term, below + jnp.exp(log_term)
 
     start = (jnp.zeros((), jnp.int32), -rate, jnp.exp(-rate))
     return jax.lax.while_loop(must_go_on, go_on, start)[0]

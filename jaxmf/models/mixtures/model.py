@@ -242,7 +242,7 @@ class MixtureOfGaussians(_Mixture):
             or one with settings of your own, and `NormalInverseGamma` for single numbers.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> import jaxmf as mf
@@ -281,7 +281,7 @@ class DPMixture(_Mixture):
             single numbers.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> import jaxmf as mf

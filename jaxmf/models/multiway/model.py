@@ -96,7 +96,7 @@ class MultiLDA(_Multiway):
         family: of the values of a combination of groups.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> MultiLDA({"author": 20, "year": 5}, observed="word").network().columns
@@ -109,16 +109,16 @@ class MultiLDA(_Multiway):
     family: Family = field(default_factory=DirichletMultinomial)
 
     def __post_init__(self) -> None:
-        given = self.num_groups
-        is_pairs = isinstance(given, tuple | list) and all(
-            isinstance(pair, tuple | list) and len(pair) == 2 for pair in given
+        counts = self.num_groups
+        is_pairs = isinstance(counts, tuple | list) and all(
+            isinstance(pair, tuple | list) and len(pair) == 2 for pair in counts
         )
-        if not given or not (is_pairs or isinstance(given, Mapping)):
+        if not counts or not (is_pairs or isinstance(counts, Mapping)):
             raise TypeError(
                 "num_groups must be a mapping from columns to numbers of groups, such as "
-                f'{{"author": 20, "year": 5}}, got {given!r}'
+                f'{{"author": 20, "year": 5}}, got {counts!r}'
             )
-        pairs = tuple(given.items() if isinstance(given, Mapping) else map(tuple, given))
+        pairs = tuple(counts.items() if isinstance(counts, Mapping) else map(tuple, counts))
         for name, size in pairs:
             _check_heading("num_groups", name)
             check_count(f"num_groups[{name!r}]", size)
@@ -149,7 +149,7 @@ class MultiHDP(_Multiway):
         family: of the values of a combination of groups.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> MultiHDP(("author", "year"), observed="word").network().indicators

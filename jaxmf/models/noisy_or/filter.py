@@ -35,7 +35,7 @@ from jaxmf.models.noisy_or.particle import (
     keep,
 )
 from jaxmf.models.noisy_or.state import parameters_of
-from jaxmf.models.noisy_or.updates import update_given_counts
+from jaxmf.models.noisy_or.updates import update_at_counts
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.new_causes import (
@@ -143,10 +143,10 @@ def propose_from_prior(
     key: Key, y: Array, cells: Cells, conditional: RowPrior, parameters: Parameters, dtype: Any
 ) -> tuple[Setting, Array, Array]:
     """Algorithm 1; the weight is the probability of the observed cells (eq 11)."""
-    bits_key, number_key = jax.random.split(key)
+    bits_key, count_key = jax.random.split(key)
     uniforms = jax.random.uniform(bits_key, conditional.movable.shape, dtype)
     bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
-    num_new = poisson(number_key, conditional.rate)
+    num_new = poisson(count_key, conditional.rate)
     eta = noisy_or.num_active(bits, y, dtype)
     log_weight = _log_probability(eta, cells, parameters, num_new.astype(dtype))
     return Setting(bits, num_new), log_weight, jnp.zeros((), bool)
@@ -160,7 +160,7 @@ def propose_informed(
     The weight is p(bits) sum_j p(j) P(x | bits, j) over the probability of having proposed the
     bits, in this order.
     """
-    order_key, bits_key, number_key = (jax.random.fold_in(key, index) for index in range(3))
+    order_key, bits_key, count_key = (jax.random.fold_in(key, index) for index in range(3))
     num_slots = y.shape[0]
     order = slots.random_order(order_key, conditional.movable)
     uniforms = jax.random.uniform(bits_key, (num_slots,), dtype)
@@ -171,9 +171,9 @@ def propose_informed(
     in_zeros = y_float @ zeros
     background = parameters.log_absent + conditional.rate * parameters.log_fail_unseen
 
-    def visit(place: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def visit(index: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         bits, log_off, log_ratio = carry
-        k = order[place]
+        k = order[index]
         # rounding must not carry the sum beyond what is left when every bit is decided
         log_off = jnp.minimum(log_off - y_float[k] * undecided[k], background)
         log_on = log_off + y_float[k] * parameters.log_fail
@@ -190,16 +190,16 @@ def propose_informed(
         background + undecided @ y_float,
         jnp.zeros((), dtype),
     )
-    number = jnp.sum(conditional.movable, dtype=jnp.int32)
-    bits, _, log_ratio = jax.lax.fori_loop(0, number, visit, start)
+    num_movable = jnp.sum(conditional.movable, dtype=jnp.int32)
+    bits, _, log_ratio = jax.lax.fori_loop(0, num_movable, visit, start)
     eta = noisy_or.num_active(bits, y, dtype)
     log_weights, cut_off = new_cause_log_weights(
         noisy_or.tally_of(eta, cells, num_slots + 1),
         conditional.rate,
         count_table(num_slots, parameters),
     )
-    num_new = draw_index(jax.random.uniform(number_key, (), dtype), log_weights)
-    # the terms lack the normalising constant of the Poisson law
+    num_new = draw_index(jax.random.uniform(count_key, (), dtype), log_weights)
+    # the terms lack the normalising constant of the Poisson distribution
     log_weight = log_ratio + logsumexp(log_weights) - conditional.rate
     return Setting(bits, num_new), log_weight, cut_off
 
@@ -227,7 +227,7 @@ def extend(
         parameters_of(particle),
     )
     particle = add_row(particle, child.bits | claim.claimed, y > 0.5, cells, row)
-    particle = update_given_counts(
+    particle = update_at_counts(
         model,
         jax.random.fold_in(key, 1),
         particle,

@@ -73,7 +73,7 @@ def update_hyperparameters(
     if needs_tally(model):
         tally = noisy_or.tally(state.z, state.y, data.values, data.observed)
     counts = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
-    state = update_given_counts(
+    state = update_at_counts(
         model, key, state, counts=counts, tally=tally, num_rows=state.z.shape[0]
     )
     return state, Info(overflow={})
@@ -84,7 +84,7 @@ def needs_tally(model: Any) -> bool:
     return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
 
 
-def update_given_counts(
+def update_at_counts(
     model: Any,
     key: Key,
     state: Any,

@@ -225,7 +225,8 @@ class BiLDA(_Ratings):
         values: of the ratings, in order; only with `DirichletMultinomial`.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing, or do not go together.
+        TypeError, ValueError: a setting of a wrong type or out of range, or settings that
+            contradict each other.
 
     Example:
         >>> BiLDA(20, 50).network().blocks["rating"].by
@@ -265,7 +266,8 @@ class BiHDP(_Ratings):
         values: of the ratings, in order; only with `DirichletMultinomial`.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing, or do not go together.
+        TypeError, ValueError: a setting of a wrong type or out of range, or settings that
+            contradict each other.
 
     Example:
         >>> BiHDP().network().indicators
@@ -311,7 +313,8 @@ class URP(_Ratings):
         values: of the ratings, in order; only with `DirichletMultinomial`.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing, or do not go together.
+        TypeError, ValueError: a setting of a wrong type or out of range, or settings that
+            contradict each other.
 
     Example:
         >>> URP(10).network().blocks["rating"].by

@@ -1,4 +1,4 @@
-"""What `SparseBinaryMF` refuses, in words."""
+"""What `SparseBinaryMF` refuses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def options(model: Any, settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
-      TypeError, ValueError: in words.
+      TypeError, ValueError: an option of a wrong type or out of range.
     """
     del model
     checks.check_stopping(settings)

@@ -88,7 +88,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
       intercept_scale: prior standard deviation of the intercept.
 
     Raises:
-      TypeError, ValueError: settings that are no such thing, or do not go together.
+      TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
+        each other.
 
     Example:
       >>> import jaxmf as mf
@@ -210,7 +211,8 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
           Algorithm on what `prepare` makes of the data.
 
         Raises:
-          TypeError, ValueError: options that are no such thing, or do not go together.
+          TypeError, ValueError: an option of a wrong type or out of range, or options that
+            contradict each other.
         """
         if update is None:
             in_blocks = batch_size is not None or self.num_factors <= _MAX_BLOCK_FACTORS
@@ -271,7 +273,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         )
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
-        """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
+        """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
         return answers.summary(self, draw)
 
     def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""What `SparseBinarySeries` refuses, in words."""
+"""What `SparseBinarySeries` refuses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def options(settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
-      TypeError, ValueError: in words.
+      TypeError, ValueError: an option of a wrong type or out of range.
     """
     checks.check_stopping(settings)
     if settings["update"] is not None and settings["update"] not in UPDATES:

@@ -78,7 +78,8 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
       intercept_scale: prior standard deviation of the intercept.
 
     Raises:
-      TypeError, ValueError: settings that are no such thing, or do not go together.
+      TypeError, ValueError: a setting of a wrong type or out of range, or settings that contradict
+        each other.
 
     Example:
       >>> import jaxmf as mf
@@ -189,11 +190,11 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
           Algorithm on what `prepare` makes of the data.
 
         Raises:
-          TypeError, ValueError: options that are no such thing.
+          TypeError, ValueError: an option of a wrong type or out of range.
         """
-        given = dict(locals())
-        checks.options(given)
-        plan = ascent.Plan(**{name: value for name, value in given.items() if name != "self"})
+        options = dict(locals())
+        checks.options(options)
+        plan = ascent.Plan(**{name: value for name, value in options.items() if name != "self"})
         return algorithm(
             init=Partial(ascent.init, plan, self),
             step=Partial(ascent.step, plan, self),
@@ -231,7 +232,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         return queries.at(self, draw, data, time)
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
-        """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
+        """Scalars of a fit by name: mean and sd, which is NaN for what has no distribution."""
         rows = answers.summary(self, queries.below_each_other(draw))
         lengthscale = {"lengthscale": (float(np.asarray(draw["lengthscale"])), float("nan"))}
         return {"free_energy": rows.pop("free_energy")} | lengthscale | rows

@@ -35,11 +35,11 @@ def simulate(
     num_times, num_factors = times.size, model.num_factors
     sizes = [num_rows * num_times * (num_factors + 1), num_columns * (num_factors + 1), 1]
     normals = np.asarray(jax.random.normal(jax.random.fold_in(key, 0), (sum(sizes),), dtype))
-    of_rows, of_columns, level = np.split(normals, np.cumsum(sizes)[:-1])
+    row_normals, column_normals, level = np.split(normals, np.cumsum(sizes)[:-1])
     root = _root(model, times)
-    smooth = np.einsum("ts,nsl->ntl", root, of_rows.reshape(num_rows, num_times, -1))
+    smooth = np.einsum("ts,nsl->ntl", root, row_normals.reshape(num_rows, num_times, -1))
     smooth = smooth.reshape(num_rows * num_times, -1)
-    columns = of_columns.reshape(num_columns, -1)
+    columns = column_normals.reshape(num_columns, -1)
 
     def sure(mean: object) -> Normal:
         mean = jnp.asarray(mean, dtype)
@@ -62,10 +62,10 @@ def simulate(
         noise=jnp.asarray(noise, dtype),
     )
     key = jax.random.fold_in(key, 1)
-    lines, places = draw_ones(key, parameters, likelihood=model.likelihood)
+    lines, column_indices = draw_ones(key, parameters, likelihood=model.likelihood)
     rows, steps = np.divmod(lines, num_times)
     series_shape = (num_rows, num_times, num_columns)
-    return parameters, SparseSeries(rows, steps, places, times, series_shape)
+    return parameters, SparseSeries(rows, steps, column_indices, times, series_shape)
 
 
 def _root(model: SparseBinarySeries, times: np.ndarray) -> np.ndarray:

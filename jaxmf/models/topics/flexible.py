@@ -51,7 +51,7 @@ class HFP(WordModel):
         word_concentration: b, of each word; a number, or a numpyro distribution.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> HFP(FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=100)).network().indicators

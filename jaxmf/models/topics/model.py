@@ -71,7 +71,7 @@ class DirichletCompoundMultinomial(NetworkModel):
         word_concentration: of each word; a number, or a numpyro distribution.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> DirichletCompoundMultinomial(0.1).network().indicators
@@ -112,7 +112,7 @@ class LDA(_TopicModel):
         word_concentration: b, that of each word; likewise.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> LDA(num_topics=50).network().children("topic")
@@ -154,7 +154,7 @@ class HDPLDA(_TopicModel):
             14.5 for 3, in 200 of 10 words after 3,300 sweeps (six generated corpora, two chains).
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> HDPLDA().network().blocks["topic"].distribution.grows
@@ -198,7 +198,7 @@ class PAM(_TopicModel):
         word_concentration: of each word; likewise.
 
     Raises:
-        TypeError, ValueError: settings that are no such thing.
+        TypeError, ValueError: a setting of a wrong type or out of range.
 
     Example:
         >>> PAM((2, 5)).network().indicators

@@ -27,7 +27,7 @@ from jaxmf.data import Features
 from jaxmf.likelihoods.families.multivariate_normal import Parameters, Wisharts
 from jaxmf.linalg import after
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.hyper import update_rate
 from jaxmf.special import as_normals, uniforms
 from jaxmf.types import Array, Key
@@ -120,7 +120,7 @@ def update_link(
     vectors: Array,
     features: Features,
     spectra: tuple[Spectrum, ...],
-    law: Parameters,
+    moments: Parameters,
     precision_prior: Hyperparameter,
 ) -> Link:
     """B of one part after the other given lambda, mean and covariance, then lambda given B.
@@ -131,16 +131,16 @@ def update_link(
       vectors: (N, D) float, U.
       features: N x F.
       spectra: of its parts.
-      law: of one group: mean (1, D) and factor (1, D, D).
+      moments: of one group: mean (1, D) and factor (1, D, D).
       precision_prior: of every lambda.
     """
     weights_key, precision_key = jax.random.split(key)
     number, size = vectors.shape
-    factor, parts = law.factor[0], slices(features)
+    factor, parts = moments.factor[0], slices(features)
     sizes = [width + (number if width > number else 0) for width in features.parts]
     flat = as_normals(uniforms(weights_key, (sum(sizes), size))) @ factor.T
     normals = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
-    residuals = vectors - law.mean - features.times(link.weights)
+    residuals = vectors - moments.mean - features.times(link.weights)
     drawn: list[Array] = []
     for place, part in enumerate(parts):
         target = residuals + _times(features, part, link.weights[part])
@@ -166,11 +166,11 @@ def update_link_of_groups(
     *,
     vectors: Array,
     features: Features,
-    law: Parameters,
+    moments: Parameters,
     groups: Array,
     precision_prior: Hyperparameter,
 ) -> Link:
-    """B given lambda and the laws of the groups, then lambda given B.
+    """B given lambda and the priors of the groups, then lambda given B.
 
     One column of B after the other given the rest: column d has the precision
     sum_i P_i[d, d] x_i x_i' + diag(lambda), P_i that of the group of i.
@@ -180,13 +180,13 @@ def update_link_of_groups(
       link: the present one.
       vectors: (N, D) float, U.
       features: N x F.
-      law: of the groups: means (G, D) and factors (G, D, D).
+      moments: of the groups: means (G, D) and factors (G, D, D).
       groups: (N,) int32.
       precision_prior: of every lambda.
     """
     weights_key, precision_key = jax.random.split(key)
     width, size = link.weights.shape
-    inverses = precisions(law)
+    inverses = precisions(moments)
     of_lines = of_columns(features, link.precision)
     normals = as_normals(uniforms(weights_key, (size, width)))
 
@@ -202,7 +202,7 @@ def update_link_of_groups(
         apart = features.times(change[:, None])[:, 0]
         return weights.at[:, column].add(change), residuals.at[:, column].add(-apart)
 
-    start = link.weights, vectors - law.mean[groups] - features.times(link.weights)
+    start = link.weights, vectors - moments.mean[groups] - features.times(link.weights)
     weights, _ = jax.lax.fori_loop(0, size, update_column, start)
     precision = update_rate(
         precision_key,

@@ -60,7 +60,7 @@ class Design(NamedTuple):
 
 
 class RowPriors(NamedTuple):
-    """Normal laws of the factors of the rows.
+    """Normal priors of the factors of the rows.
 
     Attributes:
       means: (N, D) float.
@@ -198,8 +198,8 @@ def log_evidences(
     """
     num_rows = design.own.shape[0]
 
-    def of_group(law: tuple[Array, Array]) -> Array:
-        mean, inverse = law
+    def of_group(moments: tuple[Array, Array]) -> Array:
+        mean, inverse = moments
         factors = jnp.broadcast_to(mean + shifts, (num_rows, mean.shape[0]))
         priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
         blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
@@ -213,8 +213,8 @@ def log_evidences(
 
         return jax.lax.map(of_block, blocks).reshape(-1)[:num_rows]
 
-    log_laws = jax.lax.map(of_group, (means, precisions)).T
-    return log_laws + jnp.linalg.slogdet(precisions)[1] / 2
+    log_densities = jax.lax.map(of_group, (means, precisions)).T
+    return log_densities + jnp.linalg.slogdet(precisions)[1] / 2
 
 
 def _blocks(

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.priors.hyper import Hyperparameter, log_prior
-from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.samplers.factors.rows import Residuals
-from jaxmf.samplers.factors.shifts import Side, after_law
+from jaxmf.samplers.factors.shifts import Side, after_moments
 from jaxmf.samplers.slice import slice_sample
 from jaxmf.types import Array, Key
 
@@ -103,10 +103,10 @@ def scale_factors(
       rows, columns: of one group each.
       row_prior, column_prior: of their means and covariances.
     """
-    of_rows = precisions(rows.law)[0]
-    of_columns = precisions(after_law(columns.law, of_rows))[0]
-    row_terms = terms(of_rows, rows.law.mean[0], row_prior)
-    column_terms = terms(of_columns, columns.law.mean[0], column_prior)
+    of_rows = precisions(rows.moments)[0]
+    of_columns = precisions(after_moments(columns.moments, of_rows))[0]
+    row_terms = terms(of_rows, rows.moments.mean[0], row_prior)
+    column_terms = terms(of_columns, columns.moments.mean[0], column_prior)
 
     def scale(factor: Array, log_scales: Array) -> Array:
         both = row_terms.at(factor, log_scales), column_terms.at(factor, -log_scales)
@@ -114,17 +114,17 @@ def scale_factors(
         return log_scales.at[factor].set(moved)
 
     # a loop of scalars and lines: scaled covariances in it would cost as much as drawing rows
-    start = jnp.zeros_like(rows.law.mean[0])
+    start = jnp.zeros_like(rows.moments.mean[0])
     log_scales = jax.lax.fori_loop(0, normals.shape[0], scale, start)[: normals.shape[0]]
     return scaled(rows, log_scales), scaled(columns, -log_scales)
 
 
 def scaled(side: Side, log_scales: Array) -> Side:
     """A side with its K factors multiplied by numbers."""
-    rest = side.law.mean.shape[1] - log_scales.shape[0]
+    rest = side.moments.mean.shape[1] - log_scales.shape[0]
     by = jnp.concatenate([jnp.exp(log_scales), jnp.ones((rest,), log_scales.dtype)])
-    law = Parameters(side.law.mean * by, side.law.factor * by[:, None])
-    return Side(side.vectors * by, law, side.link * by)
+    moments = Parameters(side.moments.mean * by, side.moments.factor * by[:, None])
+    return Side(side.vectors * by, moments, side.link * by)
 
 
 class Terms(NamedTuple):

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.linalg import after
-from jaxmf.samplers.factors.law import precisions
+from jaxmf.samplers.factors.moments import precisions
 from jaxmf.types import Array
 
 
@@ -33,12 +33,12 @@ class Side(NamedTuple):
 
     Attributes:
       vectors: (N, D) float, factors (K) and last the bias.
-      law: mean (1, D) and factor (1, D, D).
+      moments: mean (1, D) and factor (1, D, D).
       link: (F, D) float.
     """
 
     vectors: Array
-    law: Parameters
+    moments: Parameters
     link: Array
 
 
@@ -61,14 +61,14 @@ def shift_level(
       Both sides, z = (a, t) from its normal conditional: its density is that of the rows' mean less
       z, and of the mean and covariance of the columns' vectors sheared by z.
     """
-    of_rows = precisions(rows.law)[0]
-    of_columns = precisions(after_law(columns.law, of_rows))[0]
+    of_rows = precisions(rows.moments)[0]
+    of_columns = precisions(after_moments(columns.moments, of_rows))[0]
     is_factor = jnp.arange(normals.shape[0]) < normals.shape[0] - 1
     scale = column_prior.scale * is_factor[:, None] * is_factor
     # how the prior location of the columns is sheared
     reach = jnp.where(is_factor, column_prior.location, 1.0)
-    row_apart = rows.law.mean[0] - row_prior.location
-    column_apart = columns.law.mean[0] - column_prior.location
+    row_apart = rows.moments.mean[0] - row_prior.location
+    column_apart = columns.moments.mean[0] - column_prior.location
     own = of_columns[-1, -1]
     precision = row_prior.weight * of_rows + own * scale
     precision += column_prior.weight * own * jnp.outer(reach, reach)
@@ -77,11 +77,11 @@ def shift_level(
     side += jnp.where(is_factor, column_prior.scale @ of_columns[-1], 0)
     moved = _normal(normals, precision, side)
     factors = jnp.where(is_factor, moved, 0)
-    law = Parameters(rows.law.mean - moved, rows.law.factor)
-    rows = rows._replace(vectors=rows.vectors - moved, law=law)
-    mean = _sheared(columns.law.mean, factors).at[:, -1].add(moved[-1])
+    moments = Parameters(rows.moments.mean - moved, rows.moments.factor)
+    rows = rows._replace(vectors=rows.vectors - moved, moments=moments)
+    mean = _sheared(columns.moments.mean, factors).at[:, -1].add(moved[-1])
     # lower triangular it stays: the bias is the last entry
-    factor = columns.law.factor.at[0, -1].add(factors @ columns.law.factor[0])
+    factor = columns.moments.factor.at[0, -1].add(factors @ columns.moments.factor[0])
     return rows, Side(
         _sheared(columns.vectors, factors).at[:, -1].add(moved[-1]),
         Parameters(mean, factor),
@@ -91,7 +91,7 @@ def shift_level(
 
 def shift_part(
     normals: Array,
-    law: Parameters,
+    moments: Parameters,
     lines: Array,
     *,
     precision: Array,
@@ -102,21 +102,21 @@ def shift_part(
 
     Args:
       normals: (D,) float, standard normal.
-      law: mean (1, D) and factor (1, D, D).
+      moments: mean (1, D) and factor (1, D, D).
       lines: (F, D) float, the link's of a part.
       precision: () float, theirs.
       length: () float, what every line of features sums to; 0 where lines differ: nothing moves.
       prior: of the mean.
 
     Returns:
-      The law and the lines.
+      The prior and the lines.
     """
     weight = precision * lines.shape[0] + prior.weight * length**2
     centre = precision * jnp.sum(lines, axis=0)
-    centre -= prior.weight * length * (law.mean[0] - prior.location)
-    moved = centre / weight + law.factor[0] @ normals / jnp.sqrt(weight)
+    centre -= prior.weight * length * (moments.mean[0] - prior.location)
+    moved = centre / weight + moments.factor[0] @ normals / jnp.sqrt(weight)
     moved = jnp.where(length == 0, 0, moved)
-    return law._replace(mean=law.mean + length * moved), lines - moved
+    return moments._replace(mean=moments.mean + length * moved), lines - moved
 
 
 def shift_shared(
@@ -169,9 +169,9 @@ def shift_features(
     ).T
 
 
-def after_law(law: Parameters, first: Array) -> Parameters:
-    """A law to be had only after another number: no two factorisations at a time, see `after`."""
-    return law._replace(factor=after(law.factor, first))
+def after_moments(moments: Parameters, first: Array) -> Parameters:
+    """Moments computed only after another value: one factorisation at a time, see `after`."""
+    return moments._replace(factor=after(moments.factor, first))
 
 
 def _sheared(vectors: Array, factors: Array) -> Array:

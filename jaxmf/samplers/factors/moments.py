@@ -1,10 +1,10 @@
-"""The normal law of the vectors of a side, and its draw given them.
+"""The normal prior of the vectors of a side: its means and covariances, and their prior.
 
     U_i ~ N(mu + B' x_i, Sigma)        (mu, Sigma) ~ normal-inverse-Wishart   (eq 6.21, 6.22)
     B ~ N(0, I / lambda, Sigma)        lambda ~ Gamma                         (Simm et al., eq 4)
 
 B, the link, is there when the side has features that its factors depend on: so a row never seen in
-training has a law of its own.
+training has a prior of its own.
 
 Source: Porteous (2010), eqs 6.26 to 6.28; Simm et al. (2017), Macau: scalable Bayesian
 multi-relational factorization with side information using MCMC, section 3.
@@ -42,34 +42,36 @@ def statistics_of_all(prior: NormalInverseWishart, values: Array) -> Wisharts:
     )
 
 
-def precisions(law: Parameters) -> Array:
+def precisions(moments: Parameters) -> Array:
     """Inverses of the covariances, (G, D, D) float."""
-    identity = jnp.broadcast_to(jnp.eye(law.mean.shape[1], dtype=law.mean.dtype), law.factor.shape)
-    half = jax.lax.linalg.triangular_solve(law.factor, identity, left_side=True, lower=True)
+    identity = jnp.broadcast_to(
+        jnp.eye(moments.mean.shape[1], dtype=moments.mean.dtype), moments.factor.shape
+    )
+    half = jax.lax.linalg.triangular_solve(moments.factor, identity, left_side=True, lower=True)
     return jnp.swapaxes(half, -1, -2) @ half
 
 
-def log_law(prior: NormalInverseWishart, law: Parameters, inverse: Array) -> Array:
+def log_hyperprior(prior: NormalInverseWishart, moments: Parameters, inverse: Array) -> Array:
     """log p(mu, Sigma) of every group, (G,) float.
 
     Args:
       prior: of mean and covariance.
-      law: (G, D) means and (G, D, D) factors.
-      inverse: (G, D, D), `precisions(law)`.
+      moments: (G, D) means and (G, D, D) factors.
+      inverse: (G, D, D), `precisions(moments)`.
     """
-    size = law.mean.shape[1]
-    determinant = log_determinant(law)
-    apart = law.mean - prior.location
+    size = moments.mean.shape[1]
+    determinant = log_determinant(moments)
+    apart = moments.mean - prior.location
     distance = prior.weight * jnp.einsum("gd,gde,ge->g", apart, inverse, apart)
     mean = size * (jnp.log(prior.weight) - jnp.log(2 * jnp.pi)) - determinant - distance
-    degrees = jnp.asarray(prior.degrees, law.mean.dtype)
-    of_scale = jnp.linalg.slogdet(jnp.asarray(prior.scale, law.mean.dtype))[1]
+    degrees = jnp.asarray(prior.degrees, moments.mean.dtype)
+    of_scale = jnp.linalg.slogdet(jnp.asarray(prior.scale, moments.mean.dtype))[1]
     covariance = degrees * (of_scale - size * jnp.log(2.0)) / 2 - multigammaln(degrees / 2, size)
     covariance -= (degrees + size + 1) / 2 * determinant
     covariance -= jnp.einsum("de,ged->g", prior.scale, inverse) / 2
     return mean / 2 + covariance
 
 
-def log_determinant(law: Parameters) -> Array:
+def log_determinant(moments: Parameters) -> Array:
     """log|Sigma| of every group: (G,) float."""
-    return 2 * jnp.sum(jnp.log(jnp.diagonal(law.factor, axis1=-2, axis2=-1)), axis=-1)
+    return 2 * jnp.sum(jnp.log(jnp.diagonal(moments.factor, axis1=-2, axis2=-1)), axis=-1)
