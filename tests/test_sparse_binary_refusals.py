@@ -102,7 +102,7 @@ def test_questions_that_are_refused(fitted):
         fitted.recommend(n=0)
     with pytest.raises(ValueError, match="nobody"):
         fitted.recommend(["nobody"])
-    with pytest.raises(ValueError, match="does not go on"):
+    with pytest.raises(ValueError, match="does not continue"):
         fitted.extend(num_samples=3)
     with pytest.raises(ValueError, match="no binary features"):
         fitted.cooccurrence()
