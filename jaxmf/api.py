@@ -24,7 +24,7 @@ from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
-from jaxmf.model import Model, SolvesInClosedForm
+from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
@@ -52,7 +52,7 @@ def fit(
     Returns:
         The posterior.
     Raises:
-        ValueError: the model has no such method; the message names those it has.
+        ValueError: the model lacks the method; the message names those it has.
     Example:
         >>> import numpy as np, jaxmf as mf
         >>> X = np.random.default_rng(0).normal(size=(8, 3))
@@ -101,18 +101,19 @@ def sample(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit.
+        resume: continue from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
         predict_at: cells, as for `Posterior.predict`, whose predictive moments (and probabilities
             of values, where these are few) are gathered on the way, for draws too large to keep:
             "predicted", "predicted_square" and "predicted_probabilities" in ``averages``. Draws
-            that keep no factors keep the law of each of these cells instead, as far as that is
-            2^26 numbers in all, so that `Posterior.predict` answers for them, with quantiles.
+            that keep no factors keep mean and variance of each of these cells instead, as far as
+            that is 2^26 numbers in all, so that `Posterior.predict` answers for them, with
+            quantiles.
         **options: options of the model's sampler.
     Returns:
         The posterior; an interrupted run gives back the draws there are.
     Raises:
-        ValueError: the model has no such method, or the checkpoint is of another run.
+        ValueError: the model lacks the method, or the checkpoint is of another run.
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("sample", seed=seed, predict_at=predict_at)
@@ -187,7 +188,7 @@ def particle_filter(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit.
+        resume: continue from that folder, bit for bit.
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's filter.
     Returns:
@@ -234,6 +235,7 @@ def variational(
     *,
     num_epochs: int | None = None,
     num_validation: int = 0,
+    hold_out: int | None = None,
     analytic: bool = False,
     seed: Any = 0,
     progress: Any = None,
@@ -243,7 +245,7 @@ def variational(
     memory_limit: int | None = None,
     **options: Any,
 ) -> Posterior:
-    """Approximate the posterior by the closest of a family of simple laws.
+    """Approximate the posterior by the closest of a family of simple distributions.
 
     Args:
         model: a model that has this method.
@@ -253,6 +255,9 @@ def variational(
         num_validation: rows that lose one of their ones, which is then ranked among what the row
             does not have; the fit stops when that gets no better, and the best is kept. The free
             energy is no guide to ranking.
+        hold_out: rows that lose one of their ones until four fifths of the epochs are done; an
+            alarm says where these are ranked no better than by popularity. 2 % of the ones up to
+            500 unless stated, where these are 60 and zeros are drawn anew; 0 for none.
         analytic: solve in closed form instead, from the leading singular vectors: the global
             solution of Nakajima et al. (2013) for Gaussian cells, the iteration of Seeger and
             Bouchard (2012) on it for sigmoid ones. Takes no options of the method, has no epochs
@@ -262,15 +267,15 @@ def variational(
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that the state is written to on the way.
         checkpoint_seconds: least time between two checkpoints.
-        resume: go on from that folder, bit for bit. One optax transformation cannot be told from
-            another, so give the same as before.
+        resume: continue from that folder, bit for bit. One optax transformation cannot be
+            distinguished from another, so give the same as before.
         memory_limit: bytes of device memory the run may take.
         **options: options of the model's method.
     Returns:
-        The posterior: one draw, which holds the parameters of that law; `trace` has the free energy
-        of every epoch. An interrupted fit gives back the parameters so far.
+        The posterior: one draw, which holds the parameters of that distribution; `trace` has the
+        free energy of every epoch. An interrupted fit gives back the parameters so far.
     Raises:
-        ValueError: the model has no such method; the message names those it has.
+        ValueError: the model lacks the method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("variational", seed=seed)
@@ -279,16 +284,23 @@ def variational(
     )
     check_count("num_validation", num_validation, 0)
     if check_flag("analytic", analytic):
-        given: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
-        given |= {"checkpoint": checkpoint, "resume": resume}
-        return _analytic(model, container, seed, {**options, **given})
+        run_options: dict[str, Any] = {"num_epochs": num_epochs, "num_validation": num_validation}
+        run_options |= {"hold_out": hold_out}
+        run_options |= {"checkpoint": checkpoint, "resume": resume}
+        return _analytic(model, container, seed, {**options, **run_options})
     as_key(seed)  # refuses what is none, before anything is done
     num_epochs = check_count("num_epochs", _NUM_EPOCHS if num_epochs is None else num_epochs, 1)
     algorithm = build(num_epochs=num_epochs, **options)
     began = time.perf_counter()
-    in_batches = {name: options[name] for name in ("batch_size",) if name in options}
-    prepared = model.prepare(container, num_validation=num_validation, seed=seed, **in_batches)
+    layout = {name: options[name] for name in ("batch_size",) if name in options}
     run_settings = {"num_epochs": num_epochs, "num_validation": num_validation}
+    if hold_out is not None:
+        if not isinstance(model, HoldsOutOnes):
+            raise ValueError(
+                f"hold_out: {type(model).__name__} has no comparison with popularity; leave it out"
+            )
+        layout["hold_out"] = run_settings["hold_out"] = hold_out
+    prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(
         algorithm,
@@ -310,10 +322,11 @@ def variational(
 
 def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
-    given = [name for name, value in options.items() if value]
-    if given:
+    refused = [name for name, value in options.items() if value]
+    if refused:
         raise ValueError(
-            f"analytic=True has no epochs, so {given[0]} means nothing to it; leave one of them out"
+            f"analytic=True has no epochs, so {refused[0]} means nothing to it; leave one of "
+            "them out"
         )
     if not isinstance(model, SolvesInClosedForm):
         raise ValueError(
@@ -389,7 +402,7 @@ def _in_words(value: object) -> Any:
 
 
 def _identity(model: Model, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a run must share with the checkpoint it goes on from, beside the run's own settings."""
+    """What a run must share with the checkpoint it continues, beside settings of the run."""
     return {
         "model": registry.encode_model(model),
         "method": method,

@@ -171,13 +171,15 @@ def check_number(
     """
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}")
-    number = float(value)
-    inside = least <= number <= most and above < number < below
-    if not (math.isfinite(number) and inside):
+    converted = float(value)
+    inside = least <= converted <= most and above < converted < below
+    if not (math.isfinite(converted) and inside):
         bounds = (("at least", least), ("above", above), ("at most", most), ("below", below))
-        words = [f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound)]
-        raise ValueError(f"{name} must be finite{''.join(', ' + w for w in words)}, got {value}")
-    return number
+        limits = [f"{word} {bound:g}" for word, bound in bounds if math.isfinite(bound)]
+        raise ValueError(
+            f"{name} must be finite{''.join(', ' + bound for bound in limits)}, got {value}"
+        )
+    return converted
 
 
 def check_file(path: str | Path) -> Path:
@@ -192,7 +194,7 @@ def check_file(path: str | Path) -> Path:
         raise ValueError(f"{path}: is a folder, a file is needed.")
     if not path.exists():
         raise FileNotFoundError(
-            f"{path}: there is no such file (looked in {path.absolute().parent})."
+            f"{path}: the file does not exist (looked in {path.absolute().parent})."
         )
     if path.stat().st_size == 0:
         raise ValueError(f"{path}: the file is empty.")

@@ -226,7 +226,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: Any, number: int, classes: Any = None, /) -> Any:
+    def for_new_rows(self, features: Any, num_rows: int, classes: Any = None, /) -> Any:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 
@@ -483,8 +483,17 @@ class SolvesInClosedForm(Protocol[Data]):
 class WarnsOfFits(Protocol[Data]):
     """Knows what a reader of a fit must hear."""
 
-    def alarms(self, draw: HostDraw, data: Data, /) -> list[str]:
-        """One sentence each; empty where all is well. On the host."""
+    def alarms(self, draw: HostDraw, data: Data, /) -> list[tuple[str, str]]:
+        """Kind and sentence of each alarm; empty where all is well. On the host."""
+        ...
+
+
+@runtime_checkable
+class HoldsOutOnes(Protocol[Data]):
+    """Leaves some ones out of a fit at first, to rank them: `variational(hold_out=)`."""
+
+    def held_out_of(self, last: Any, data: Data, /) -> dict[str, Any]:
+        """Scores of these ones from the last state, by name; part of the draw. On the host."""
         ...
 
 

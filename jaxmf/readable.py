@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-_MOST_NUMBERS = 8
+_MOST_VALUES = 8
 """Arrays with more numbers than this are shown by their shape."""
 
 
@@ -88,11 +88,11 @@ def _show_distribution(distribution: Any) -> str:
 def _show_array(array: Any) -> str:
     """Its numbers where they are few; else, or where jax holds something else, its shape."""
     try:
-        numbers = np.asarray(array)
+        values = np.asarray(array)
     except Exception:  # a tracer has no numbers
         return f"<array of shape {tuple(array.shape)}>"
-    if numbers.size > _MOST_NUMBERS or numbers.dtype.kind not in "biuf":
-        return f"<array of shape {numbers.shape}>"
+    if values.size > _MOST_VALUES or values.dtype.kind not in "biuf":
+        return f"<array of shape {values.shape}>"
     # as text: the shortest number that is this one in its own precision
-    texts = np.array([str(one) for one in numbers.ravel()], dtype=object).reshape(numbers.shape)
-    return str(texts.tolist()).replace("'", "") if numbers.ndim else str(texts[()])
+    texts = np.array([str(one) for one in values.ravel()], dtype=object).reshape(values.shape)
+    return str(texts.tolist()).replace("'", "") if values.ndim else str(texts[()])

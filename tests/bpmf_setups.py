@@ -48,7 +48,7 @@ def everything(**settings):
     return plain(**(known | settings))
 
 
-def apart(**settings):
+def separate(**settings):
     """Coefficients with a mean of all rows, as there is no link."""
     known = {
         "row_features": features(4, 2, 0),

@@ -437,7 +437,12 @@ def headings(folder: Path):
 
 
 FILES = [
-    Bad("no file", lambda d: read_matrix(d / "x.npy"), FileNotFoundError, ("x.npy", "no such")),
+    Bad(
+        "no file",
+        lambda d: read_matrix(d / "x.npy"),
+        FileNotFoundError,
+        ("x.npy", "does not exist"),
+    ),
     Bad("folder", lambda d: read_matrix(d), ValueError, ("is a folder",)),
     Bad("extension", text("x.xlsx", "1"), ValueError, ("'.xlsx'", ".npy, .npz, .csv")),
     Bad("empty file", text("x.csv", ""), ValueError, ("x.csv", "empty")),

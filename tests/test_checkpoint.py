@@ -157,7 +157,7 @@ def test_draws_are_read_without_the_algorithm(tmp_path, method):
             np.testing.assert_array_equal(there, values, err_msg=name)
     for name in ("num_steps", "num_warmup", "num_draws", "thin", "capacity"):
         assert getattr(loaded, name) == getattr(first, name)
-    with pytest.raises(ValueError, match="no state to go on from"):
+    with pytest.raises(ValueError, match="no state to continue from"):
         run(growing(), data, num_samples=1, initial=loaded)
 
 

@@ -14,10 +14,7 @@ import pytest
 from jaxmf.engine import run
 from tests.engine_toys import assert_same_run, growing, pair_gibbs
 
-pytestmark = pytest.mark.slow
-
 ROOT = Path(__file__).parents[1]
-NUM_KILLS = 20
 SETTINGS = {"seed": 11, "num_warmup": 20_000, "num_samples": 2_000, "thin": 10, "num_chains": 2}
 TOYS = {"pair_gibbs": (pair_gibbs, np.array([1.0, -2.0])), "growing": (growing, np.zeros(()))}
 
@@ -62,11 +59,15 @@ def kill_under_way(process, target, delay):
         return "finished\n" not in (line, *process.stdout)
 
 
-def test_killed_at_random_moments(tmp_path):
+@pytest.mark.parametrize(
+    "num_kills",
+    [pytest.param(8, marks=pytest.mark.slow), pytest.param(40, marks=pytest.mark.exhaustive)],
+)
+def test_killed_at_random_moments(tmp_path, num_kills):
     moments = random.Random(2026)
     whole = {name: run(toy(), data, **SETTINGS) for name, (toy, data) in TOYS.items()}
     num_killed, steps = 0, []
-    for kill in range(NUM_KILLS):
+    for kill in range(num_kills):
         name = list(TOYS)[kill % 2]
         toy, data = TOYS[name]
         folder = tmp_path / str(kill)
@@ -86,6 +87,6 @@ def test_killed_at_random_moments(tmp_path):
         steps.append(seen[0] - 1 if seen else resumed.num_steps)
         assert resumed.complete
         assert_same_run(whole[name], resumed)
-    print(f"{num_killed} of {NUM_KILLS} killed under way, at steps {sorted(steps)}")
-    assert num_killed >= NUM_KILLS // 2
-    assert len(set(steps)) > NUM_KILLS // 2
+    print(f"{num_killed} of {num_kills} killed under way, at steps {sorted(steps)}")
+    assert num_killed >= num_kills // 2
+    assert len(set(steps)) > num_kills // 2

@@ -65,7 +65,7 @@ def test_a_run_is_not_overwritten_unless_told_and_resumes(finished, matrix, caps
     arguments = ["fit", NAME, str(matrix), "--out", str(finished), *SHORT]
     arguments += ["--set", "alpha=1.0", "--set", "noise_scale=0.3", "--set", "feature_scale=1.0"]
     assert cli.run(arguments) == 2
-    assert "--resume goes on with it, --overwrite replaces it" in capsys.readouterr().err
+    assert "--resume continues it, --overwrite replaces it" in capsys.readouterr().err
     before = mf.load(finished)
     assert cli.run([*arguments, "--resume"]) == 0
     np.testing.assert_array_equal(mf.load(finished).draws["z"], before.draws["z"])
@@ -140,14 +140,14 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
     ("arguments", "says"),
     [
         (["fit", "nmf", "X.npy", "--out", "out"], "no model 'nmf'; there are: linear-gaussian-ibp"),
-        (["fit", NAME, "nowhere.npy", "--out", "out"], "there is no such file"),
+        (["fit", NAME, "nowhere.npy", "--out", "out"], "the file does not exist"),
         (["fit", NAME, "X.xls", "--out", "out"], "the extension '.xls' is not known"),
         (["fit", NAME, "bad.csv", "--out", "out"], "column 2"),
         (["fit", NAME, "pickled.npy", "--out", "out"], "cannot read it as plain numbers"),
         (["fit", NAME, "X.npy"], "--out"),
         (["fit", NAME, "X.npy", "--out", "X.npy"], "--out X.npy is a file; name a folder"),
         ([*FIT, "--method", "variational"], "has no method 'variational'; use jaxmf.sample or"),
-        ([*FIT, "--set", "alpa=1"], "no such setting; there are alpha, noise_scale"),
+        ([*FIT, "--set", "alpa=1"], "no setting of that name; there are alpha, noise_scale"),
         ([*FIT, "--set", "alpha"], "write NAME=VALUE, such as alpha=Gamma(1,1)"),
         ([*FIT, "--set", "alpha=Gama(1,1)"], "'Gama' is not a numpyro distribution"),
         ([*FIT, "--set", "alpha=__import__('os')"], "not a numpyro distribution"),
@@ -174,7 +174,7 @@ FIT = ["fit", NAME, "X.npy", "--out", "out"]
         (["show", "nowhere"], "there is no folder nowhere"),
         (["report", "."], "holds no finished run"),
         (["predict", "."], "holds no finished run"),
-        (["predict", "RUN", "nowhere.csv"], "there is no such file"),
+        (["predict", "RUN", "nowhere.csv"], "the file does not exist"),
         (["predict", "RUN", "bad.csv"], "write a line of headings above it"),
         (["predict", "RUN", "outside.csv"], "is outside 0..11"),
         (["predict", "RUN", "--quantiles", "2"], "levels lie between 0 and 1"),
@@ -271,6 +271,13 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
         assert cli.run(["predict", str(folder), str(cells), "--unknown", option]) == 0
         table = list(csv.reader(capsys.readouterr().out.splitlines()))
         assert [line[:2] for line in table[1:]] == [["u3", "01"], ["u9", "01"]][:count]
+    ask = ["recommend", str(folder), "u3", "u9", "-n", "1"]
+    assert cli.run(ask) == 2
+    assert "no row has the id 'u9'" in capsys.readouterr().err
+    for option, rows in (("drop", ["u3"]), ("prior", ["u3", "u9"])):
+        assert cli.run([*ask, "--unknown", option]) == 0
+        table = list(csv.reader(capsys.readouterr().out.splitlines()))
+        assert [line[0] for line in table[1:]] == rows
 
 
 def test_too_few_ratings_to_hide_some_are_refused():

@@ -51,6 +51,14 @@ def of_counts(cells):
     return lambda: mf.Tokens.from_counts(matrix), num_bytes(matrix)
 
 
+def of_dense_counts(cells):
+    """One block of rows, whose positions at once were more than the counts."""
+    del cells
+    matrix = np.random.default_rng(1).poisson(0.3, (1_000, 5_000))
+    assert matrix.dtype == np.int64
+    return lambda: mf.Tokens.from_counts(matrix), matrix.nbytes
+
+
 def of_columns(cells):
     columns = {"document": cells[0], "word": cells[1]}
     return lambda: mf.Tokens.from_columns(columns), 16 * SIZE
@@ -65,7 +73,9 @@ def num_bytes(matrix):
     return matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes
 
 
-@pytest.mark.parametrize("kind", [of_lists, of_table, of_matrix, of_ones, of_counts, of_columns])
+@pytest.mark.parametrize(
+    "kind", [of_lists, of_table, of_matrix, of_ones, of_counts, of_dense_counts, of_columns]
+)
 def test_a_container_takes_little_more_than_it_keeps(cells, kind):
     make, data = kind(cells)
     make()  # what is imported and compiled once

@@ -18,8 +18,14 @@ CAPABILITIES = {
 }
 NETWORK = {"HasGroups", "HasNetwork"}
 TOPICS = NETWORK | {"CompletesDocuments", "ShowsColumns", "TransformsDocuments"}
-MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "PredictsCells", "TransformsRows"}
-RATINGS = MIXTURE | {"HasCategories", "RanksColumns", "ShowsColumns", "TakesNewRowsOfCategories"}
+MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
+MIXTURE |= {"PredictsCells", "TransformsRows"}
+RATINGS = MIXTURE - {"HasRowGroups"} | {
+    "HasCategories",
+    "RanksColumns",
+    "ShowsColumns",
+    "TakesNewRowsOfCategories",
+}
 CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
 BINARY = CELLS | {"HasFeatures"}
 SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
@@ -27,7 +33,7 @@ OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"HasParticles"},
     "binary-mf": BINARY | {"HasBias"},
-    "sparse-binary": SPARSE | {"SolvesInClosedForm"},
+    "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"HasParticles"},
     "mixture-of-gaussians": MIXTURE,

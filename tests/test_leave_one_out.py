@@ -88,6 +88,14 @@ def test_weights_without_a_mean_are_called_unreliable():
     assert np.all(pareto.smoothed_weights(log_ratios)[1] > pareto.largest_shape(200))
 
 
+def test_weights_over_thousands_of_nats_have_finite_means_and_no_warning():
+    # the fitted tail's largest quantiles are beyond the range of floats
+    log_ratios = np.linspace(0, 8000, 1600)[:, None]
+    weights, shapes = pareto.smoothed_weights(log_ratios)
+    np.testing.assert_allclose(weights.sum(axis=0), 1.0)
+    assert shapes[0] > 100
+
+
 def test_means_of_the_other_cells_do_not_know_the_cell():
     rng = np.random.default_rng(4)
     rows, columns = (part.ravel() for part in np.indices((8, 5)))

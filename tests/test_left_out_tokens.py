@@ -109,6 +109,16 @@ def test_groups_that_predict_ratings_worse_than_row_and_column_means_are_said():
     assert good.leave_one_out().excess < -1
 
 
+def test_a_mixture_of_words_without_documents_is_compared():
+    network = mf.Network(
+        kind=mf.Block(mf.Dirichlet(2)),
+        word=mf.Block(mf.DirichletMultinomial(20), by="kind", observed=True),
+    )
+    words = np.random.default_rng(3).integers(0, 20, (10, 10))
+    post = posterior(network, corpus(words), {"kind": np.arange(100) % 2})
+    assert post.leave_one_out().unit == "log score of a token"
+
+
 def test_networks_of_another_form_are_not_compared():
     for model in (mf.PAM((2, 3)), mf.DirichletCompoundMultinomial()):
         assert left_out_tokens.observed_block(model.network()) is None

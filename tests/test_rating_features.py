@@ -23,7 +23,7 @@ def data(table=TRAIN):
 def test_previous_ratings_are_the_users_own_and_earlier():
     train = data()
     cells = Cells(TRAIN[:, 0], TRAIN[:, 1], TRAIN[:, 3].astype(float))
-    found = previous_ratings(train, TRAIN[:, 3], cells, number=2)
+    found = previous_ratings(train, TRAIN[:, 3], cells, num_previous=2)
     expected = [
         (0, 0), (0, 0),  # of the same time: neither is before the other
         (3, 5), (1, 3),
@@ -33,16 +33,16 @@ def test_previous_ratings_are_the_users_own_and_earlier():
     expected = [[rating - MEAN if rating else 0 for rating in pair] for pair in expected]
     np.testing.assert_allclose(found, expected)
     new = Cells(np.array([0, 0, 1, 3]), np.zeros(4, int), np.array([25.0, 10.0, 99.0, 50.0]))
-    found = previous_ratings(train, TRAIN[:, 3], new, number=3)
+    found = previous_ratings(train, TRAIN[:, 3], new, num_previous=3)
     np.testing.assert_allclose(found, [[-2, 0, 2], [0, 0, 0], [-1, 1, 0], [0, 0, 0]])
 
 
 def test_what_comes_later_changes_nothing():
     cells = Cells(TRAIN[:3, 0], TRAIN[:3, 1], TRAIN[:3, 3].astype(float))
-    before = previous_ratings(data(), TRAIN[:, 3], cells, number=2)
+    before = previous_ratings(data(), TRAIN[:, 3], cells, num_previous=2)
     changed = TRAIN.copy()
     changed[[2, 3], 2] = [4, 1]  # the cell itself and a later one, the mean as it was
-    after = previous_ratings(data(changed), TRAIN[:, 3], cells, number=2)
+    after = previous_ratings(data(changed), TRAIN[:, 3], cells, num_previous=2)
     np.testing.assert_array_equal(before, after)
 
 
@@ -58,7 +58,7 @@ def test_neighbours_are_those_of_the_largest_correlation(shrinkage, monkeypatch)
     monkeypatch.setattr(from_ratings, "_ITEMS_AT_ONCE", 3)
     generator = np.random.default_rng(0)
     x = np.where(generator.random((60, 8)) < 0.7, generator.integers(1, 6, (60, 8)), np.nan)
-    found = neighbours(Entries.from_array(x), number=4, shrinkage=shrinkage, num_folds=3)
+    found = neighbours(Entries.from_array(x), num_neighbours=4, shrinkage=shrinkage, num_folds=3)
     for fold, item in np.ndindex(3, 8):
         others = x[np.arange(60) % 3 != fold]
         close = np.full(8, -1.0)

@@ -92,10 +92,11 @@ def test_alarms_are_of_fits_without_factors_alone(fitted):
     draw = fitted.reference_draw()
     assert fitted.model.alarms(draw, fitted.data) == []
     without = draw | {"row_mean": 0 * draw["row_mean"]}
-    (sentence,) = fitted.model.alarms(without, fitted.data)
+    ((kind, sentence),) = fitted.model.alarms(without, fitted.data)
+    assert kind == "no factors"
     assert "popularity of columns alone" in sentence
     model = mf.SparseBinaryMF(num_factors=8, bias="intercept")
-    (sentence,) = model.alarms(without, fitted.data)
+    ((_, sentence),) = model.alarms(without, fitted.data)
     assert "bias='rows_columns'" in sentence
 
 

@@ -7,7 +7,13 @@ import pytest
 
 from jaxmf.variational_bayes import Normal, Sigmoid
 from jaxmf.variational_bayes.parameters import Half
-from jaxmf.variational_bayes.pieces import CHUNK_PIECES, PIECE_LENGTH, lay_out, sum_over_ones
+from jaxmf.variational_bayes.pieces import (
+    CHUNK_PIECES,
+    PIECE_LENGTH,
+    SHORT_PIECE_LENGTH,
+    lay_out,
+    sum_over_ones,
+)
 from jaxmf.variational_bayes.sums import map_lines, side_sums
 from jaxmf.variational_bayes.zeros import Shared
 
@@ -50,6 +56,20 @@ def test_sums_over_ones_and_their_derivatives():
     ones = layout.rows.ones._replace(counts=jnp.full_like(layout.rows.ones.counts, PIECE_LENGTH))
     wrong = sum_over_ones(ones, others, num_lines=dense.shape[0])
     assert float(jnp.abs(wrong - dense @ others).max()) > 0.1
+
+
+def test_lines_of_few_ones_are_cut_into_short_pieces():
+    """Rows of none to nine ones: most of a piece of 32 would be padding."""
+    generator = np.random.default_rng(3)
+    dense = (generator.random((40, 30)) < 0.1).astype(float)
+    dense[0, :9], dense[1] = 1, 0
+    layout = lay_out(*np.nonzero(dense), shape=dense.shape)
+    assert layout.rows.ones.indices.shape[-1] == SHORT_PIECE_LENGTH
+    others = generator.normal(size=(30, 3))
+    total = sum_over_ones(layout.rows.ones, others, num_lines=40)
+    np.testing.assert_allclose(total, dense @ others, atol=1e-12)
+    many = lay_out(*np.nonzero(np.ones((4, 30))), shape=(4, 30))
+    assert many.rows.ones.indices.shape[-1] == PIECE_LENGTH
 
 
 def test_sums_of_many_pieces_are_the_dense_ones():

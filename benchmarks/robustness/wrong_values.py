@@ -150,6 +150,7 @@ KINDS: dict[str, str | None] = {
     "num_warmup": "count from 0", "num_samples": "count", "num_chains": "count", "thin": "count",
     "chain_method": "word", "num_particles": "count", "num_runs": "count",
     "num_epochs": "count or none", "num_validation": "count from 0", "analytic": "flag",
+    "hold_out": "count from 0 or none",
     # those of the run loop are judged by the tests of the engine
     "checkpoint": None, "checkpoint_seconds": None, "memory_limit": None, "resume": None,
     "predict_at": "cells", "method": "word",

@@ -130,7 +130,7 @@ def fit(
         str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
     ] = "refuse",
     key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the checkpoint.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     checkpoint_every: Annotated[
         float, typer.Option(help="Seconds between checkpoints; 0 for as many as there can be.")
@@ -166,7 +166,7 @@ def fit(
     check_shape(shape, container)
     container, truth = hide(container, hold_out, seed)
     start_compilation_cache()
-    given = {
+    options_of_methods = {
         "sample": {
             "num_chains": chains,
             "num_samples": samples,
@@ -180,8 +180,10 @@ def fit(
             "analytic": analytic or None,
         },
     }
-    refuse_foreign(chosen, given)
-    settings = {name: value for name, value in given[chosen].items() if value is not None}
+    refuse_foreign(chosen, options_of_methods)
+    settings = {
+        name: value for name, value in options_of_methods[chosen].items() if value is not None
+    }
     from jaxmf.engine.interrupt import Interrupts
     from jaxmf.engine.lock import refuse_if_locked
 
@@ -239,7 +241,7 @@ def _check_out(out: Path, *, resume: bool, overwrite: bool) -> None:
     holds_run = (out / "posterior.json").exists() or _has_checkpoint(out)
     if holds_run and not (resume or overwrite):
         raise ValueError(
-            f"{out} already holds a run; --resume goes on with it, --overwrite replaces it"
+            f"{out} already holds a run; --resume continues it, --overwrite replaces it"
         )
     if resume and not _has_checkpoint(out):
         raise ValueError(f"{out} holds no checkpoint to resume from; leave --resume out")

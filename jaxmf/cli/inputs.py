@@ -87,21 +87,21 @@ def read_features(entry: Any, files: dict[str, Path | None], missing: str) -> di
     from jaxmf import registry
     from jaxmf.data import read_features
 
-    given = {name: path for name, path in files.items() if path is not None}
+    passed = {name: path for name, path in files.items() if path is not None}
     known = {each.name for each in registry.model_settings(entry)}
-    for name in given:
+    for name in passed:
         if name not in known:
             raise ValueError(
                 f"--{name.replace('_', '-')}: {entry.name} takes no side information; leave it out"
             )
-    return {name: read_features(path, missing=missing) for name, path in given.items()}
+    return {name: read_features(path, missing=missing) for name, path in passed.items()}
 
 
 def check_shape(shape: tuple[int, int] | None, data: Any) -> None:
-    """Refuses images of another number of cells than a row has.
+    """Refuses images with more or fewer cells than a row has.
 
     Raises:
-        ValueError: in words.
+        ValueError: height times width is not the number of columns.
     """
     if shape is not None and shape[0] * shape[1] != data.num_columns:
         raise ValueError(
@@ -152,15 +152,15 @@ def hide(data: Any, share: float, seed: int) -> tuple[Any, Any]:
 
 def _hide_entries(data: Any, share: float, seed: int) -> tuple[Any, Any]:
     """Observed cells without a share of them at random, and those; rows and columns stay."""
-    number = round(share * data.num_entries)
-    if not 0 < number < data.num_entries:
+    num_hidden = round(share * data.num_entries)
+    if not 0 < num_hidden < data.num_entries:
         raise ValueError(
-            f"--hold-out {share}: hides {number} of {data.num_entries} ratings; at least one has "
-            "to be hidden, and one to be left"
+            f"--hold-out {share}: hides {num_hidden} of {data.num_entries} ratings; at least one "
+            "has to be hidden, and one to be left"
         )
     order = np.random.default_rng([seed, 5]).permutation(data.num_entries)
     parts = []
-    for chosen in (np.sort(order[number:]), np.sort(order[:number])):
+    for chosen in (np.sort(order[num_hidden:]), np.sort(order[:num_hidden])):
         cells = (np.asarray(index)[chosen] for index in (data.rows, data.columns, data.values))
         parts.append(type(data)(*cells, data.shape, data.row_names, data.column_names))
     return parts[0], parts[1]

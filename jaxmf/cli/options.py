@@ -23,7 +23,7 @@ def read_shape(text: str | None) -> tuple[int, int] | None:
     """Height and width as they are written, 8x8.
 
     Raises:
-        ValueError: no such thing.
+        ValueError: the text is not two counts with an x between them.
     """
     if text is None:
         return None

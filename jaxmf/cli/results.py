@@ -65,10 +65,13 @@ def recommend(
     rows: Annotated[
         list[str] | None, typer.Argument(help="Ids (or positions) of rows; all if none.")
     ] = None,
-    number: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
+    count: Annotated[int, typer.Option("-n", help="How many columns a row.")] = 10,
     by: Annotated[
         str | None, typer.Option(help="score, or probability; the better one of the model if none.")
     ] = None,
+    unknown: Annotated[
+        str, typer.Option(help="Of ids of rows that the run lacks: error, drop, or prior.")
+    ] = "error",
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
@@ -78,7 +81,7 @@ def recommend(
     posterior = _load(folder, at)
     start_compilation_cache()
     chosen = read_ids(rows, posterior.data.row_names) if rows else None
-    table = posterior.recommend(chosen, n=number, by=by).table()
+    table = posterior.recommend(chosen, n=count, by=by, unknown=unknown).table()
     _hand_over(table, out, "recommendations")
 
 

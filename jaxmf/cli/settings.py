@@ -6,23 +6,23 @@ from typing import Any
 
 
 def read_settings(
-    entry: Any, method: str, given: list[str]
+    entry: Any, method: str, texts: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split ``name=value`` settings into those of the model and those of the method."""
     from jaxmf import registry, settings
 
-    of_model = {each.name: each for each in registry.model_settings(entry)}
-    of_method = {each.name: each for each in registry.method_settings(entry, method)}
+    model_settings = {each.name: each for each in registry.model_settings(entry)}
+    method_settings = {each.name: each for each in registry.method_settings(entry, method)}
     found: dict[str, Any] = {}
-    for text in given:
+    for text in texts:
         name, separator, value = text.partition("=")
         name = name.strip()
         if not separator or not value.strip():
             raise ValueError(f"--set {text!r}: write NAME=VALUE, such as alpha=Gamma(1,1)")
-        if name not in of_model and name not in of_method:
+        if name not in model_settings and name not in method_settings:
             raise ValueError(
-                f"--set {name}: {entry.name} by {method} has no such setting; there are "
-                f"{', '.join([*of_model, *of_method])}"
+                f"--set {name}: {entry.name} by {method} has no setting of that name; there are "
+                f"{', '.join([*model_settings, *method_settings])}"
             )
         if name in found:
             raise ValueError(f"--set {name} is given twice")
@@ -30,8 +30,10 @@ def read_settings(
             found[name] = settings.parse(value)
         except ValueError as error:
             raise ValueError(f"--set {name}: {error}") from None
-    model_values = {name: value for name, value in found.items() if name in of_model}
-    return model_values, {name: value for name, value in found.items() if name not in of_model}
+    model_values = {name: value for name, value in found.items() if name in model_settings}
+    return model_values, {
+        name: value for name, value in found.items() if name not in model_settings
+    }
 
 
 def build(entry: Any, values: dict[str, Any]) -> Any:
@@ -52,7 +54,7 @@ def build(entry: Any, values: dict[str, Any]) -> Any:
     return entry.model(**values)
 
 
-def refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
+def refuse_foreign(method: str, options_of_methods: dict[str, dict[str, Any]]) -> None:
     """Refuses flags of other methods; `given` has for each method what its flags were given.
 
     Raises:
@@ -69,8 +71,8 @@ def refuse_foreign(method: str, given: dict[str, dict[str, Any]]) -> None:
         "num_validation": "--validation",
         "analytic": "--analytic",
     }
-    for other, values in given.items():
+    for other, values in options_of_methods.items():
         for name, value in values.items():
             if other != method and value is not None:
-                own = ", ".join(flags[n] for n in given[method]) or "no such option"
-                raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {own}")
+                allowed = ", ".join(flags[n] for n in options_of_methods[method]) or "no options"
+                raise ValueError(f"{flags[name]} belongs to {other}; {method} takes {allowed}")

@@ -104,8 +104,8 @@ class CellFeatures:
             TypeError, ValueError: as the class; a column that the table lacks, a missing id.
         """
         frame = as_pandas(frame)
-        wanted = [("row", row), ("column", column), *(("features", name) for name in features)]
-        for argument, label in wanted:
+        requested = [("row", row), ("column", column), *(("features", name) for name in features)]
+        for argument, label in requested:
             if label not in frame.columns:
                 have = ", ".join(map(repr, frame.columns))
                 raise ValueError(f"{argument}: the table has no column {label!r}, it has {have}.")
@@ -148,14 +148,14 @@ class CellFeatures:
             ValueError: ids on one side alone and another number of rows or columns; no cell of
                 the features has a row and a column of the data.
         """
-        places = [
-            _places(mine, wanted, size=size, own=own, what=what)
-            for mine, wanted, size, own, what in (
+        indices = [
+            _new_indices(present, requested, size=size, num_present=num_present, what=what)
+            for present, requested, size, num_present, what in (
                 (self.row_names, row_names, shape[0], self.shape[0], "rows"),
                 (self.column_names, column_names, shape[1], self.shape[1], "columns"),
             )
         ]
-        rows, columns = (new[old] for new, old in zip(places, self.cells(), strict=True))
+        rows, columns = (new[old] for new, old in zip(indices, self.cells(), strict=True))
         there = (rows >= 0) & (columns >= 0)
         if not there.any():
             raise ValueError(
@@ -180,9 +180,9 @@ class CellFeatures:
             low = jnp.where(is_open & below, middle + 1, low)
             return low, jnp.where(is_open & ~below, middle, high)
 
-        place, _ = jax.lax.fori_loop(0, self.num_cells.bit_length(), halve, (low, high))
-        inside = jnp.minimum(place, self.num_cells - 1)
-        found = (place < end) & (self.columns[inside] == columns)
+        index, _ = jax.lax.fori_loop(0, self.num_cells.bit_length(), halve, (low, high))
+        inside = jnp.minimum(index, self.num_cells - 1)
+        found = (index < end) & (self.columns[inside] == columns)
         return jnp.where(found[:, None], self.values[inside], 0)
 
     def fingerprint(self) -> str:
@@ -212,13 +212,15 @@ def _offsets(rows: np.ndarray, num_rows: int) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
-def _places(mine: Any, wanted: Any, *, size: int, own: int, what: str) -> np.ndarray:
+def _new_indices(
+    present: Any, requested: Any, *, size: int, num_present: int, what: str
+) -> np.ndarray:
     """Where each of the own rows stands in the data, -1 where the data does not have it."""
-    if mine is None and wanted is None:
-        if own != size:
-            raise ValueError(f"cell_features: are of {own} {what}, the data has {size}.")
+    if present is None and requested is None:
+        if num_present != size:
+            raise ValueError(f"cell_features: are of {num_present} {what}, the data has {size}.")
         return np.arange(size)
-    theirs = range(size) if wanted is None else names.object_array(wanted).tolist()
-    table = {name: place for place, name in enumerate(theirs)}
-    own_names = range(own) if mine is None else mine.tolist()
-    return np.array([table.get(name, -1) for name in own_names], np.int64)
+    theirs = range(size) if requested is None else names.object_array(requested).tolist()
+    table = {name: index for index, name in enumerate(theirs)}
+    present_names = range(num_present) if present is None else present.tolist()
+    return np.array([table.get(name, -1) for name in present_names], np.int64)

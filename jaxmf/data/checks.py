@@ -27,7 +27,7 @@ def first_position(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def show_position(position: Sequence[int]) -> str:
-    """An index in words: ``row 3, column 2`` for matrices, ``position 3`` for vectors."""
+    """An index for messages: ``row 3, column 2`` for matrices, ``position 3`` for vectors."""
     if len(position) == 2:
         return f"row {position[0]}, column {position[1]}"
     return f"position {', '.join(map(str, position))}"
@@ -133,8 +133,8 @@ def _object_error(name: str, array: np.ndarray) -> TypeError:
     where = ""
     for position, value in np.ndenumerate(array):
         if value is None or not isinstance(value, (int, float, np.number, np.bool_)):
-            place = f" at {show_position(position)}" if position else ""
-            where = f"; the first value that is no number is {value!r}{place}"
+            location = f" at {show_position(position)}" if position else ""
+            where = f"; the first value that is no number is {value!r}{location}"
             break
     return TypeError(
         f"{name}: has dtype object, numbers are needed{where}. Convert it first, for instance "

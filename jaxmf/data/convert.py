@@ -131,8 +131,8 @@ def complete_matrix(values: object, data: Any, *, argument: str) -> np.ndarray:
         table = Table(values.to_array(), values.row_names, values.column_names)
     elif isinstance(values, Table) or is_frame(values) or is_anndata(values):
         table = peel(argument, values)
-    numbers = table.values.toarray() if is_sparse(table.values) else table.values
-    matrix = as_numeric(argument, numbers).astype(float)
+    values = table.values.toarray() if is_sparse(table.values) else table.values
+    matrix = as_numeric(argument, values).astype(float)
     shape = data.num_rows, data.num_columns
     if matrix.shape != shape:
         raise ValueError(f"{argument} has shape {matrix.shape}, the data {shape}")

@@ -48,7 +48,7 @@ def read_tokens(
         key: which array of an ``.npz``.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: a column is not there, counts that are none, a vocabulary of another length.
     """
     path = check_file(path)
@@ -57,11 +57,13 @@ def read_tokens(
         if vocabulary is not None:
             raise ValueError(f"{path}: holds the words themselves; leave the vocabulary out")
         found = read_columns(path, [*columns, *real])
-        values = {name: _numbers(path, name, found[name]) for name in real}
+        values = {name: _as_floats(path, name, found[name]) for name in real}
         return Tokens.from_columns({name: found[name] for name in columns}, values=values)
     if tuple(columns) != _WORDS or real:
-        wanted = ", ".join((*columns, *real))
-        raise ValueError(f"{path}: needs a first line with the columns {wanted}, one token a line")
+        required = ", ".join((*columns, *real))
+        raise ValueError(
+            f"{path}: needs a first line with the columns {required}, one token a line"
+        )
     table = _counts(path, key)
     words = None if vocabulary is None else _lines(check_file(vocabulary))
     if words is not None and len(words) != table.values.shape[1]:
@@ -85,7 +87,7 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
         key: which array of an ``.npz``.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: a value that is no number, lines that are no triples, no cells.
     """
     path = check_file(path)
@@ -103,7 +105,7 @@ def read_entries(path: str | Path, *, form: str | None = None, key: str | None =
     if not is_text:
         raise ValueError(f"{path}: triples are read from .csv and .tsv files.")
     lines = _triples(path, lines)
-    values = _numbers(path, "value", np.array([line[2] for line in lines], dtype=object))
+    values = _as_floats(path, "value", np.array([line[2] for line in lines], dtype=object))
     rows, row_names = _coded([line[0] for line in lines])
     columns, column_names = _coded([line[1] for line in lines])
     shape = (len(row_names), len(column_names))
@@ -125,16 +127,16 @@ def _matrix_of_ratings(path: Path, key: str | None, *, guessed: bool) -> Table:
 
 def _triples(path: Path, lines: list[list[str]]) -> list[list[str]]:
     """The lines of a file of triples, without headings."""
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if len(line) < 3:
             raise ValueError(
-                f"{path}: line {number} is {line}; triples have the id of a row, that of a "
+                f"{path}: line {line_number} is {line}; triples have the id of a row, that of a "
                 "column, and a number."
             )
         if len(line) != len(lines[0]):
             raise ValueError(
-                f"{path}: line {number} has {len(line)} cells, the first has {len(lines[0])}. All "
-                "lines need as many; a text with a comma in it stands in quotes."
+                f"{path}: line {line_number} has {len(line)} cells, the first has {len(lines[0])}. "
+                "All lines need as many; a text with a comma in it stands in quotes."
             )
     first = lines[0]
     if not is_number(first[2]):
@@ -144,24 +146,24 @@ def _triples(path: Path, lines: list[list[str]]) -> list[list[str]]:
         if len(lines) == 1:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
         lines = lines[1:]
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         for position, word in enumerate(("row", "column")):
             if line[position].lower() in ("", "nan"):
                 raise ValueError(
-                    f"{path}: the id of a {word} is missing in {line}, line {number} below the "
-                    "headings. Give it one, or leave the line out."
+                    f"{path}: the id of a {word} is missing in {line}, line {line_number} below "
+                    "the headings. Give it one, or leave the line out."
                 )
     return lines
 
 
 def _coded(texts: list[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Places in a list of ids, in order of appearance, and the list."""
+    """Positions in a list of ids, in order of appearance, and the list."""
     names = ids(texts)
     known, first, codes = np.unique(names, return_index=True, return_inverse=True)
     order = np.argsort(first, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    return place[codes], known[order]
+    index = np.empty_like(order)
+    index[order] = np.arange(order.size)
+    return index[codes], known[order]
 
 
 def _counts(path: Path, key: str | None) -> Table:
@@ -204,7 +206,7 @@ def _lines(path: Path) -> np.ndarray:
     return np.array([word.strip() for word in words], dtype=object)
 
 
-def _numbers(path: Path, name: str, texts: np.ndarray) -> np.ndarray:
+def _as_floats(path: Path, name: str, texts: np.ndarray) -> np.ndarray:
     values = np.empty(len(texts))
     for position, text in enumerate(texts):
         try:

@@ -11,6 +11,7 @@ from jaxmf.data.lean import aligned_empty
 from jaxmf.engine.memory import refuse_copy
 
 BLOCK = 1024  # rows of a matrix whose tokens stand together
+_CELLS = 2**18  # of a dense matrix that are gone through at once
 
 
 class Counted(NamedTuple):
@@ -66,15 +67,21 @@ def _blocks(matrix: Any) -> Iterator[_Cells]:
     """The cells that are not zero of blocks of rows, by columns and then rows."""
     for start in range(0, matrix.shape[0], BLOCK):
         block = matrix[start : start + BLOCK]
-        if is_sparse(matrix):
-            by_column = block.tocsc()
-            rows = by_column.indices
-            columns = np.repeat(np.arange(matrix.shape[1]), np.diff(by_column.indptr))
-            counts = by_column.data.astype(np.int64)
-        else:
-            columns, rows = np.nonzero(block.T)
-            counts = block[rows, columns].astype(np.int64)
-        yield _Cells(rows + start, columns, counts)
+        if not is_sparse(matrix):
+            yield from _dense_cells(block, start)
+            continue
+        by_column = block.tocsc()
+        columns = np.repeat(np.arange(matrix.shape[1]), np.diff(by_column.indptr))
+        yield _Cells(by_column.indices + start, columns, by_column.data.astype(np.int64))
+
+
+def _dense_cells(block: np.ndarray, start: int) -> Iterator[_Cells]:
+    """The same of one block of a dense matrix, some columns at a time: positions are large."""
+    width = max(1, _CELLS // len(block))
+    for first in range(0, block.shape[1], width):
+        part = block[:, first : first + width]
+        columns, rows = np.nonzero(part.T)
+        yield _Cells(rows + start, columns + first, part[rows, columns].astype(np.int64))
 
 
 def _checked_shape(counts: Any) -> np.ndarray:
@@ -107,23 +114,23 @@ def _checked_sparse(matrix: Any) -> Any:
     from scipy.sparse import csr_array
 
     matrix = matrix if matrix.format in ("csr", "coo") else matrix.tocoo(copy=False)
-    numbers = checks.as_numeric("counts", matrix.data)
+    counts = checks.as_numeric("counts", matrix.data)
     try:
-        checks.check_counts("counts", numbers)
+        checks.check_counts("counts", counts)
     except ValueError as error:
-        first, cells = _first_offence(numbers), matrix.tocoo(copy=False)
+        first, cells = _first_offence(counts), matrix.tocoo(copy=False)
         where = f"row {cells.row[first]}, column {cells.col[first]}"
         raise ValueError(str(error).replace(f"position {first}", where)) from None
     return matrix if matrix.format == "csr" else csr_array(matrix)
 
 
-def _first_offence(numbers: np.ndarray) -> int:
+def _first_offence(counts: np.ndarray) -> int:
     """The position that `check_counts` shows: of its first check that something fails."""
     for bad in (
-        ~np.isfinite(numbers),
-        numbers < 0,
-        numbers != np.floor(numbers),
-        numbers > checks.INT32_MAX,
+        ~np.isfinite(counts),
+        counts < 0,
+        counts != np.floor(counts),
+        counts > checks.INT32_MAX,
     ):
         if bad.any():
             return int(np.argmax(bad))

@@ -215,7 +215,7 @@ class Dense:
         return type(self)(values, row_names=names_of_rows, column_names=self.column_names)
 
     def describe(self) -> str:
-        """How much of what there is, in words."""
+        """How much of what there is, for messages."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_missing:,} cells missing"
 

@@ -35,8 +35,8 @@ class Column(NamedTuple):
     @property
     def label(self) -> str:
         """``age``, or ``sex=M``."""
-        own = self.name if self.level is None else f"{self.name}={self.level}"
-        return own if self.block == self.name else f"{self.block}.{own}"
+        label = self.name if self.level is None else f"{self.name}={self.level}"
+        return label if self.block == self.name else f"{self.block}.{label}"
 
 
 def encode_columns(
@@ -72,9 +72,11 @@ def encode_columns(
                 f"column {heading!r}: has {len(array)} values, column {columns[0].name!r} has "
                 f"{pieces[0].shape[0]}. They describe the same lines."
             )
-        is_number = heading not in categorical and heading not in separators and _are_numbers(array)
-        if is_number:
-            found = [_number_column(heading, array, standardise, missing)]
+        is_numeric = (
+            heading not in categorical and heading not in separators and _are_numeric(array)
+        )
+        if is_numeric:
+            found = [_numeric_column(heading, array, standardise, missing)]
         else:
             found = _levels_of(heading, array, separators.get(heading), missing)
         columns += found
@@ -94,15 +96,15 @@ def encode_one(
     """
     first = columns[0]
     if first.level is None:
-        values = (_numbers(first.name, cells, missing) - first.centre) / first.scale
+        values = (_as_floats(first.name, cells, missing) - first.centre) / first.scale
         return scipy.sparse.csc_array(np.nan_to_num(values, nan=0.0)[:, None])
-    places = {column.level: place for place, column in enumerate(columns)}
+    indices = {column.level: index for index, column in enumerate(columns)}
     lines, found = [], []
     for line, cell in enumerate(cells.tolist()):
         for level in _levels(first.name, cell, line, first.separator, missing):
-            if level in places:
+            if level in indices:
                 lines.append(line)
-                found.append(places[level])
+                found.append(indices[level])
             elif missing == "refuse":
                 known = ", ".join(repr(column.level) for column in columns[:5])
                 raise ValueError(
@@ -117,7 +119,7 @@ def encode_one(
     return scipy.sparse.csc_array((held, tuple(cells_set)), shape=(len(cells), len(columns)))
 
 
-def _are_numbers(cells: np.ndarray) -> bool:
+def _are_numeric(cells: np.ndarray) -> bool:
     """Whether a column holds numbers; of one of objects, whether all that is there does."""
     if cells.dtype.kind in "biuf":
         return True
@@ -127,7 +129,7 @@ def _are_numbers(cells: np.ndarray) -> bool:
     return bool(there) and all(isinstance(cell, (bool, int, float, np.number)) for cell in there)
 
 
-def _numbers(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
+def _as_floats(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
     """A column as numbers, NaN where there is none and that is allowed."""
     if cells.dtype.kind == "O":
         cells = np.array([np.nan if is_missing_id(c) else c for c in cells.tolist()])
@@ -144,16 +146,16 @@ def _numbers(name: str, cells: np.ndarray, missing: str) -> np.ndarray:
     return values
 
 
-def _gap(name: str, line: int, number: int = 1) -> str:
-    more = f" ({number} such lines)" if number > 1 else ""
+def _gap(name: str, line: int, count: int = 1) -> str:
+    more = f" ({count} such lines)" if count > 1 else ""
     return (
         f"column {name!r}: is missing at line {line}{more}. Fill it in, or say "
         'missing="zero": no indicator is set, and a standardised number is taken to be average.'
     )
 
 
-def _number_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
-    values = _numbers(name, cells, missing)
+def _numeric_column(name: str, cells: np.ndarray, standardise: bool, missing: str) -> Column:
+    values = _as_floats(name, cells, missing)
     if np.isnan(values).all():
         raise ValueError(f"column {name!r}: holds no number at all. Leave it out.")
     truths = all(isinstance(c, (bool, np.bool_)) for c in cells.tolist() if not is_missing_id(c))

@@ -148,8 +148,8 @@ class Entries:
                 f"column {value!r}: has dtype {values.dtype}, numbers are needed; the first is "
                 f"{values.iloc[0]!r}. Convert it with pandas.to_numeric."
             )
-        numbers = values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None))
-        return cls(rows, columns, numbers, (len(row_ids), len(column_ids)), row_ids, column_ids)
+        cells = values.to_numpy(dtype=getattr(values.dtype, "numpy_dtype", None))
+        return cls(rows, columns, cells, (len(row_ids), len(column_ids)), row_ids, column_ids)
 
     @classmethod
     def from_scipy(cls, matrix: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
@@ -295,7 +295,7 @@ class Entries:
         return bare(type(self), **cells, shape=shape, row_names=self.row_names, column_names=ids)
 
     def describe(self) -> str:
-        """How much of what there is, in words."""
+        """How much of what there is, for messages."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_entries:,} cells observed"
 

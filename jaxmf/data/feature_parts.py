@@ -56,8 +56,8 @@ def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> An
     fields: dict[str, Any] = {
         name: jnp.asarray(held[name]) if name in held else None for name in leaves
     }
-    own = _NAMES[:1] if kind is Features else _NAMES[1:]
-    for name in own:
+    stored = _NAMES[:1] if kind is Features else _NAMES[1:]
+    for name in stored:
         ids = words.get(name)
         fields[name] = None if ids is None else read_ids(name, ids)
     if kind is Features:

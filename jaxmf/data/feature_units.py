@@ -33,11 +33,11 @@ def in_units(features: Features) -> Features:
     matrix = scipy.sparse.csc_array(features.to_scipy(), dtype=float)
     centre, scale = np.zeros(features.width), np.ones(features.width)
     blocks = [column.block for column in features.described]
-    for place, column in enumerate(features.described):
-        values = matrix[:, [place]].toarray()[:, 0]
-        is_number = column.level is None and blocks.count(column.block) == 1
-        if is_number and not np.isin(values, (0, 1)).all():
-            centre[place], scale[place] = _moments(values, is_centred=not features.is_sparse)
+    for index, column in enumerate(features.described):
+        values = matrix[:, [index]].toarray()[:, 0]
+        is_numeric = column.level is None and blocks.count(column.block) == 1
+        if is_numeric and not np.isin(values, (0, 1)).all():
+            centre[index], scale[index] = _moments(values, is_centred=not features.is_sparse)
     spread = _changed(matrix, centre, scale, is_sparse=features.is_sparse)
     squares = np.asarray(spread.multiply(spread).mean(axis=0)).ravel()
     ends = [0, *itertools.accumulate(part_widths(features.described))]

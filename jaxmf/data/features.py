@@ -11,9 +11,10 @@ import numpy as np
 import scipy.sparse
 
 from jaxmf.arguments import check_flag
-from jaxmf.data import checks, names
+from jaxmf.data import checks, feature_columns, names
 from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
+from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
 from jaxmf.types import Array, Names
 
@@ -22,7 +23,7 @@ _Static = tuple[tuple[int, int], tuple[int, ...]]
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Features:
+class Features(FeatureProducts):
     """Side information: N lines of F numbers, each line about a row, a column or a cell.
 
     Lines are matched to the rows or columns of a data set by their ids, of any type; without ids
@@ -75,7 +76,7 @@ class Features:
         if missing not in MISSING:
             raise ValueError(f'missing: must be "refuse" or "zero", is {missing!r}.')
         try:
-            values, rows, places, shape = _arrays(matrix, missing)
+            values, rows, entry_columns, shape = _arrays(matrix, missing)
         except TypeError as error:
             if not is_frame(matrix):
                 raise
@@ -84,17 +85,17 @@ class Features:
                 "makes indicators, and standardises its numbers."
             ) from None
         if columns is None:
-            columns = [f"x{place}" for place in range(shape[1])]
+            columns = [f"x{index}" for index in range(shape[1])]
         if len(columns) != shape[1]:
             raise ValueError(
                 f"features: {len(columns)} names for {shape[1]} columns. Give one for each."
             )
-        own = names.as_names("ids", ids)
-        if own is not None and len(own) != shape[0]:
-            raise ValueError(f"ids: {len(own)} ids for {shape[0]} lines of features.")
+        names_of_lines = names.as_names("ids", ids)
+        if names_of_lines is not None and len(names_of_lines) != shape[0]:
+            raise ValueError(f"ids: {len(names_of_lines)} ids for {shape[0]} lines of features.")
         known = [c if isinstance(c, Column) else Column(str(c), str(c)) for c in columns]
-        assign(self, values=values, rows=rows, columns=places, shape=shape)
-        assign(self, ids=own, described=tuple(known), missing=missing)
+        assign(self, values=values, rows=rows, columns=entry_columns, shape=shape)
+        assign(self, ids=names_of_lines, described=tuple(known), missing=missing)
         assign(self, parts=part_widths(known))
 
     @classmethod
@@ -189,8 +190,8 @@ class Features:
         columns: list[Column] = []
         parts: list[Any] = []
         for name, block in blocks.items():
-            own = block.match(first.ids, size=first.num_rows, what=f"block {name!r}")
-            parts.append(own.to_scipy())
+            matched = block.match(first.ids, size=first.num_rows, what=f"block {name!r}")
+            parts.append(matched.to_scipy())
             columns += [column._replace(block=name) for column in block.described]
         matrix = scipy.sparse.hstack(parts, format="csc")
         keep_sparse = any(block.is_sparse for block in blocks.values())
@@ -233,12 +234,12 @@ class Features:
     def blocks(self) -> dict[str, slice]:
         """The columns of every block by its name; those of one heading are a block."""
         found: dict[str, slice] = {}
-        for place, column in enumerate(self.described):
-            start = found[column.block].start if column.block in found else place
-            found[column.block] = slice(start, place + 1)
+        for index, column in enumerate(self.described):
+            start = found[column.block].start if column.block in found else index
+            found[column.block] = slice(start, index + 1)
         return found
 
-    def apart(self, heading: str, *, what: str = "features") -> tuple[Self | None, Self]:
+    def separate(self, heading: str, *, what: str = "features") -> tuple[Self | None, Self]:
         """The features without the columns of one heading, and those alone.
 
         Args:
@@ -249,19 +250,19 @@ class Features:
             The others, None where there are none; the indicators of the levels.
 
         Raises:
-            ValueError: no such heading, or its cells are no single levels.
+            ValueError: an unknown heading, or its cells are no single levels.
         """
         here = [column.name == heading for column in self.described]
-        own = [column for column in self.described if column.name == heading]
-        if not own:
+        selected = [column for column in self.described if column.name == heading]
+        if not selected:
             have = ", ".join(map(repr, dict.fromkeys(column.name for column in self.described)))
             raise ValueError(f"{what}: has no column {heading!r}, it has {have or 'none'}.")
-        if any(column.level is None or column.separator is not None for column in own):
+        if any(column.level is None or column.separator is not None for column in selected):
             raise ValueError(
                 f"{what}: the column {heading!r} does not hold one level a line; make the features "
                 f"by from_columns(..., categorical=[{heading!r}])."
             )
-        if len({column.block for column in own}) > 1:
+        if len({column.block for column in selected}) > 1:
             raise ValueError(f"{what}: {heading!r} is the heading of columns of several blocks.")
         rest = None if all(here) else self.select(np.flatnonzero(~np.array(here)))
         return rest, self.select(np.flatnonzero(here))
@@ -276,44 +277,47 @@ class Features:
             missing=self.missing,
         )
 
-    def match(self, wanted: Any, *, size: int | None = None, what: str = "features") -> Self:
+    def match(self, ids: Any, *, size: int | None = None, what: str = "features") -> Self:
         """The same features with one line for each of these ids, in their order.
 
         Args:
-            wanted: ids of any type, such as ``data.row_names``; None where the data has none, whose
+            ids: of any type, such as ``data.row_names``; None where the data has none, whose
                 ids then are 0..size-1.
-            size: how many lines are wanted; of no use where ``wanted`` are ids.
+            size: how many lines are asked for; of no use where ``ids`` are passed.
             what: how these features are called in errors.
 
         Raises:
             ValueError: an id without a line, unless missing is "zero"; another number of lines
                 where the features have no ids; ids that are no positions in data without ids.
         """
-        number = len(wanted) if size is None else size
+        num_lines = len(ids) if size is None else size
         if self.width == 0:
-            return self.none(number)
+            return self.none(num_lines)
         if self.ids is None:
-            if self.num_rows != number:
+            if self.num_rows != num_lines:
                 raise ValueError(
-                    f"{what}: have {self.num_rows} lines for {number} in the data, and no "
+                    f"{what}: have {self.num_rows} lines for {num_lines} in the data, and no "
                     "ids to match them by. Give ids=, or one line for each, in order."
                 )
-            return self if wanted is None else self._with(self.to_scipy(), wanted)
-        known = {name: place for place, name in enumerate(self.ids.tolist())}
-        asked = range(number) if wanted is None else names.object_array(wanted).tolist()
-        places = np.array([known.get(name, -1) for name in asked], np.int64)
-        gaps = places < 0
+            return self if ids is None else self._with(self.to_scipy(), ids)
+        known = {name: index for index, name in enumerate(self.ids.tolist())}
+        asked = range(num_lines) if ids is None else names.object_array(ids).tolist()
+        indices = np.array([known.get(name, -1) for name in asked], np.int64)
+        gaps = indices < 0
         if gaps.any() and (self.missing == "refuse" or gaps.all()):
             raise ValueError(self._no_line(what, list(asked), gaps))
-        if wanted is None and gaps.any() and np.count_nonzero(~gaps) < len(known):
+        if ids is None and gaps.any() and np.count_nonzero(~gaps) < len(known):
             raise ValueError(
-                f"{what}: have ids beyond 0..{number - 1}, and the data has no ids: these are not "
-                "the positions of its lines. Give the data the same ids."
+                f"{what}: have ids beyond 0..{num_lines - 1}, and the data has no ids: these are "
+                "not the positions of its lines. Give the data the same ids."
             )
-        matrix = scipy.sparse.csr_array(self.to_scipy())[np.where(gaps, 0, places)]
+        matrix = scipy.sparse.csr_array(self.to_scipy())[np.where(gaps, 0, indices)]
         if gaps.any():
-            matrix = scipy.sparse.dia_array((1.0 * ~gaps[None], 0), shape=(number, number)) @ matrix
-        return self._with(matrix, wanted)
+            matrix = (
+                scipy.sparse.dia_array((1.0 * ~gaps[None], 0), shape=(num_lines, num_lines))
+                @ matrix
+            )
+        return self._with(matrix, ids)
 
     def _no_line(self, what: str, asked: list[Any], gaps: np.ndarray) -> str:
         first = asked[int(np.argmax(gaps))]
@@ -372,43 +376,10 @@ class Features:
         Raises:
             ValueError: other columns; the message names the first difference.
         """
-        order = self._order_of(known, what)
-        pairs = [
-            (self.described[position], column)
-            for position, column in zip(order, known.described, strict=True)
-        ]
-        shift = np.array([(old.centre - new.centre) / new.scale for old, new in pairs])
-        factor = np.array([old.scale / new.scale for old, new in pairs])
-        if order == sorted(order) and not shift.any() and (factor == 1).all():
+        matrix = feature_columns.in_columns_of(self, known, what)
+        if matrix is None:
             return self
-        matrix = scipy.sparse.csc_array(self.to_scipy())[:, order]
-        if (factor != 1).any():
-            matrix = matrix @ scipy.sparse.diags_array(factor, format="csc")
-        if shift.any():
-            matrix = matrix.toarray() + shift
-        elif not self.is_sparse:
-            matrix = matrix.toarray()
         return type(self)(matrix, self.ids, columns=known.described, missing=self.missing)
-
-    def _order_of(self, known: Self, what: str) -> list[int]:
-        """Where each column of others stands here."""
-        labels, asked = self.labels, known.labels
-        numbered = tuple(f"x{position}" for position in range(self.width))
-        if labels == asked or (len(labels) == len(asked) and numbered in (labels, asked)):
-            return list(range(self.width))
-        here, there = ({label: k for k, label in enumerate(each)} for each in (labels, asked))
-        missing = next((label for label in asked if label not in here), None)
-        strange = next((label for label in labels if label not in there), None)
-        if missing is None and strange is None and len(here) == self.width == known.width:
-            return [here[label] for label in asked]
-        difference = f"have {self.width} columns, some of one name, those in training {known.width}"
-        if missing is not None:
-            difference = f"have no column {missing!r}, which those in training have"
-        elif strange is not None:
-            difference = f"have a column {strange!r}, which those in training lack"
-        raise ValueError(
-            f"{what}: {difference}; make them with encode(table) of the features in training"
-        )
 
     def to_scipy(self) -> Any:
         """(N, F) scipy.sparse coordinate array, on the host."""
@@ -420,71 +391,6 @@ class Features:
     def to_array(self) -> np.ndarray:
         """(N, F) numbers, on the host."""
         return self.to_scipy().toarray() if self.is_sparse else np.asarray(self.values)
-
-    def times(self, weights: Array) -> Array:
-        """(N, K): the features times weights (F, K)."""
-        if self.rows is None:
-            return self.values @ weights
-        terms = self.values[:, None] * weights[self.columns]
-        return jax.ops.segment_sum(terms, self.rows, self.num_rows)
-
-    def transpose_times(self, x: Array) -> Array:
-        """(F, K): the transposed features times x (N, K)."""
-        if self.rows is None:
-            return self.values.T @ x
-        assert self.columns is not None
-        terms = self.values[:, None] * x[self.rows]
-        return jax.ops.segment_sum(terms, self.columns, self.width)
-
-    def take(self, positions: Array) -> Array:
-        """(M, F): whole lines at positions (M,)."""
-        return self._dense()[positions]
-
-    def take_columns(self, positions: Sequence[int]) -> Array:
-        """(N, M): whole columns at positions, as a dense array."""
-        if self.rows is None:
-            return self.values[:, np.asarray(positions, np.int32)]
-        assert self.columns is not None
-        # a column that is not asked for goes beyond the end, where nothing is written
-        found = np.full(self.width, len(positions), np.int32)
-        found[np.asarray(positions, np.int32)] = np.arange(len(positions))
-        empty = jnp.zeros((self.num_rows, len(positions)), self.values.dtype)
-        places = jnp.asarray(found)[self.columns]
-        return empty.at[self.rows, places].set(self.values, mode="drop")
-
-    def levels(self) -> Array:
-        """(N,) int32: which column is not zero in each line; F where none is.
-
-        Of indicators of the levels of one heading, see `apart`.
-        """
-        if self.rows is None:
-            first = jnp.argmax(self.values != 0, axis=1).astype(jnp.int32)
-            return jnp.where(jnp.any(self.values != 0, axis=1), first, self.width)
-        none = jnp.full((self.num_rows,), self.width, jnp.int32)
-        assert self.columns is not None
-        return none.at[self.rows].min(self.columns.astype(jnp.int32))
-
-    def gram(self, weights: Array | None = None) -> Array:
-        """(F, F): the products of the columns with each other, of lines with weights (N,)."""
-        if self.rows is None:
-            left = self.values if weights is None else weights[:, None] * self.values
-            return left.T @ self.values
-
-        def products(unit: Array) -> Array:
-            lines = self.times(unit[:, None])
-            return self.transpose_times(lines if weights is None else weights[:, None] * lines)[
-                :, 0
-            ]
-
-        # a few columns at a time: as a dense matrix the features may be too large
-        units = jnp.eye(self.width, dtype=self.values.dtype)
-        return jax.lax.map(products, units, batch_size=8)
-
-    def _dense(self) -> Array:
-        if self.rows is None:
-            return self.values
-        empty = jnp.zeros(self.shape, self.values.dtype)
-        return empty.at[self.rows, self.columns].set(self.values)
 
     def fingerprint(self) -> str:
         """SHA-256 of shape and numbers, in hex; ids and names do not enter."""

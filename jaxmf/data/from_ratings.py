@@ -118,14 +118,14 @@ def rating_features(
         >>> found.labels, found.take(np.array([0]), np.array([1])).tolist()
         (('date', 'previous 1'), [[0.375, 2.0]])
     """
-    cells, number = _all_cells(train, times, new_cells, new_times)
+    cells, num_train = _all_cells(train, times, new_cells, new_times)
     found: dict[str, np.ndarray] = {}
     if cells.times is not None:
-        found |= _dates(cells.times, number, flag_at)
-        earlier = previous_ratings(train, times, cells, number=num_previous)
+        found |= _dates(cells.times, num_train, flag_at)
+        earlier = previous_ratings(train, times, cells, num_previous=num_previous)
         found |= {f"previous {k + 1}": one for k, one in enumerate(earlier.T)}
     if num_neighbours:
-        similar = neighbours(train, number=num_neighbours, shrinkage=shrinkage)
+        similar = neighbours(train, num_neighbours=num_neighbours, shrinkage=shrinkage)
         ratings = neighbour_ratings(train, similar, cells)
         found |= {f"neighbour {k + 1}": one for k, one in enumerate(ratings.T)}
     if not found:
@@ -141,7 +141,9 @@ def rating_features(
     )
 
 
-def previous_ratings(train: Entries, times: object, cells: Cells, *, number: int) -> np.ndarray:
+def previous_ratings(
+    train: Entries, times: object, cells: Cells, *, num_previous: int
+) -> np.ndarray:
     """The user's last ratings before each cell, less the mean of all; zero where there are fewer.
 
     Of ratings given at the same time none is before the other: a cell of a batch sees those before
@@ -161,18 +163,18 @@ def previous_ratings(train: Entries, times: object, cells: Cells, *, number: int
     moments, ranks = np.unique(
         np.concatenate([np.asarray(times, float), cells.times]), return_inverse=True
     )
-    own, asked = ranks[: len(values)], ranks[len(values) :]
-    keys = np.asarray(train.rows, np.int64) * len(moments) + own
+    known, asked = ranks[: len(values)], ranks[len(values) :]
+    keys = np.asarray(train.rows, np.int64) * len(moments) + known
     order = np.argsort(keys, kind="stable")
     keys, values = keys[order], values[order]
     ends = np.searchsorted(keys, cells.rows.astype(np.int64) * len(moments) + asked)
     starts = np.searchsorted(keys, cells.rows.astype(np.int64) * len(moments))
-    places = ends[:, None] - 1 - np.arange(number)
-    return np.where(places >= starts[:, None], values[np.maximum(places, 0)], 0.0)
+    indices = ends[:, None] - 1 - np.arange(num_previous)
+    return np.where(indices >= starts[:, None], values[np.maximum(indices, 0)], 0.0)
 
 
 def neighbours(
-    train: Entries, *, number: int, shrinkage: float = 100.0, num_folds: int = 5
+    train: Entries, *, num_neighbours: int, shrinkage: float = 100.0, num_folds: int = 5
 ) -> np.ndarray:
     """The items in closest correlation with each item: Pearson's, over the users who rated both.
 
@@ -194,16 +196,16 @@ def neighbours(
     # about the mean, or sums of squares of large numbers would cancel
     ratings.data = ratings.data - ratings.data.mean()
     folds = [ratings[fold::num_folds] for fold in range(num_folds)]
-    found = np.full((num_folds, train.num_columns, number), -1)
+    found = np.full((num_folds, train.num_columns, num_neighbours), -1)
     for start in range(0, train.num_columns, _ITEMS_AT_ONCE):
         block = slice(start, min(start + _ITEMS_AT_ONCE, train.num_columns))
         sums = [_sums(fold, block) for fold in folds]
         whole = [sum(parts) for parts in zip(*sums, strict=True)]
-        for fold, own in enumerate(sums):
-            others = [one - part for one, part in zip(whole, own, strict=True)]
+        for fold, parts in enumerate(sums):
+            others = [one - part for one, part in zip(whole, parts, strict=True)]
             close = _correlations(*others) * others[0] / np.maximum(others[0] + shrinkage, 1)
             np.fill_diagonal(close[:, start:], -np.inf)
-            best = np.argsort(-close, axis=1, kind="stable")[:, :number]
+            best = np.argsort(-close, axis=1, kind="stable")[:, :num_neighbours]
             # more than rounding
             positive = np.take_along_axis(close, best, axis=1) > 1e-9
             found[fold, block, : best.shape[1]] = np.where(positive, best, -1)
@@ -231,11 +233,11 @@ def neighbour_ratings(train: Entries, similar: np.ndarray, cells: Cells) -> np.n
     result = np.zeros((len(cells.rows), similar.shape[2]))
     for start in range(0, len(result), _LOOK_UPS_AT_ONCE):
         some = slice(start, start + _LOOK_UPS_AT_ONCE)
-        wanted = similar[cells.rows[some] % len(similar), cells.columns[some]]
-        asked = cells.rows[some].astype(np.int64)[:, None] * train.num_columns + wanted
-        places = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
-        there = (wanted >= 0) & (keys[places] == asked)
-        result[some] = np.where(there, centred[places], 0.0)
+        chosen = similar[cells.rows[some] % len(similar), cells.columns[some]]
+        asked = cells.rows[some].astype(np.int64)[:, None] * train.num_columns + chosen
+        indices = np.minimum(np.searchsorted(keys, asked), len(keys) - 1)
+        there = (chosen >= 0) & (keys[indices] == asked)
+        result[some] = np.where(there, centred[indices], 0.0)
     return result
 
 
@@ -247,40 +249,40 @@ def _sums(ratings: Any, block: slice) -> list[np.ndarray]:
     seen, squares = ratings.copy(), ratings.copy()
     seen.data = np.ones_like(seen.data)
     squares.data = squares.data**2
-    own, own_seen, own_squares = (
+    left, left_seen, left_squares = (
         scipy.sparse.csr_array(x[:, block].T) for x in (ratings, seen, squares)
     )
     pairs = (
-        (own_seen, seen), (own, seen), (own_seen, ratings), (own_squares, seen),
-        (own_seen, squares), (own, ratings),
+        (left_seen, seen), (left, seen), (left_seen, ratings), (left_squares, seen),
+        (left_seen, squares), (left, ratings),
     )  # fmt: skip
     return [(left @ right).toarray() for left, right in pairs]
 
 
 def _correlations(
     common: np.ndarray,
-    mine: np.ndarray,
+    left: np.ndarray,
     theirs: np.ndarray,
     my_squares: np.ndarray,
     their_squares: np.ndarray,
     products: np.ndarray,
 ) -> np.ndarray:
     """(B, D) correlations from sums over the users who rated both."""
-    number = np.maximum(common, 1)
-    covariance = products - mine * theirs / number
-    spread = (my_squares - mine**2 / number) * (their_squares - theirs**2 / number)
-    enough = spread > 1e-9 * number**2
+    count = np.maximum(common, 1)
+    covariance = products - left * theirs / count
+    spread = (my_squares - left**2 / count) * (their_squares - theirs**2 / count)
+    enough = spread > 1e-9 * count**2
     return np.where(enough, covariance / np.sqrt(np.where(enough, spread, 1)), 0.0)
 
 
-def _dates(times: np.ndarray, number: int, flag_at: float | None) -> dict[str, np.ndarray]:
+def _dates(times: np.ndarray, num_train: int, flag_at: float | None) -> dict[str, np.ndarray]:
     """Date and flag of all cells, the first `number` of which are training cells."""
-    first, last = times[:number].min(), times[:number].max()
+    first, last = times[:num_train].min(), times[:num_train].max()
     date = (times - first) / (last - first if last > first else 1.0)
-    found = {"date": date - date[:number].mean()}
+    found = {"date": date - date[:num_train].mean()}
     if flag_at is not None:
         flag = (times < flag_at).astype(float)
-        found["date flag"] = flag - flag[:number].mean()
+        found["date flag"] = flag - flag[:num_train].mean()
     return found
 
 
@@ -290,11 +292,11 @@ def _all_cells(
     """Training cells and then new ones, checked, and how many the first are."""
     rows, columns = np.asarray(train.rows), np.asarray(train.columns)
     when = None if times is None else _checked_times("times", times, len(rows))
-    number = len(rows)
+    num_train = len(rows)
     if new_cells is None:
         if new_times is not None:
             raise ValueError("new_times: there are no new_cells that they belong to.")
-        return Cells(rows, columns, when), number
+        return Cells(rows, columns, when), num_train
     further = train.row_positions(new_cells[0]), train.column_positions(new_cells[1])
     checks.check_vector("new_cells", further[1], length=len(further[0]), like="its first part")
     if (new_times is None) != (when is None):
@@ -302,7 +304,7 @@ def _all_cells(
     if when is not None:
         when = np.concatenate([when, _checked_times("new_times", new_times, len(further[0]))])
     rows, columns = np.append(rows, further[0]), np.append(columns, further[1])
-    return Cells(rows, columns, when), number
+    return Cells(rows, columns, when), num_train
 
 
 def _checked_times(name: str, times: object, length: int) -> np.ndarray:

@@ -46,7 +46,7 @@ def read_ones(
             one line a cell, or a matrix of ones (observed) and zeros.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: what the form, or the matrix, says; lines of several lengths that hold nothing
             but 0 and 1, which may be a matrix with gaps or baskets; a mask of another shape, or one
             without a cell that is a one.
@@ -83,17 +83,17 @@ def read_series(path: str | Path, *, headings: bool | None = None) -> SparseSeri
         headings: whether the first line holds headings; None sees it by its time.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: a line that is no triple, a time that is no number, no lines.
     """
     path = check_file(path)
     if not _is_text(path):
         raise ValueError(f"{path}: a series is read from a .csv or .tsv file of triples.")
     lines = [line for line in _cells_of(path) if any(line)]
-    places = [0, 1, 2]
+    indices = [0, 1, 2]
     if sorted(lines[0]) == sorted(_TRIPLE):
-        places, headings = [lines[0].index(name) for name in _TRIPLE], True
-    lines = [[line[place] for place in places] if len(line) == 3 else line for line in lines]
+        indices, headings = [lines[0].index(name) for name in _TRIPLE], True
+    lines = [[line[index] for index in indices] if len(line) == 3 else line for line in lines]
     if headings is None:
         headings = len(lines[0]) == 3 and not is_number(lines[0][2])
     twice = next((cell for cell in lines[0] if lines[0].count(cell) > 1), None)
@@ -121,11 +121,11 @@ def _texts_of(
     path: Path, lines: list[list[str]], headings: bool | None, cells: Sequence[str]
 ) -> list[list[str]]:
     """The cells of every line, without empty lines and headings."""
-    for number, line in enumerate(lines, 1):
+    for line_number, line in enumerate(lines, 1):
         if any(line) and not (len(line) == len(cells) and all(line)):
             kind, count = ("pairs", "two") if len(cells) == 2 else ("triples", "three")
             raise ValueError(
-                f"{path}: line {number} is {line}; {kind} have {count} cells a line: "
+                f"{path}: line {line_number} is {line}; {kind} have {count} cells a line: "
                 f"{', '.join(cells)}."
             )
     full = [line for line in lines if any(line)]
@@ -148,8 +148,8 @@ def _by_ids(lines: list[list[str]]) -> list[tuple[Any, ...]]:
 
 def _has_headings(lines: list[list[str]]) -> bool:
     """Whether the first of some pairs is none: see `read_ones`."""
-    for place, cell in enumerate(lines[0]):
-        below = [line[place] for line in lines[1:]]
+    for index, cell in enumerate(lines[0]):
+        below = [line[index] for line in lines[1:]]
         if cell in below or (below and ids([cell, *below]).dtype.kind == "i"):
             return False
     return True
@@ -200,20 +200,20 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
             f"{mask}: has shape {values.shape}, the data {data.shape}; a mask has a cell for each."
         )
     observed = _none_observed(mask, data.shape)
-    given = (table.row_names, table.column_names)
+    mask_names = (table.row_names, table.column_names)
     order = [
-        np.arange(size) if new is None or own is None else _order(mask, own, new)
-        for size, own, new in zip(
-            data.shape, (data.row_names, data.column_names), given, strict=True
+        np.arange(size) if new is None or data_names is None else _order(mask, data_names, new)
+        for size, data_names, new in zip(
+            data.shape, (data.row_names, data.column_names), mask_names, strict=True
         )
     ]
     observed[np.ix_(*order)] = values
     return _with_missing(data, observed, mask)
 
 
-def _order(mask: Path, own: Any, given: Any) -> np.ndarray:
+def _order(mask: Path, data_names: Any, mask_names: Any) -> np.ndarray:
     """Where in the data the rows, or columns, of a mask stand, by their ids."""
-    return names.positions(f"{mask}: ids", given, names=own, size=len(own))
+    return names.positions(f"{mask}: ids", mask_names, names=data_names, size=len(data_names))
 
 
 def _none_observed(mask: Path, shape: tuple[int, int]) -> np.ndarray:
@@ -254,16 +254,18 @@ def _guessed_form(path: Path, lines: list[list[str]]) -> str:
     if all(map(_is_pair, full)):
         return "pairs"
     if all(len(line) == 2 for line in full) and any(map(_is_pair, full)):
-        gap = next(number for number, line in enumerate(lines, 1) if any(line) and not all(line))
+        gap = next(
+            line_number for line_number, line in enumerate(lines, 1) if any(line) and not all(line)
+        )
         raise ValueError(
             f"{path}: line {gap} is {lines[gap - 1]}; a pair has the ids of a row and of a column. "
             "Give it both, or say form='baskets' if every line is a row with its ones."
         )
     # the first of several lines may hold headings
-    are_numbers = all(is_number(cell) for line in full[1:] or full for cell in line)
-    if len({len(line) for line in full}) == 1 and are_numbers:
+    are_numeric = all(is_number(cell) for line in full[1:] or full for cell in line)
+    if len({len(line) for line in full}) == 1 and are_numeric:
         return "matrix"
-    if are_numbers and {cell for line in full for cell in line} <= {"", "0", "1"}:
+    if are_numeric and {cell for line in full for cell in line} <= {"", "0", "1"}:
         raise ValueError(
             f"{path}: lines of several lengths hold nothing but 0 and 1: give form='matrix' once "
             "the gaps are filled, or form='baskets' if these are ids"

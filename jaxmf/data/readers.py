@@ -42,7 +42,7 @@ def read_matrix(path: str | Path, *, key: str | None = None) -> Table:
         ``Table(values, row_names, column_names)``, values (N, D) an array or scipy.sparse matrix.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: an extension not listed, lines that differ in length, a column that holds no
             numbers, a heading or an id that stands twice, pickled objects, an array that is not
             named, indices beyond the shape of a sparse matrix.
@@ -80,14 +80,14 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         names: the columns wanted.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: an extension not listed, lines that differ in length, a heading that is not
             there, no lines, an empty cell.
     """
     path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
+    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
     header = [cell.strip() for cell in lines[0]]
     result = {}
     for name in names:
@@ -102,8 +102,8 @@ def read_columns(path: str | Path, names: Sequence[str]) -> dict[str, np.ndarray
         if not column:
             raise ValueError(f"{path}: has a first line with headings and no further lines.")
         if "" in column:
-            number = numbers[1 + column.index("")]
-            raise ValueError(f"{path}: column {name!r} is empty in line {number}.")
+            line_number = line_numbers[1 + column.index("")]
+            raise ValueError(f"{path}: column {name!r} is empty in line {line_number}.")
         result[name] = ids(column)
     return result
 
@@ -131,13 +131,13 @@ def read_features(
         missing: of empty cells and of ids without a line: "refuse", or "zero".
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         ValueError: no headings, lines that differ in length, an empty cell, ids given twice.
     """
     path = check_file(path)
     if path.suffix.lower() not in (".csv", ".tsv"):
         raise ValueError(f"{path}: the extension {path.suffix!r} is not known; use .csv or .tsv.")
-    lines, numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
+    lines, line_numbers = _read_numbered(path, "," if path.suffix.lower() == ".csv" else "\t")
     header = [cell.strip() for cell in lines[0]]
     if len(lines) == 1 or len(header) == 1:
         raise ValueError(f"{path}: needs a line of headings, a column of ids, and features.")
@@ -147,14 +147,12 @@ def read_features(
     if id not in header:
         raise ValueError(f"{path}: has no column {id!r}, its first line is {header}.")
     cells = {name: [line[k].strip() for line in lines[1:]] for k, name in enumerate(header)}
-    own = ids(cells.pop(id))
-    if "" in own.tolist():
-        raise ValueError(
-            f"{path}: line {numbers[1 + own.tolist().index('')]} has no id in column {id!r}; give "
-            "it one."
-        )
+    row_ids = ids(cells.pop(id))
+    if "" in row_ids.tolist():
+        line_number = line_numbers[1 + row_ids.tolist().index("")]
+        raise ValueError(f"{path}: line {line_number} has no id in column {id!r}; give it one.")
     table = {
-        name: ids(column) if name in categorical else _numbers_or_texts(column)
+        name: ids(column) if name in categorical else _floats_or_texts(column)
         for name, column in cells.items()
     }
     texts = {name: column for name, column in table.items() if column.dtype == object}
@@ -166,7 +164,7 @@ def read_features(
     try:
         return Features.from_columns(
             table,
-            ids=own,
+            ids=row_ids,
             categorical=categorical,
             lists=lists,
             standardise=standardise,
@@ -175,12 +173,12 @@ def read_features(
     except ValueError as error:
 
         def in_file(found: re.Match[str]) -> str:
-            return f"in line {numbers[1 + int(found[1])]}"
+            return f"in line {line_numbers[1 + int(found[1])]}"
 
         raise ValueError(f"{path}: {re.sub(r'at line ([0-9]+)', in_file, str(error))}") from None
 
 
-def _numbers_or_texts(texts: Sequence[str]) -> np.ndarray:
+def _floats_or_texts(texts: Sequence[str]) -> np.ndarray:
     """A column as numbers where all that is there are, NaN for gaps; else as ids, None for gaps."""
     try:
         return np.array([np.nan if text.lower() in MISSING else as_number(text) for text in texts])
@@ -271,20 +269,20 @@ def _read_lines(path: Path, delimiter: str) -> list[list[str]]:
 def _read_numbered(path: Path, delimiter: str) -> tuple[list[list[str]], list[int]]:
     """The lines of a text file, equally long, and their numbers; empty lines are left out."""
     lines: list[list[str]] = []
-    numbers: list[int] = []
-    for number, line in numbered_lines(path, delimiter):
+    line_numbers: list[int] = []
+    for line_number, line in numbered_lines(path, delimiter):
         if not line:
             continue
         if lines and len(line) != len(lines[0]):
             raise ValueError(
-                f"{path}: line {number} has {len(line)} cells, the first has "
+                f"{path}: line {line_number} has {len(line)} cells, the first has "
                 f"{len(lines[0])}. All lines need as many; leave missing cells empty."
             )
         lines.append(line)
-        numbers.append(number)
+        line_numbers.append(line_number)
     if not lines:
         raise ValueError(f"{path}: the file has no lines.")
-    return lines, numbers
+    return lines, line_numbers
 
 
 def _read_text(path: Path, delimiter: str) -> Table:
@@ -395,6 +393,6 @@ def ids(texts: Sequence[str]) -> np.ndarray:
         found = [int(text) for text in texts]  # those written otherwise differ from their texts
     except ValueError:
         found = []
-    if [str(number) for number in found] == list(texts):
+    if [str(value) for value in found] == list(texts):
         return np.asarray(found)
     return object_array(list(texts))

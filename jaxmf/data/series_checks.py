@@ -54,15 +54,15 @@ def as_part(name: str, matrix: object) -> Part:
     return Part((rows, columns), (nothing, nothing), shape, table.row_names, table.column_names)
 
 
-def common_ids(parts: list[Part], name: str, given: object) -> Any:
+def common_ids(parts: list[Part], name: str, passed: object) -> Any:
     """The ids of all matrices, which must be the same; those given come first."""
-    if given is not None:
-        return given
+    if passed is not None:
+        return passed
     known = [None if getattr(part, name) is None else list(getattr(part, name)) for part in parts]
-    for place, ids in enumerate(known):
+    for index, ids in enumerate(known):
         if ids != known[0]:
             raise ValueError(
-                f"matrices[{place}]: its {name} are not those of the first. All need the same, in "
+                f"matrices[{index}]: its {name} are not those of the first. All need the same, in "
                 "one order; SparseSeries.from_triples aligns them by their ids."
             )
     return known[0]
@@ -85,12 +85,12 @@ def as_times(times: object) -> np.ndarray:
     return array
 
 
-def checked_times(times: object, number: int) -> tuple[np.ndarray, np.ndarray]:
-    """Times in order, (T,) float64, and the place that each given one has there."""
+def checked_times(times: object, num_times: int) -> tuple[np.ndarray, np.ndarray]:
+    """Times in order, (T,) float64, and the position that each of them has there."""
     array = as_times(times)
     checks.check_finite("times", array)
-    if len(array) != number:
-        raise ValueError(f"times: has {len(array)} values but shape says {number} times.")
+    if len(array) != num_times:
+        raise ValueError(f"times: has {len(array)} values but shape says {num_times} times.")
     order = np.argsort(array, kind="stable")
     again = np.flatnonzero(np.diff(array[order]) == 0)
     if len(again):
@@ -99,8 +99,8 @@ def checked_times(times: object, number: int) -> tuple[np.ndarray, np.ndarray]:
             f"times: {array[first]:g} stands twice, at positions {first} and {second}. Give each "
             "matrix a time of its own, or put those of one time together."
         )
-    rank = np.empty(number, np.int64)
-    rank[order] = np.arange(number)
+    rank = np.empty(num_times, np.int64)
+    rank[order] = np.arange(num_times)
     return array[order], rank
 
 
@@ -119,11 +119,11 @@ def checked_shape(shape: Any) -> tuple[int, int, int]:
 
 
 def checked_cells(
-    given: tuple[Any, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
+    passed: tuple[Any, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
 ) -> Cells:
-    """Indices of cells as int32, sorted; `rank` is the place that each given time has in order."""
+    """Indices of cells as int32, sorted; `rank` is the position that each time has in order."""
     parts: list[np.ndarray] = []
-    for name, part, size in zip(Cells._fields, given, shape, strict=True):
+    for name, part, size in zip(Cells._fields, passed, shape, strict=True):
         index = checks.as_index(f"{prefix}{name}", part, size=size)
         if parts:
             checks.check_vector(
@@ -149,13 +149,13 @@ def check_once(
     same = np.diff(line[order]) == 0
     same &= np.diff(columns[order]) == 0
     if same.any():
-        place = int(order[int(np.argmax(same))])
+        repeat = int(order[int(np.argmax(same))])
         row, column = (
-            int(index[place]) if known is None else known.tolist()[index[place]]
+            int(index[repeat]) if known is None else known.tolist()[index[repeat]]
             for index, known in zip((rows, columns), ids, strict=True)
         )
         raise ValueError(
             f"rows, steps, columns: duplicate cell (row {row!r}, column {column!r}, time "
-            f"{times[steps[place]]:g}); {int(same.sum())} repeats in all. A cell is a one or "
+            f"{times[steps[repeat]]:g}); {int(same.sum())} repeats in all. A cell is a one or "
             "missing, and is given once; numpy.unique(triples, axis=0) drops repeats."
         )

@@ -358,7 +358,7 @@ class SparseBinary:
         return bare(type(self), **cells, shape=shape, row_names=self.row_names, column_names=ids)
 
     def describe(self) -> str:
-        """How much of what there is, in words."""
+        """How much of what there is, for messages."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_missing:,} cells missing"
 

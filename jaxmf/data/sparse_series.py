@@ -89,13 +89,13 @@ class SparseSeries:
             as_names("row_names", row_names, size=shape[0]),
             as_names("column_names", column_names, size=shape[2]),
         )
-        given = (missing_rows, missing_steps, missing_columns)
-        if any(part is None for part in given) and not all(part is None for part in given):
+        missing = (missing_rows, missing_steps, missing_columns)
+        if any(part is None for part in missing) and not all(part is None for part in missing):
             raise ValueError("missing_rows, missing_steps and missing_columns belong together.")
         ones = checked_cells((rows, steps, columns), shape, rank, "")
         gaps = None
         if missing_rows is not None and len(missing_rows):
-            gaps = checked_cells(given, shape, rank, "missing_")
+            gaps = checked_cells(missing, shape, rank, "missing_")
         check_once(ones, gaps, shape, ids, times)
         assign(self, times=times, shape=shape, row_names=ids[0], column_names=ids[1])
         assign(self, **{name: jnp.asarray(part) for name, part in ones._asdict().items()})
@@ -135,8 +135,8 @@ class SparseSeries:
                 f"matrices: is one {type(matrices).__name__}; a list with one for each time is "
                 "needed."
             )
-        given = checks.as_lines("matrices", matrices, "a list with one matrix for each time")
-        parts = [as_part(f"matrices[{place}]", each) for place, each in enumerate(given)]
+        listed = checks.as_lines("matrices", matrices, "a list with one matrix for each time")
+        parts = [as_part(f"matrices[{index}]", each) for index, each in enumerate(listed)]
         if not parts:
             raise ValueError("matrices: is empty. At least one is needed.")
         times = as_times(times)
@@ -145,10 +145,10 @@ class SparseSeries:
                 f"times: has {len(times)} values but there are {len(parts)} matrices. Give one "
                 "time for each, in their order."
             )
-        for place, part in enumerate(parts):
+        for index, part in enumerate(parts):
             if part.shape != parts[0].shape:
                 raise ValueError(
-                    f"matrices[{place}]: has shape {part.shape}, the first has {parts[0].shape}. "
+                    f"matrices[{index}]: has shape {part.shape}, the first has {parts[0].shape}. "
                     "All need the same rows and columns; SparseSeries.from_triples aligns them by "
                     "their ids."
                 )
@@ -157,8 +157,8 @@ class SparseSeries:
             "column_names": common_ids(parts, "column_names", column_names),
         }
 
-        def joined(places: list[Any]) -> np.ndarray:
-            return np.concatenate([np.asarray(place, np.int64) for place in places])
+        def joined(arrays: list[Any]) -> np.ndarray:
+            return np.concatenate([np.asarray(array, np.int64) for array in arrays])
 
         def steps(cells: list[Any]) -> np.ndarray:
             return np.repeat(np.arange(len(parts)), [len(each) for each in cells])
@@ -219,16 +219,17 @@ class SparseSeries:
         columns, column_ids = lookup(
             "triples", names.object_array([p[1] for p in lines]), column_names, line="column"
         )
-        own = as_times([line[2] for line in lines])
-        checks.check_finite("times", own)
-        known = np.unique(own) if times is None else np.unique(as_times(times))
+        line_times = as_times([line[2] for line in lines])
+        checks.check_finite("times", line_times)
+        known = np.unique(line_times) if times is None else np.unique(as_times(times))
         if not len(known):
             raise ValueError("times: is empty. At least one is needed.")
-        steps = np.minimum(np.searchsorted(known, own), len(known) - 1)
-        unknown = np.flatnonzero(known[steps] != own)
+        steps = np.minimum(np.searchsorted(known, line_times), len(known) - 1)
+        unknown = np.flatnonzero(known[steps] != line_times)
         if len(unknown):
             raise ValueError(
-                f"triples: the time {own[unknown[0]]:g} at position {unknown[0]} is none of times."
+                f"triples: the time {line_times[unknown[0]]:g} at position {unknown[0]} is none "
+                "of times."
             )
         shape = (len(row_ids), len(known), len(column_ids))
         return cls(rows, steps, columns, known, shape, row_ids, column_ids)
@@ -282,16 +283,16 @@ class SparseSeries:
     def at(self, time: float) -> Self:
         """The series at one time alone; without ones where it has none of that time."""
         step = np.flatnonzero(np.asarray(self.times) == time)
-        place = int(step[0]) if step.size else -1
-        kept = np.asarray(self.steps) == place
+        index = int(step[0]) if step.size else -1
+        kept = np.asarray(self.steps) == index
         nothing = np.zeros(int(kept.sum()), np.int32)
         gaps: dict[str, Any] = {}
         if self.missing_rows is not None:
-            own = np.asarray(self.missing_steps) == place
+            at_step = np.asarray(self.missing_steps) == index
             gaps = {
-                "missing_rows": np.asarray(self.missing_rows)[own],
-                "missing_steps": np.zeros(int(own.sum()), np.int32),
-                "missing_columns": np.asarray(self.missing_columns)[own],
+                "missing_rows": np.asarray(self.missing_rows)[at_step],
+                "missing_steps": np.zeros(int(at_step.sum()), np.int32),
+                "missing_columns": np.asarray(self.missing_columns)[at_step],
             }
         return type(self)(
             np.asarray(self.rows)[kept],
@@ -367,7 +368,7 @@ class SparseSeries:
         return bare(type(self), **cells, times=self.times, shape=shape, **ids_of)
 
     def describe(self) -> str:
-        """How much of what there is, in words."""
+        """How much of what there is, for messages."""
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns, {self.num_times:,} times"
         return f"{sides}, {self.num_missing:,} cells missing"
 

@@ -76,14 +76,14 @@ class Tokens:
                 f"column {first!r}: is empty, there is no token. At least one is needed; check the "
                 "filter or the file they came from."
             )
-        numbers = {
+        real_columns = {
             label: checks.as_numeric(f"values {label!r}", column)
             for label, column in values.items()
         }
-        for label, column in (*indices.items(), *numbers.items()):
-            lines = column[:, 0] if label in numbers and column.ndim == 2 else column
+        for label, column in (*indices.items(), *real_columns.items()):
+            lines = column[:, 0] if label in real_columns and column.ndim == 2 else column
             checks.check_vector(f"column {label!r}", lines, length=len(array), like=repr(first))
-        for label, column in numbers.items():
+        for label, column in real_columns.items():
             checks.check_finite(f"values {label!r}", column)
         assign(
             self,
@@ -91,7 +91,7 @@ class Tokens:
             sizes=checked_sizes,
             values={
                 label: jax.device_put(checks.as_float(f"values {label!r}", column))
-                for label, column in numbers.items()
+                for label, column in real_columns.items()
             },
             names={
                 label: as_names(f"names[{label!r}]", levels, size=checked_sizes[label])
@@ -123,7 +123,7 @@ class Tokens:
             >>> Tokens.from_columns({"user": ["ann", "bo", "ann"], "rating": [5, 3, 3]})
             Tokens(3 tokens, user: 2, rating: 2)
         """
-        given = checks.as_mapping("names", names)
+        known_names = checks.as_mapping("names", names)
         indices, sizes, ids = {}, {}, {}
         columns = as_pandas(columns)
         if not hasattr(columns, "keys"):
@@ -132,7 +132,7 @@ class Tokens:
                 "columns, or a DataFrame."
             )
         for label in columns:
-            index, levels = lookup(f"column {label!r}", columns[label], given.get(label))
+            index, levels = lookup(f"column {label!r}", columns[label], known_names.get(label))
             indices[label], ids[label], sizes[label] = index, levels, max(len(levels), 1)
         if not all(len(index) for index in indices.values()):
             ids = {}  # no tokens: let the class say so
@@ -176,8 +176,8 @@ class Tokens:
         row_names = table.row_names if row_names is None else row_names
         rows, columns, shape = open_up(table.values)
         ids = {
-            label: as_names(argument, given, size=size)
-            for label, argument, given, size in (
+            label: as_names(argument, ids, size=size)
+            for label, argument, ids, size in (
                 (row, "row_names", row_names, shape[0]),
                 (column, "vocabulary", vocabulary, shape[1]),
             )
@@ -259,7 +259,7 @@ class Tokens:
         return bare(type(self), columns=columns, sizes=sizes, values=values, names=names_of)
 
     def describe(self) -> str:
-        """How much of what there is, in words."""
+        """How much of what there is, for messages."""
         levels = [f"{size:,} of {label}" for label, size in self.sizes.items()]
         return ", ".join([f"{self.num_tokens:,} tokens", *levels])
 
@@ -291,16 +291,16 @@ class Tokens:
         return bare(cls, columns=columns, sizes=dict(sizes), values=values, names={})
 
 
-def _check_labels(**given: Any) -> None:
+def _check_labels(**mappings: Any) -> None:
     """Names of columns that are texts, agree with the sizes, and stand once."""
-    for argument, mapping in given.items():
+    for argument, mapping in mappings.items():
         if not isinstance(mapping, Mapping):
             raise TypeError(
                 f"{argument}: a {type(mapping).__name__} is no mapping from names of columns. "
                 "Write for instance {'document': ..., 'word': ...}."
             )
     columns, sizes, values, names = (
-        given[argument] for argument in ("columns", "sizes", "values", "names")
+        mappings[argument] for argument in ("columns", "sizes", "values", "names")
     )
     if not columns:
         raise ValueError("columns: is empty. At least one column of indices is needed.")

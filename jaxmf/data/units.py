@@ -29,8 +29,8 @@ def column_means(data: Dense) -> np.ndarray:
         start = values[np.argmax(observed, axis=0), np.arange(data.num_columns)]
         # about a cell of the column, or the mean of equal numbers is not always that number
         first = np.where(count > 0, first, start)
-        apart = np.subtract(values, first, dtype=float)
-        total += np.sum(apart, axis=0, where=observed)
+        deviation = np.subtract(values, first, dtype=float)
+        total += np.sum(deviation, axis=0, where=observed)
         count += np.sum(observed, axis=0)
     overall = np.sum(total + count * first) / np.sum(count)
     means = np.where(count > 0, first + total / np.maximum(count, 1), overall)
@@ -75,7 +75,7 @@ def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
 def scale_about(data: Dense, offset: object = 0.0) -> float:
     """Root mean square of the observed cells about an offset.
 
-    Where all of them equal the offset there is no such scale: then the largest absolute value of
+    Where all of them equal the offset it is not defined: then the largest absolute value of
     the data, and 1 where they are all zero.
 
     Args:

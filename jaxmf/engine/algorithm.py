@@ -113,7 +113,11 @@ def algorithm(
         init=as_partial(init),
         step=as_partial(step),
         record=as_partial(record),
-        **{name: as_partial(own) for name, own in optional.items() if own is not None},
+        **{
+            name: as_partial(function)
+            for name, function in optional.items()
+            if function is not None
+        },
     )
 
 

@@ -202,7 +202,7 @@ def require_empty(path: str | os.PathLike) -> None:
         raise ValueError(f"checkpoint: {path} is a file; give a folder")
     if path.exists() and _content(path):
         raise ValueError(
-            f"checkpoint: the folder {path} is not empty; pass resume=True to go on with the run "
+            f"checkpoint: the folder {path} is not empty; pass resume=True to continue the run "
             "in it, or give another folder"
         )
 
@@ -230,7 +230,7 @@ def read(path: str | os.PathLike) -> Saved:
 
 
 def compare(path: str | os.PathLike, saved: dict[str, Any], header: dict[str, Any]) -> None:
-    """Checks that a checkpoint belongs to the run that wants to go on with it.
+    """Checks that a checkpoint belongs to the run that continues it.
 
     Settings and identity must agree; another environment (versions, flags, device) is a warning,
     because the draws may then differ in the last bits.
@@ -250,7 +250,7 @@ def compare(path: str | os.PathLike, saved: dict[str, Any], header: dict[str, An
     if changed:
         warnings.warn(
             f"the checkpoint in {Path(path)} was written in another environment: "
-            f"{'; '.join(changed)}. The run goes on, but not bit for bit as it would have there",
+            f"{'; '.join(changed)}. The run continues, but not bit for bit as it would have there",
             stacklevel=3,
         )
 
@@ -277,48 +277,48 @@ def unpack(
     Raises:
         ValueError: if names, shapes or dtypes are not those.
     """
-    wanted = [f"{prefix}.{index:03d}.{name}" for index, name in enumerate(names)]
+    expected = [f"{prefix}.{index:03d}.{name}" for index, name in enumerate(names)]
     there = [name for name in arrays if name.startswith(f"{prefix}.")]
-    if sorted(there) != sorted(wanted):
+    if sorted(there) != sorted(expected):
         raise ValueError(
             f"checkpoint: the state in {Path(path)} has the parts {sorted(there)}, and this "
-            f"algorithm's has {sorted(wanted)}; it was written by another algorithm or version"
+            f"algorithm's has {sorted(expected)}; it was written by another algorithm or version"
         )
     leaves, structure = jax.tree.flatten(shapes)
     restored = [
         _restore(f"{Path(path)}: {name}", arrays[name], leaf)
-        for name, leaf in zip(wanted, leaves, strict=True)
+        for name, leaf in zip(expected, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, restored)
 
 
-def _restore(label: str, values: np.ndarray, wanted: jax.ShapeDtypeStruct) -> Any:
-    if jax.dtypes.issubdtype(wanted.dtype, jax.dtypes.prng_key):
-        impl, dtype = wanted.dtype._impl, values.dtype
-        is_key = values.shape == (*wanted.shape, *impl.key_shape) and dtype == np.uint32
-        shape = wanted.shape if is_key else values.shape
+def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> Any:
+    if jax.dtypes.issubdtype(expected.dtype, jax.dtypes.prng_key):
+        impl, dtype = expected.dtype._impl, values.dtype
+        is_key = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32
+        shape = expected.shape if is_key else values.shape
         restored: Any = values
         if is_key:
             restored = jax.random.wrap_key_data(jnp.asarray(values), impl=impl.name)
             dtype = restored.dtype
     else:
-        if values.dtype.kind == "V" and values.dtype.itemsize == wanted.dtype.itemsize:
-            values = values.view(wanted.dtype)  # npz knows no bfloat16
+        if values.dtype.kind == "V" and values.dtype.itemsize == expected.dtype.itemsize:
+            values = values.view(expected.dtype)  # npz knows no bfloat16
         restored, shape, dtype = values, values.shape, values.dtype
-    if shape != wanted.shape or dtype != wanted.dtype:
+    if shape != expected.shape or dtype != expected.dtype:
         raise ValueError(
             f"checkpoint: {label} is {dtype}{list(shape)}, and this algorithm's is "
-            f"{wanted.dtype}{list(wanted.shape)}; it was written by another algorithm, for other "
-            "data, or with another setting of x64"
+            f"{expected.dtype}{list(expected.shape)}; it was written by another algorithm, for "
+            "other data, or with another setting of x64"
         )
     return restored
 
 
-def _differences(saved: dict[str, Any], given: dict[str, Any]) -> list[str]:
-    saved, given = json.loads(json.dumps(saved)), json.loads(json.dumps(given))
+def _differences(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
+    saved, current = json.loads(json.dumps(saved)), json.loads(json.dumps(current))
     found = []
-    for name in sorted(set(saved) | set(given)):
-        before, now = saved.get(name), given.get(name)
+    for name in sorted(set(saved) | set(current)):
+        before, now = saved.get(name), current.get(name)
         if isinstance(before, dict) and isinstance(now, dict):
             found += [f"{name} {line}" for line in _differences(before, now)]
         elif before != now:

@@ -100,8 +100,8 @@ def grow_chain(
     def grow(chain_key: Key, state: PyTree, averages: dict) -> tuple[PyTree, dict[str, Array]]:
         assert algorithm.grow is not None
         state = jax.tree.map(_strong, algorithm.grow(state, dict(sizes)))
-        wanted = _zero_averages(algorithm, chain_key, state, data)
-        return state, {name: _pad(averages[name], wanted[name].shape) for name in wanted}
+        zeros = _zero_averages(algorithm, chain_key, state, data)
+        return state, {name: _pad(averages[name], zeros[name].shape) for name in zeros}
 
     return jax.lax.optimization_barrier(batch.over(grow)(chain_keys, state, averages))
 
@@ -323,7 +323,7 @@ def _is_weak(leaf: Array) -> bool:
 
 
 def _pad(leaf: Array, shape: tuple[int, ...]) -> Array:
-    widths = [(0, wanted - there) for there, wanted in zip(leaf.shape, shape, strict=True)]
+    widths = [(0, needed - there) for there, needed in zip(leaf.shape, shape, strict=True)]
     return jnp.pad(leaf, widths)
 
 

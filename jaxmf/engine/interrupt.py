@@ -38,9 +38,9 @@ class Interrupts:
             return outer
         # handlers can be set in the main thread only; one of somebody else's is left alone
         if threading.current_thread() is threading.main_thread():
-            for number, default in SIGNALS.items():
-                if signal.getsignal(number) is default:
-                    self._before[number] = signal.signal(number, self._note)
+            for signal_code, default in SIGNALS.items():
+                if signal.getsignal(signal_code) is default:
+                    self._before[signal_code] = signal.signal(signal_code, self._note)
         return self
 
     def __exit__(
@@ -49,30 +49,30 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        for signal_code, before in self._before.items():
+            signal.signal(signal_code, before)
         self._before = {}
 
     def insist(self) -> None:
         """Does what a second signal would, where the step in hand hangs."""
         self._note(signal.SIGINT if self.signal is None else self.signal, None)
 
-    def _note(self, number: int, frame: FrameType | None) -> None:
+    def _note(self, signal_code: int, frame: FrameType | None) -> None:
         if not self.requested:
-            self.requested, self.signal = True, signal.Signals(number)
-        elif number == signal.SIGINT:
+            self.requested, self.signal = True, signal.Signals(signal_code)
+        elif signal_code == signal.SIGINT:
             raise KeyboardInterrupt
         else:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+            signal.signal(signal_code, signal.SIG_DFL)
+            os.kill(os.getpid(), signal_code)
 
 
 def _in_force() -> Interrupts | None:
     """The Interrupts that this thread's signals go to; None where there is none."""
     if threading.current_thread() is not threading.main_thread():
         return None
-    for number in SIGNALS:
-        owner = getattr(signal.getsignal(number), "__self__", None)
+    for signal_code in SIGNALS:
+        owner = getattr(signal.getsignal(signal_code), "__self__", None)
         if isinstance(owner, Interrupts):
             return owner
     return None

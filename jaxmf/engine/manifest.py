@@ -51,7 +51,7 @@ def read(path: Path, *, version: int) -> dict[str, Any]:
         path: the file.
         version: the format that is read.
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         DamagedFileError: it is a link, no JSON, or its check sum differs.
         OtherFormatError: it is of another format.
     """

@@ -1,4 +1,4 @@
-"""How much memory a run needs, and a refusal in words when it cannot have it."""
+"""How much memory a run needs, and a refusal when it cannot have it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Needs(NamedTuple):
     Attributes:
         data: the data and the numbers of the model.
         states: the states of all chains.
-        working: what the compiled steps need beside them, for all chains that run at once.
+        temporary: what the compiled steps need beside them, for all chains that run at once.
         draws: the kept draws on the host, counted where host and device share their memory.
     """
 
     data: int
     states: int
-    working: int
+    temporary: int
     draws: int
 
 

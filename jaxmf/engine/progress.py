@@ -1,4 +1,4 @@
-"""What is shown while a run goes on."""
+"""What is shown during a run."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Display:
     def __init__(self, progress: bool | Callable[[Report], None] | None):
         self._call = progress if callable(progress) else None
         self._bar: Any = None
-        self._wanted = self._call is None and (_is_watched() if progress is None else progress)
+        self._is_shown = self._call is None and (_is_watched() if progress is None else progress)
 
     def __enter__(self) -> Display:
-        if self._wanted:
+        if self._is_shown:
             self._bar = _make_bar()
             self._task = self._bar.add_task("starting", total=None, scalars="", left="")
             self._bar.start()
@@ -82,7 +82,7 @@ def scalars_in_words(scalars: dict[str, float]) -> str:
     """
     first = [name for name in ("log_joint", "num_features") if name in scalars]
     names = first + [name for name in scalars if name not in first]
-    return ", ".join(f"{name.replace('_', ' ')} {_number(scalars[name])}" for name in names[:5])
+    return ", ".join(f"{name.replace('_', ' ')} {_as_text(scalars[name])}" for name in names[:5])
 
 
 def duration_in_words(seconds: float | None) -> str:
@@ -107,7 +107,7 @@ def mean_scalars(scalars: dict[str, np.ndarray]) -> dict[str, float]:
     return {name: float(np.mean(np.asarray(x, float))) for name, x in scalars.items()}
 
 
-def _number(value: float) -> str:
+def _as_text(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 100 else f"{value:.4g}"
 
 

@@ -74,12 +74,14 @@ def start_from(
     for chains, key in keys:
         shapes, _ = program.shapes(key, capacity)
         pick = chains if batched else chains.start
-        own = jax.tree.map(lambda leaf, pick=pick: leaf[pick], (initial.state, initial.averages))
-        _check_like(own[0], shapes, _num_chains(keys))
-        state, averages = program.placement.put_chains(own)
+        group_state = jax.tree.map(
+            lambda leaf, pick=pick: leaf[pick], (initial.state, initial.averages)
+        )
+        _check_like(group_state[0], shapes, _num_chains(keys))
+        state, averages = program.placement.put_chains(group_state)
         groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
-    num_given = min((x.shape[1] for x in initial.draws.values()), default=0)
-    num_dropped = initial.num_draws - num_given
+    num_passed = min((x.shape[1] for x in initial.draws.values()), default=0)
+    num_dropped = initial.num_draws - num_passed
     store = DrawStore(_num_chains(keys), schedule.num_samples - num_dropped)
     store.put(slice(None), 0, initial.draws)
     return Progression(
@@ -138,14 +140,14 @@ def _to_host(leaf: Any) -> Any:
 
 def _check_like(state: PyTree, shapes: PyTree, num_chains: int) -> None:
     found = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", state)
-    wanted = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", shapes)
-    there, needed = jax.tree.structure(found), jax.tree.structure(wanted)
+    expected = jax.tree.map(lambda leaf: f"{leaf.dtype}{list(leaf.shape)}", shapes)
+    there, needed = jax.tree.structure(found), jax.tree.structure(expected)
     if str(there) != str(needed):
         raise ValueError(
             f"initial: its state has the structure {there}, and this algorithm's has {needed}; "
             "it is a run of another algorithm"
         )
-    pairs = zip(leaf_names(shapes), jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+    pairs = zip(leaf_names(shapes), jax.tree.leaves(found), jax.tree.leaves(expected), strict=True)
     for name, there, needed in pairs:
         if there != needed:
             raise ValueError(

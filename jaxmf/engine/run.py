@@ -76,11 +76,11 @@ def run(
             called with a `Report` after every chunk.
         checkpoint: folder to write checkpoints to.
         checkpoint_seconds: least time between two of them; 0 for one a chunk.
-        resume: go on with the run in the folder; started anew if nothing was saved yet. A run
+        resume: continue the run in the folder; started anew if nothing was saved yet. A run
             that is done is given back at once; one may ask for more draws than it has.
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
-        initial: an earlier run to go on from: `num_samples` more draws follow its own.
+        initial: an earlier run to continue: `num_samples` more draws follow its own.
 
     Returns:
         A Run.
@@ -115,7 +115,7 @@ def run(
     as_key(seed)
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
-        raise ValueError("resume=True needs checkpoint, the folder of the run to go on with")
+        raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
     batched = _is_vectorized(chain_method, mesh)
     placement = Placement(mesh, batched=batched)
     program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
@@ -150,7 +150,7 @@ def _schedule(num_warmup: int, num_samples: int, thin: int, initial: Run | None)
     if initial is None:
         return Schedule(num_warmup, num_samples, thin)
     if initial.state is None:
-        raise ValueError("initial: this run has no state to go on from")
+        raise ValueError("initial: this run has no state to continue from")
     if num_warmup not in (0, initial.num_warmup):
         raise ValueError(
             f"num_warmup={num_warmup}, but the initial run has {initial.num_warmup}; leave it out"

@@ -1,4 +1,4 @@
-"""A run's checkpoints: when to write them, and how to go on from one."""
+"""A run's checkpoints: when to write them, and how to continue from one."""
 
 from __future__ import annotations
 

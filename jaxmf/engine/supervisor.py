@@ -38,7 +38,7 @@ class Attempt(NamedTuple):
         first, end: the steps it is to do: from `first` up to `end`.
         usual: seconds a step so far; None if nothing is known.
         began: when, by `time.perf_counter`.
-        was_named: whether a user was told that it is late.
+        was_named: whether a user was warned that it is late.
     """
 
     chains: slice

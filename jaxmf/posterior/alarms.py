@@ -100,8 +100,8 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
 def _model_alarms(posterior: Summaries) -> Iterator[Alarm]:
     """What only the model knows of its draws, such as factors that are all switched off."""
     if posterior.is_variational and isinstance(posterior.model, WarnsOfFits):
-        for sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
-            yield Alarm("no factors", sentence)
+        for kind, sentence in posterior.model.alarms(posterior.reference_draw(), posterior.data):
+            yield Alarm(kind, sentence)
 
 
 def _is_counted(name: str) -> bool:

@@ -16,6 +16,7 @@ from jaxmf import registry
 from jaxmf.arguments import check_count
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
+from jaxmf.model import HoldsOutOnes
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -61,7 +62,10 @@ def from_chains(
 def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
-    draws = _one_draw(model.draw_of(state))
+    draw = model.draw_of(state)
+    if isinstance(model, HoldsOutOnes):
+        draw |= model.held_out_of(state, data)
+    draws = _one_draw(draw)
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
 
 

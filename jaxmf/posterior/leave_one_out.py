@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxmf.model import HasNetwork, PredictsCells
+from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 
@@ -88,7 +88,7 @@ def compare(posterior: Draws) -> Comparison | None:
         a hundred take 2^25 numbers, there are too few of either, or the weights of more than half
         of the cells are unreliable.
     """
-    if isinstance(posterior.model, HasNetwork):
+    if isinstance(posterior.model, HasGroups) and isinstance(posterior.model, HasNetwork):
         return _compare_tokens(posterior)
     if not _is_answered(posterior):
         return None
@@ -130,7 +130,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
         return None
     chosen = np.random.default_rng(0).permutation(everything[name].size)[:_NUM_CELLS]
     columns = {label: column[chosen] for label, column in everything.items()}
-    levels = getattr(posterior.model, "values", None)
+    levels = posterior.model.values if isinstance(posterior.model, HasCategories) else None
     num_values = 1 if levels is None else len(levels)
     if not left_out_tokens.is_small(network, posterior.reference_draw(), chosen.size, num_values):
         return None
@@ -157,7 +157,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
         unit, x = "squared error", np.asarray(levels)[everything[name]]
         means = np.einsum("sm,smv,v->m", weights, np.array(probabilities), np.asarray(levels))
         model = (x[chosen] - means) ** 2
-        rows, others = everything["user"], everything["item"]
+        rows, others = _two_groups(network, everything, name)
         baseline = (x[chosen] - row_and_column_means(rows, others, x, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *groups)]
     return Comparison(unit, *kept)
@@ -167,7 +167,7 @@ def _two_groups(network: Any, columns: dict[str, np.ndarray], name: str) -> Cell
     """The first column that an indicator hangs on, and the second or the values: errors by both."""
     parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
     labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]
-    return columns[labels[0]], columns[labels[1]]
+    return columns[labels[0]], columns[labels[min(1, len(labels) - 1)]]
 
 
 def value_frequencies(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:

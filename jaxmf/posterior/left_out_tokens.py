@@ -80,7 +80,7 @@ def leave_out(
     zeros = np.zeros(values.size, int)
     index = tuple(slice(None) if p in latent else columns[p] for p in block.by)
     cells, totals = np.asarray(draw[f"{name}_cells"]), np.asarray(draw[f"{name}_totals"])
-    own = cells[(values, *index)].astype(float)  # (M, K_1, ..., K_L)
+    value_counts = cells[(values, *index)].astype(float)  # (M, K_1, ..., K_L)
     totals = totals[None][(zeros, *index)].astype(float)
     pseudo_counts = _pseudo_counts(network, draw, name, cells.shape[0])
     pseudo_of_value = pseudo_counts[values].reshape(-1, *[1] * len(latent))
@@ -88,17 +88,19 @@ def leave_out(
         _Side(network, draw, parent, columns, axis, len(latent))
         for axis, parent in enumerate(latent)
     ]
-    is_possible = own > 0
+    is_possible = value_counts > 0
     for side in sides:
         is_possible = is_possible & (side.counts > 0)
     chance = _normalised(is_possible.astype(float))
     for _ in range(_NUM_ROUNDS):
         weights = _product([side.without(chance) for side in sides])
-        density = (own - chance + pseudo_of_value) / (totals - chance + pseudo_counts.sum())
+        density = (value_counts - chance + pseudo_of_value) / (
+            totals - chance + pseudo_counts.sum()
+        )
         chance = _normalised(np.where(is_possible, weights * density, 0))
     weights = _product([side.without(chance) for side in sides])
     remaining = totals - chance + pseudo_counts.sum()
-    density = (own - chance + pseudo_of_value) / remaining
+    density = (value_counts - chance + pseudo_of_value) / remaining
     axes = tuple(range(1, 1 + len(latent)))
     log_probability = np.log(np.sum(weights * density, axis=axes))
     if not all_values:

@@ -56,10 +56,11 @@ def _smooth_tail(log_weights: np.ndarray, num_tail: int) -> float:
 
 
 def pareto_quantiles(levels: np.ndarray, shape: float, scale: float) -> np.ndarray:
-    """Quantiles of a generalised Pareto distribution at levels below one."""
+    """Quantiles of a generalised Pareto distribution at levels below one; inf beyond floats."""
     if abs(shape) < 1e-6:
         return -scale * np.log1p(-levels)
-    return scale * np.expm1(-shape * np.log1p(-levels)) / shape
+    with np.errstate(over="ignore"):
+        return scale * np.expm1(-shape * np.log1p(-levels)) / shape
 
 
 def pareto_fit(excess: np.ndarray) -> tuple[float, float]:

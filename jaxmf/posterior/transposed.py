@@ -52,7 +52,7 @@ def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
         training = model.row_classes
         if training is not None:
             heading = training.described[0].name
-            features, classes = features.apart(heading)
+            features, classes = features.separate(heading)
             classes = _same_columns(classes, training, repr(heading))
         features = _same_columns(features, model.row_features, "features")
     if not isinstance(model, TakesRowFeatures):

@@ -119,7 +119,7 @@ ENTRIES: tuple[Entry, ...] = (
         name="urp",
         model_path="jaxmf.models.ratings:URP",
         container_name="Entries",
-        one_line="groups of users with a law of ratings for every item (user rating profile)",
+        one_line="groups of users with ratings of every item (user rating profile)",
         example_name="urp",
     ),
     Entry(

@@ -76,7 +76,7 @@ class Setting(NamedTuple):
 
 
 def check_method(entry: Entry, method: str) -> None:
-    """Refuse a method that a model does not have, in words that name those it has."""
+    """Refuse a method that a model does not have, naming those it has."""
     if method not in entry.methods:
         verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
         raise ValueError(f"{entry.class_name} has no method {method!r}; use {verbs}")
@@ -142,14 +142,16 @@ def read_options(
         TypeError: an option is unknown, or its value is of another type than the method takes.
         ValueError: a word that names no function.
     """
-    own = [s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")]
-    known = [s.name for s in method_settings(entry, method) if s.name not in own]
+    verb_settings = [
+        s.name for s in _settings_of(verb) if s.name not in ("model", "data", "options")
+    ]
+    known = [s.name for s in method_settings(entry, method) if s.name not in verb_settings]
     unknown = [name for name in options if name not in known]
     if unknown:
         words = ", ".join(repr(name) for name in unknown)
         raise TypeError(
             f"{method} takes no option {words}; for {entry.class_name} it takes "
-            f"{', '.join(known + own)}"
+            f"{', '.join(known + verb_settings)}"
         )
     builder = getattr(entry.model, entry.methods[method])
     hints = typing.get_type_hints(builder)

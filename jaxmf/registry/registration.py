@@ -1,7 +1,7 @@
 """Models, families, priors and functions of other packages.
 
 A saved run names what is registered by its name alone. The module that registers it stands beside
-the name, so that whoever loads the run without it is told what to import; it is never imported from
+the name, so that whoever loads the run without it learns what to import; it is never imported from
 a file.
 """
 

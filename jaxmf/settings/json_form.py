@@ -32,7 +32,7 @@ _DTYPES = {
 }
 _IMPLEMENTATIONS = ("threefry2x32", "rbg", "unsafe_rbg")
 _FUNCTION_KEYS = {"registered", "module"}
-_NUMBERS = ("inf", "-inf", "nan")
+_NOT_FINITE = ("inf", "-inf", "nan")
 
 
 # --- writing --------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def encode(value: object, *, name: str = "setting") -> Any:
     Returns:
         Numbers, strings, lists and dicts only.
     Raises:
-        TypeError: the value has no such form, such as a function defined elsewhere.
+        TypeError: the value cannot be written so, such as a function defined elsewhere.
     """
     return _encode(value, name, 0)
 
@@ -216,9 +216,9 @@ def _check_parameter(name: str, value: object) -> None:
         for item in value:
             _check_parameter(name, item)
         return
-    is_number = value is None or isinstance(value, (bool, int, float, np.ndarray))
+    is_numeric = value is None or isinstance(value, (bool, int, float, np.ndarray))
     is_method = name.endswith(".sample_method") and value in ("onion", "cvine")
-    if not (is_number or is_method or names.is_distribution(value)):
+    if not (is_numeric or is_method or names.is_distribution(value)):
         raise ValueError(f"{name}: a {type(value).__name__} is no parameter of a distribution")
 
 
@@ -256,9 +256,9 @@ def _decode_registered_part(written: dict[str, Any], name: str, depth: int) -> A
     return _make(found, "registered", written, name, depth)
 
 
-def _decode_number(written: dict[str, Any], name: str, depth: int) -> float:
-    if written["number"] not in _NUMBERS:
-        raise ValueError(f"{name}: 'number' should be one of {', '.join(_NUMBERS)}")
+def _decode_float(written: dict[str, Any], name: str, depth: int) -> float:
+    if written["number"] not in _NOT_FINITE:
+        raise ValueError(f"{name}: 'number' should be one of {', '.join(_NOT_FINITE)}")
     return float(written["number"])
 
 
@@ -289,7 +289,7 @@ _FORMS: dict[str, tuple[set[str], Callable[[dict[str, Any], str, int], Any]]] = 
     "distribution": ({"distribution", "parameters"}, _decode_distribution),
     "prior": ({"prior", "parameters"}, _decode_prior),
     "partial": ({"partial", "arguments", "keywords"}, _decode_partial),
-    "number": ({"number"}, _decode_number),
+    "number": ({"number"}, _decode_float),
     "tuple": ({"tuple"}, _decode_tuple),
     "dict": ({"dict"}, _decode_dict),
     "array": ({"array", "dtype", "shape"}, _decode_array),

@@ -90,7 +90,7 @@ def _call(node: ast.Call) -> Any:
 
 
 def describe(value: Any) -> str:
-    """A setting in words: ``0.5``, ``Gamma(concentration=1, rate=1)``, ``systematic``."""
+    """A setting as text: ``0.5``, ``Gamma(concentration=1, rate=1)``, ``systematic``."""
     if names.is_distribution(value):
         inner = ", ".join(
             f"{n}={describe(getattr(value, n))}" for n in names.parameter_names(value)
@@ -103,9 +103,9 @@ def describe(value: Any) -> str:
     if isinstance(value, (Features, CellFeatures)):
         return repr(value)
     if isinstance(value, functools.partial):
-        numbers = [describe(item) for item in value.args]
-        numbers += [f"{key}={describe(item)}" for key, item in value.keywords.items()]
-        return describe(value.func) + (f"({', '.join(numbers)})" if numbers else "")
+        arguments = [describe(item) for item in value.args]
+        arguments += [f"{key}={describe(item)}" for key, item in value.keywords.items()]
+        return describe(value.func) + (f"({', '.join(arguments)})" if arguments else "")
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, tuple):

@@ -70,8 +70,8 @@ def enumerate_features(num_rows: int, max_features: int) -> FeatureClasses:
         ((10, 2, 2), [0, 1, 1, 1, 2, 2, 2, 2, 2, 2])
     """
     num_histories = 2**num_rows - 1
-    numbers = np.arange(num_histories, 0, -1)
-    bits = numbers[:, None] >> np.arange(num_rows - 1, -1, -1)
+    codes = np.arange(num_histories, 0, -1)
+    bits = codes[:, None] >> np.arange(num_rows - 1, -1, -1)
     histories = (bits & 1).astype(bool)
     columns = []  # which history each column has; num_histories stands for an empty column
     for num_features in range(max_features + 1):

@@ -36,8 +36,8 @@ def check_kernel(
     Each independent replicate draws a state from the prior, data given the state, and applies
     the kernel a few times. If the kernel leaves p(state | data) invariant, then (state, data) is
     distributed afterwards as before. For every statistic the mean change within replicates is
-    held against zero, and its law against that of fresh draws from the prior: a chi-square test
-    if it takes few values, a Kolmogorov-Smirnov test otherwise.
+    held against zero, and its distribution against that of fresh draws from the prior: a chi-square
+    test if it takes few values, a Kolmogorov-Smirnov test otherwise.
 
     Args:
         kernel: (key, state, data) -> (state, Info).
@@ -96,7 +96,7 @@ def check_kernel(
             if not np.all(np.isfinite(values)):
                 raise RuntimeError(f"{title}: statistic {name!r} is not finite")
         comparisons.append(_mean_change(name, before[name], after[name]))
-        comparisons.append(_same_law(name, fresh[name], after[name]))
+        comparisons.append(_same_distribution(name, fresh[name], after[name]))
     return Report(title, tuple(comparisons), level).require()
 
 
@@ -160,8 +160,8 @@ def _mean_change(name: str, before: np.ndarray, after: np.ndarray) -> Comparison
     )
 
 
-def _same_law(name: str, expected: np.ndarray, found: np.ndarray) -> Comparison:
-    """Two-sample test of the whole law."""
+def _same_distribution(name: str, expected: np.ndarray, found: np.ndarray) -> Comparison:
+    """Two-sample test of the whole distribution."""
     from scipy import stats
 
     expected, found = np.asarray(expected, np.float64), np.asarray(found, np.float64)
@@ -188,7 +188,7 @@ def _same_law(name: str, expected: np.ndarray, found: np.ndarray) -> Comparison:
 
 
 def _pool_rare(table: np.ndarray, *, smallest: int = 40) -> np.ndarray:
-    """Joins neighbouring values until each has enough draws for the chi-square law."""
+    """Joins neighbouring values until each has enough draws for the chi-square distribution."""
     columns: list[np.ndarray] = []
     pending = np.zeros(2)
     for column in table.T:

@@ -107,7 +107,7 @@ def check_model(
 
     Raises:
         AssertionError: a check fails; the message says which one.
-        ValueError: the model has no `simulate_like`, or no such method.
+        ValueError: the model has no `simulate_like`, or lacks the method.
         TypeError: it is no model, or its data are of another kind.
 
     Example:
@@ -318,7 +318,7 @@ def _check_joint(
         state, info = algorithm.step(key, pair[0], data, jnp.ones(()))
         return (state, data), info
 
-    def of_draw(pair: PyTree, data: object) -> dict[str, Array]:
+    def statistics_of(pair: PyTree, data: object) -> dict[str, Array]:
         if statistics is not None:
             return dict(statistics(pair[0], data))
         draw = algorithm.record(jax.random.key(0), pair[0], data)
@@ -329,7 +329,7 @@ def _check_joint(
         kernel,
         sample_prior=lambda key: model.simulate_like(key, data),
         simulate=lambda key, pair: pair[1],
-        statistics=of_draw,
+        statistics=statistics_of,
         key=key,
         title=f"joint distribution of {type(model).__name__}",
         **settings,
@@ -339,7 +339,7 @@ def _check_joint(
 def _moments_of(data: object) -> dict[str, Array]:
     """Mean and mean square of every array of floats in the data."""
     found: dict[str, Array] = {}
-    for number, leaf in enumerate(jax.tree.leaves(data)):
+    for index, leaf in enumerate(jax.tree.leaves(data)):
         if jnp.issubdtype(leaf.dtype, jnp.floating):
-            found |= {f"mean of {number}": jnp.mean(leaf), f"square of {number}": jnp.mean(leaf**2)}
+            found |= {f"mean of {index}": jnp.mean(leaf), f"square of {index}": jnp.mean(leaf**2)}
     return found

@@ -128,10 +128,10 @@ def _strengths_in_use(draw: Draw) -> np.ndarray:
     return ordered[ordered > max(_LEAST_SHARE * ordered[0], _LEAST_STRENGTH * noise)]
 
 
-def alarms(settings: Any, draw: Draw) -> list[str]:
-    """One sentence where all factors are unused, and what recommendations are then."""
+def alarms(settings: Any, draw: Draw) -> list[tuple[str, str]]:
+    """Kind and sentence: all factors are unused, or recommendations no better than popularity."""
     if _strengths_in_use(draw).size:
-        return []
+        return _beside_popularity(draw)
     if settings.bias == "rows_columns":
         then = "scores and recommendations are by the popularity of columns alone"
     else:
@@ -140,4 +140,25 @@ def alarms(settings: Any, draw: Draw) -> list[str]:
             "bias='rows_columns' ranks by popularity"
         )
     cure = "Use fewer factors, a larger column_scale, or more data"
-    return [f"No factor is in use: {then}. {cure}"]
+    return [("no factors", f"No factor is in use: {then}. {cure}")]
+
+
+def _beside_popularity(draw: Draw) -> list[tuple[str, str]]:
+    """An alarm where ones held out are not ranked better, by a standard error, than by counts."""
+    if "held_out_score" not in draw:
+        return []
+    ours, popularity = (
+        np.asarray(draw[name], float) for name in ("held_out_score", "held_out_popularity")
+    )
+    gains = ours - popularity
+    if gains.mean() > gains.std(ddof=1) / np.sqrt(gains.size):
+        return []
+    return [
+        (
+            "popularity",
+            f"Recommendations are no better than popularity: {gains.size} ones that the fit did "
+            "not know are ranked no higher by it than by the counts of the columns (mean of "
+            f"1 / log2(1 + rank) {ours.mean():.3f} against {popularity.mean():.3f}). Rows of more "
+            "ones or fewer factors may help; if not, recommend the columns with most ones",
+        )
+    ]

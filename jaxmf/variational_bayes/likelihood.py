@@ -29,7 +29,9 @@ from jaxmf.types import Array
 
 BOUNDS = ("tilted", "quadratic")
 _MACKAY = math.pi / 8
-_TILT_STEPS = 3
+# by the bytes of a float, Newton steps of a tilt and terms of the series of log1p
+_TILT_STEPS = {4: 2, 8: 3}
+_LOG_TERMS = {4: 7, 8: 17}
 
 
 class Slopes(NamedTuple):
@@ -139,7 +141,7 @@ class Sigmoid(Readable):
             # the best tilt is a minimum, so its derivative adds nothing
             tilt = jax.lax.stop_gradient(_tilt(mean, variance))
             score = mean + (0.5 - tilt) * variance
-            return 0.5 * (tilt**2 * variance - mean) + jax.nn.softplus(score)
+            return 0.5 * (tilt**2 * variance - mean) + _softplus(score)
         zeta = _root(mean**2 + variance)
         # never below log 2, so that log1p, which takes twice the time, would add nothing
         return zeta / 2 + jnp.log(1 + jnp.exp(-zeta))
@@ -148,16 +150,30 @@ class Sigmoid(Readable):
 def _tilt(mean: Array, variance: Array) -> Array:
     """The t of the lowest tilted bound, the root of t = sigma(mean + (1 - 2 t) variance / 2).
 
-    From MacKay's approximation of E[sigma(m)] by Newton steps, to 1e-5 for variances up to 16; any
-    other t gives a bound too, only one that is not as tight.
+    From MacKay's approximation of E[sigma(m)] by Newton steps, after which the bound is the lowest
+    to 1e-8 for variances up to 8 and to 1e-4 up to 16, or with 64 bits to 1e-14 and 1e-8; any other
+    t gives a bound too, only one that is not as tight.
     """
     tilt = jax.nn.sigmoid(mean / jnp.sqrt(1 + _MACKAY * variance))
-    for _ in range(_TILT_STEPS):
+    for _ in range(_TILT_STEPS.get(mean.dtype.itemsize, 2)):
         value = jax.nn.sigmoid(mean + (0.5 - tilt) * variance)
         # where the sigmoid is steep at one end of the step, it may be so on the way
         steepest = jnp.maximum(value * (1 - value), tilt * (1 - tilt))
         tilt = tilt - (tilt - value) / (1 + steepest * variance)
     return tilt
+
+
+def _softplus(score: Array) -> Array:
+    """log(1 + e^m) by log1p(x) = 2 artanh(x / (2 + x)), in half the time of the compiler's.
+
+    The series is in powers of at most 1 / 9, so that as many terms are exact in a float as in all.
+    """
+    small = jnp.exp(-jnp.abs(score))
+    ratio = small / (2 + small)
+    square, total = ratio**2, jnp.zeros_like(ratio)
+    for term in reversed(range(_LOG_TERMS.get(score.dtype.itemsize, 7))):
+        total = total * square + 1 / (2 * term + 1)
+    return jnp.maximum(score, 0) + 2 * ratio * total
 
 
 Likelihood = Any

@@ -17,15 +17,17 @@ from jax.experimental.layout import with_layout_constraint
 from jaxmf.types import Array
 
 PIECE_LENGTH = 32
+SHORT_PIECE_LENGTH = 8  # of lines that have few cells, where most of a longer piece is padding
+_FEW_CELLS = 16  # of a line, on average
 CHUNK_PIECES = 64  # with twenty factors a chunk and what is made of it stay in a cache of 1 MB
 _FEW_PIECES = 512
 
 
 class Pieces(NamedTuple):
-    """Cells of a matrix by line, cut into pieces: C chunks of B pieces of 32 cells.
+    """Cells of a matrix by line, cut into pieces: C chunks of B pieces of P = 8 or 32 cells.
 
     Attributes:
-      indices: (C, B, 32) int32, where in its line a cell lies; 0 in the padding.
+      indices: (C, B, P) int32, where in its line a cell lies; 0 in the padding.
       line: (C, B) int32, the line of a piece; the number of lines for an empty piece.
       counts: (C, B) int32, cells of a piece.
     """
@@ -35,9 +37,14 @@ class Pieces(NamedTuple):
     counts: Array
 
 
-def max_pieces(num_cells: int, num_lines: int) -> int:
-    """No matrix with so many cells has more pieces."""
-    return num_cells // PIECE_LENGTH + min(num_lines, num_cells)
+def max_pieces(num_cells: int, num_lines: int, length: int) -> int:
+    """No matrix with so many cells has more pieces of a length."""
+    return num_cells // length + min(num_lines, num_cells)
+
+
+def piece_length(num_cells: int, num_lines: int) -> int:
+    """The length of pieces for so many cells, 8 or 32; by sizes alone, which programs depend on."""
+    return SHORT_PIECE_LENGTH if num_cells < _FEW_CELLS * num_lines else PIECE_LENGTH
 
 
 def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
@@ -48,14 +55,17 @@ def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = No
         the number of chunks is what is needed, otherwise what is needed at most.
       index: (T,) int32, where in its line each cell lies.
       num_lines: how many lines there are.
-      chunk_pieces: B, whatever the number of cells; by default less than 64 where that holds all.
+      chunk_pieces: B, whatever the number of cells, of pieces of 32; by default less than 64 where
+        that holds all.
     """
     xp: Any = np if isinstance(lines, np.ndarray) else jnp
     num_cells = lines.shape[0]
+    # layouts that are stacked have one length
+    length = PIECE_LENGTH if chunk_pieces is not None else piece_length(num_cells, num_lines)
     ends = xp.searchsorted(lines, xp.arange(num_lines), side="right")
     starts = xp.searchsorted(lines, xp.arange(num_lines), side="left")
-    last_piece = xp.cumsum(-(-(ends - starts) // PIECE_LENGTH))
-    most = max_pieces(num_cells, num_lines)
+    last_piece = xp.cumsum(-(-(ends - starts) // length))
+    most = max_pieces(num_cells, num_lines, length)
     # small problems of one shape have one number of pieces, so that nothing is compiled anew
     if xp is np and most > _FEW_PIECES:
         most = int(last_piece[-1])
@@ -64,15 +74,15 @@ def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = No
     piece = xp.arange(num_chunks * batch)
     line = xp.searchsorted(last_piece, piece, side="right")
     known = xp.minimum(line, num_lines - 1)
-    within = piece - (last_piece[known] - (-(-(ends[known] - starts[known]) // PIECE_LENGTH)))
-    first = starts[known] + within * PIECE_LENGTH
-    count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, PIECE_LENGTH), 0)
-    offset = xp.arange(PIECE_LENGTH)
+    within = piece - (last_piece[known] - (-(-(ends[known] - starts[known]) // length)))
+    first = starts[known] + within * length
+    count = xp.where(line < num_lines, xp.clip(ends[known] - first, 0, length), 0)
+    offset = xp.arange(length)
     position = xp.minimum(first[:, None] + offset, max(num_cells - 1, 0))
     cells = xp.where(offset < count[:, None], index[position], 0) if num_cells else 0 * position
     shape = (num_chunks, batch)
     return Pieces(
-        indices=jnp.asarray(cells.reshape(*shape, PIECE_LENGTH), jnp.int32),
+        indices=jnp.asarray(cells.reshape(*shape, length), jnp.int32),
         line=jnp.asarray(line.reshape(shape), jnp.int32),
         counts=jnp.asarray(count.reshape(shape), jnp.int32),
     )
@@ -224,11 +234,13 @@ def sum_over_ones(pieces: Pieces, others: Array, *, num_lines: int) -> Array:
 def _piece_sums(table: Array, indices: Array, counts: Array) -> Array:
     """Sums over pieces of rows of a table (D + 1, L) whose last one is zero: (B, L) float.
 
-    Written as additions of 32 rows, which are fused with their look-up: nothing is stored between.
+    Written as additions of 8 or 32 rows, which are fused with their look-up: nothing is stored
+    between.
     """
-    indices = jnp.where(jnp.arange(PIECE_LENGTH) < counts[:, None], indices, table.shape[0] - 1)
+    length = indices.shape[1]
+    indices = jnp.where(jnp.arange(length) < counts[:, None], indices, table.shape[0] - 1)
     total = fetch(table, indices[:, 0])
-    for cell in range(1, PIECE_LENGTH):
+    for cell in range(1, length):
         total = total + fetch(table, indices[:, cell])
     return total
 
@@ -237,9 +249,9 @@ def _piece_sums(table: Array, indices: Array, counts: Array) -> Array:
 def _piece_sums_jvp(
     primals: tuple[Array, Array, Array], tangents: tuple[Array, Any, Any]
 ) -> tuple[Array, Array]:
-    """As one product: its transpose is one scattered addition, that of the above would be 32."""
+    """As one product: its transpose is one scattered addition, not one for each cell of a piece."""
     table, index, counts = primals
-    there = (jnp.arange(PIECE_LENGTH) < counts[:, None]).astype(table.dtype)
+    there = (jnp.arange(index.shape[1]) < counts[:, None]).astype(table.dtype)
     change = jnp.einsum("bp,bpl->bl", there, fetch(tangents[0], index))
     return _piece_sums(table, index, counts), change
 

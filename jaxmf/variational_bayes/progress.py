@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes import updates as closed
+from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
 from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.state import Best, Prepared, State, Validation
@@ -44,7 +45,7 @@ def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: obje
       data: what the ascent goes through.
       optimizer: what updates carry.
     """
-    zero = jnp.zeros((), jnp.result_type(float))
+    zero, held_out = jnp.zeros((), jnp.result_type(float)), data.held_out
     return State(
         parameters=parameters,
         best=None if data.validation is None else Best(parameters, zero, zero - 1),
@@ -55,6 +56,9 @@ def first_state(key: Key, parameters: object, data: Prepared, *, optimizer: obje
         score=zero,
         stalled=jnp.zeros((), jnp.int32),
         done=jnp.zeros((), bool),
+        unknowing=None
+        if held_out is None
+        else Unknowing(parameters, held_out.row, held_out.column),
     )
 
 

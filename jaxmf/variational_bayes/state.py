@@ -11,6 +11,7 @@ from jaxmf.data import SparseBinary
 from jaxmf.types import Array
 from jaxmf.variational_bayes import batches
 from jaxmf.variational_bayes.batches import Batches
+from jaxmf.variational_bayes.held_out import HeldOut, Unknowing, choose, leave_out
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, lay_out
 
@@ -37,12 +38,14 @@ class Prepared(NamedTuple):
       validation: see `Validation`; None without.
       batches: see `Batches`; None without.
       gaps: (T, T) float, how far apart the times of a series are; None for one matrix.
+      held_out: see `HeldOut`; None without.
     """
 
     layout: Layout
     validation: Validation | None
     batches: Batches | None = None
     gaps: Array | None = None
+    held_out: HeldOut | None = None
 
 
 class Best(NamedTuple):
@@ -72,6 +75,7 @@ class State(NamedTuple):
       score: () float, validation score as evaluated last; zero without validation.
       stalled: () int32, evaluations without progress, one after the other.
       done: () bool; the remaining epochs change nothing.
+      unknowing: see `Unknowing`; None where no ones are held out.
     """
 
     parameters: Any
@@ -83,10 +87,16 @@ class State(NamedTuple):
     score: Array
     stalled: Array
     done: Array
+    unknowing: Unknowing | None = None
 
 
 def prepare(
-    data: SparseBinary, *, num_validation: int, batch_size: int | None, seed: Any
+    data: SparseBinary,
+    *,
+    num_validation: int,
+    batch_size: int | None,
+    seed: Any,
+    hold_out: int = 0,
 ) -> Prepared:
     """Data laid out, and one of the ones of some rows taken away as if it had not been observed.
 
@@ -95,6 +105,7 @@ def prepare(
       num_validation: rows that lose a one; at most the rows with two or more.
       batch_size: rows of a batch; None for no batches.
       seed: int or typed key.
+      hold_out: rows that lose a one until most of the epochs are done; see `held_out`.
 
     Raises:
       ValueError: fewer rows have two ones.
@@ -118,7 +129,12 @@ def prepare(
             batch_size=min(batch_size, data.num_rows),
             generator=generator,
         )
-    return Prepared(lay_out(rows, columns, shape=data.shape, missing=gaps), validation, batched)
+    layout, held_out = lay_out(rows, columns, shape=data.shape, missing=gaps), None
+    if hold_out:
+        index = choose(rows, num_rows=data.num_rows, num_held_out=hold_out, generator=generator)
+        if index.size:
+            layout, held_out = leave_out(layout, rows[index], columns[index])
+    return Prepared(layout, validation, batched, held_out=held_out)
 
 
 def _take_away(

@@ -27,7 +27,6 @@ from jaxmf.types import Array
 from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
-    PIECE_LENGTH,
     Pieces,
     Table,
     add_lines,
@@ -296,8 +295,8 @@ def _add_gathered(
 
 
 def piece_mask(chunk: Pieces, dtype: Any) -> Array:
-    """(B, 32) float: one where a piece has a cell."""
-    return (jnp.arange(PIECE_LENGTH) < chunk.counts[:, None]).astype(dtype)
+    """(B, P) float: one where a piece has a cell."""
+    return (jnp.arange(chunk.indices.shape[1]) < chunk.counts[:, None]).astype(dtype)
 
 
 def take_lines(factors: Normal, line: Array) -> Normal:

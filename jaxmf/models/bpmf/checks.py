@@ -99,7 +99,7 @@ def classes(model: Any) -> dict[str, Any]:
                 f"{name}: {heading!r} is to be a column of {side}_features, which are missing; "
                 f"make them with Features.from_columns({{{heading!r}: labels}}, ids=...)"
             )
-        found[f"{side}_features"], found[name] = features.apart(heading, what=f"{side}_features")
+        found[f"{side}_features"], found[name] = features.separate(heading, what=f"{side}_features")
     return found
 
 

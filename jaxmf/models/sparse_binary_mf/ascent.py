@@ -17,6 +17,7 @@ from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.free_energy import divergence_from_prior, expected_cost, free_energy
 from jaxmf.variational_bayes.gradients import bound_intercept, bounded, unbounded
+from jaxmf.variational_bayes.held_out import SHARE_OF_EPOCHS, as_known
 from jaxmf.variational_bayes.parameters import Normal, Parameters, half, with_half
 from jaxmf.variational_bayes.pieces import Layout
 from jaxmf.variational_bayes.progress import Value, first_state, look, with_new_noise
@@ -92,7 +93,14 @@ def step(
 
 
 def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prepared) -> State:
-    layout = data.layout
+    # counted in epochs, so that a run that is resumed does the same
+    is_known = state.epoch >= int(SHARE_OF_EPOCHS * plan.num_epochs)
+    layout = as_known(data.layout, data.held_out, is_known)
+    if state.unknowing is not None:
+        before = jax.tree.map(
+            partial(jnp.where, is_known), state.unknowing.parameters, state.parameters
+        )
+        state = state._replace(unknowing=state.unknowing._replace(parameters=before))
     chosen = choose_zeros(plan, model, key, state=state, layout=layout)
     if data.batches is not None:
         parameters, optimizer = _in_batches(plan, model, chosen.key, state, data.batches)
@@ -115,7 +123,8 @@ def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prep
         return Value(parameters, cost + divergence_from_prior(parameters), parameters)
 
     learns_noise = model.learned().noise_variance
-    return look(plan, state, data, value_of, always=learns_noise)
+    may_stop = is_known if data.held_out is not None else True
+    return look(plan, state, data, value_of, always=learns_noise, may_stop=may_stop)
 
 
 def _in_batches(

@@ -6,10 +6,13 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf.arguments import check_count, check_number
 from jaxmf.variational_bayes import checks
+from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
+from jaxmf.variational_bayes.samples import resamples
 
 UPDATES = ("block", "partial_newton", "gradient")
 
@@ -58,6 +61,35 @@ def options(model: Any, settings: dict[str, Any]) -> None:
             "decay must lie above 1/2 and be at most 1, where decaying steps end in a minimum, "
             f"got {settings['decay']!r}"
         )
+
+
+def hold_out(model: Any, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
+    """How many ones are held out.
+
+    Args:
+      model: its description.
+      data: `SparseBinary`.
+      num_held_out: as stated; None for the default.
+      by_itself: whether there are neither batches nor validation.
+
+    Raises:
+      TypeError, ValueError: see `jaxmf.variational`.
+    """
+    if num_held_out is None:
+        return default_num_held_out(data.num_ones) if by_itself and resamples(model) else 0
+    num_held_out = check_count("hold_out", num_held_out, 0)
+    if num_held_out and not by_itself:
+        raise ValueError(
+            "hold_out goes neither with batch_size nor with num_validation, which ranks ones that "
+            "are left out too; state one of them"
+        )
+    num_able = int(np.sum(np.bincount(np.asarray(data.rows), minlength=data.num_rows) >= 2))
+    if num_held_out > num_able:
+        raise ValueError(
+            f"hold_out={num_held_out}: only {num_able} rows have two ones or more, of which one "
+            "can be left out; ask for at most as many"
+        )
+    return num_held_out
 
 
 def _check_partial_newton(settings: dict[str, Any]) -> None:

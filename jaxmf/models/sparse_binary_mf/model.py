@@ -30,7 +30,15 @@ from jaxmf.model import Model
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes import Gaussian, Parameters, answers, partial_newton, progress, state
+from jaxmf.variational_bayes import (
+    Gaussian,
+    Parameters,
+    answers,
+    held_out,
+    partial_newton,
+    progress,
+    state,
+)
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood, Sigmoid
 from jaxmf.variational_bayes.updates import Learned
@@ -161,7 +169,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         tolerance: float = 1e-5,
         patience: int = 3,
         evaluate_every: int = 1,
-        num_evaluation: int = 500,
+        num_evaluation: int = 250,
     ) -> Algorithm:
         """Coordinate ascent: rows and columns in turn, in closed form.
 
@@ -242,16 +250,32 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         num_validation: int = 0,
         batch_size: int | None = None,
         seed: object = 0,
+        hold_out: int | None = None,
     ) -> state.Prepared:
-        """The data as the ascent goes through it; see `state.prepare`."""
-        return state.prepare(data, num_validation=num_validation, batch_size=batch_size, seed=seed)
+        """The data as the ascent goes through it; see `state.prepare`.
+
+        Ones are held out by default where zeros are drawn anew, for which all epochs are needed.
+
+        Raises:
+          ValueError: `hold_out` with batches or validation, or more than rows can lose.
+        """
+        num_held_out = checks.hold_out(
+            self, data, hold_out, by_itself=batch_size is None and num_validation == 0
+        )
+        return state.prepare(
+            data,
+            num_validation=num_validation,
+            batch_size=batch_size,
+            seed=seed,
+            hold_out=num_held_out,
+        )
 
     def summary_of(self, draw: dict[str, Array]) -> dict[str, tuple[float, float]]:
         """Scalars of a fit by name: mean and sd, which is NaN for numbers without a law."""
         return answers.summary(self, draw)
 
-    def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[str]:
-        """What a reader of the answers must know, one sentence each; empty where all is well."""
+    def alarms(self, draw: dict[str, Array], data: SparseBinary) -> list[tuple[str, str]]:
+        """What a reader of the answers must know: kinds and sentences; empty where all is well."""
         del data
         return answers.alarms(self, draw)
 
@@ -266,6 +290,10 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     def draw_of(self, last: state.State) -> dict[str, Array]:
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, state.as_draw)
+
+    def held_out_of(self, last: state.State, data: SparseBinary) -> dict[str, Any]:
+        """Scores of the ones held out by the fit and by popularity; empty without any."""
+        return {} if last.unknowing is None else held_out.comparison(last.unknowing, data)
 
     # --- questions to a fit -----------------------------------------------------------------------
 

@@ -213,8 +213,8 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         """What is kept of the last state of an ascent, by name."""
         return progress.draw_of(last, partial(ascent.named, self))
 
-    def alarms(self, draw: dict[str, Array], data: SparseSeries) -> list[str]:
-        """What a reader of the answers must know, one sentence each; empty where all is well."""
+    def alarms(self, draw: dict[str, Array], data: SparseSeries) -> list[tuple[str, str]]:
+        """What a reader of the answers must know: kinds and sentences; empty where all is well."""
         del data
         return answers.alarms(self, queries.below_each_other(draw))
 
