@@ -34,6 +34,7 @@ BENCHMARKS = {
     "factors": "benchmarks.factors",
     "robustness": "benchmarks.robustness",
     "defaults": "benchmarks.defaults",
+    "accelerator": "benchmarks.accelerator",
 }
 PAPERS = {
     "section-4-2": "benchmarks.section_4_2",

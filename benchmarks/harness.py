@@ -28,7 +28,7 @@ from rich.table import Table
 
 from jaxmf import engine
 
-METRICS = ("time", "quality", "memory", "compile", "faults")
+METRICS = ("time", "quality", "memory", "compile", "faults", "count")
 _SETTLED = 0.1
 
 
@@ -38,7 +38,8 @@ class Row:
 
     Args:
         case: words and slashes, such as ``ibp/gibbs/n100/k16``.
-        metric: what kind of figure: time, quality, memory, compile or faults (how many).
+        metric: what kind of figure: time, quality, memory, compile, faults (how many) or
+            count (what a program holds: counted, not measured).
         unit: of `ours` and `theirs`.
         ours: the figure of this library; a median where it was measured several times.
         peer: what it is compared with; None where it stands alone.

@@ -69,6 +69,7 @@ def environment() -> dict[str, Any]:
         "clock": clock(),
         "load": load(),
         "commit": commit(),
+        "xla_flags": os.environ.get("XLA_FLAGS", ""),
     }
 
 
@@ -94,7 +95,7 @@ def load() -> list[float] | None:
     return [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
 
 
-_OF_A_ROW = ("processor", "num_cores", "threads", "blas_threads", "load", "commit")
+_OF_A_ROW = ("processor", "num_cores", "threads", "blas_threads", "load", "commit", "xla_flags")
 
 
 def stamped(rows: Iterable[Row], name: str, began: Mapping[str, Any]) -> list[Row]:

@@ -117,7 +117,8 @@ _DEFAULTS = """# Defaults
 Every model with no option set, on data that nothing was tuned on. The rule: at least the quality of
 the peer's default, or an alarm that says so. *Now* is the commit in the last column, *before* the
 same call of an older version on the same data; "none" is a run without a figure, and the column of
-alarms says why. Sets marked "report" were never used for choosing a default.
+alarms says why (the older version had no alarms). Rows without a commit are of earlier states of
+this version. Sets marked "report" were never used for choosing a default.
 `python -m benchmarks defaults --quick --json FILE` measures again (short chains, 45 CPU seconds a
 run, on {device}); `--against CHECKOUT` puts another version beside this one.
 """

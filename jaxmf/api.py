@@ -15,7 +15,7 @@ from typing import Any
 
 import jax
 
-from jaxmf import engine, registry, settings
+from jaxmf import devices, engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import as_container
 from jaxmf.data.container import digest
@@ -24,6 +24,7 @@ from jaxmf.data.convert import num_bytes_of
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
+from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
 from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
@@ -33,6 +34,7 @@ from jaxmf.posterior.assemble import (
     from_filter,
     from_solution,
     outcome,
+    sweep_note,
 )
 
 _NUM_EPOCHS = 50
@@ -96,7 +98,8 @@ def sample(
         thin: steps between kept draws.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
-        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices.
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
+            the sampler can use it (the parallel sweep of tokens) an axis ``"data"``.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -113,13 +116,16 @@ def sample(
     Returns:
         The posterior; an interrupted run gives back the draws there are.
     Raises:
-        ValueError: the model lacks the method, or the checkpoint is of another run.
+        ValueError: the model lacks the method, the checkpoint is of another run, or the mesh has an
+            axis that the sampler cannot use.
         TypeError: an unknown option; the message names the right ones.
     """
     _refuse_traced("sample", seed=seed, predict_at=predict_at)
     model, container, build, options = _prepare(
         model, data, "sample", options, sample, memory_limit
     )
+    passed = options
+    options = _with_device_options(model, options, container, mesh)
     algorithm = build(**options)
     registry.check_draws(model, algorithm, container)
     run_settings: dict[str, Any] = {
@@ -128,7 +134,7 @@ def sample(
         "num_chains": check_count("num_chains", num_chains, 1),
         "thin": check_count("thin", thin, 1),
     }
-    cells, identified = {}, dict(options)
+    cells, identified = {}, _identified(model, passed, options, container)
     if predict_at is not None:
         kept_cells.check_model(model)
         cells = kept_cells.cells_by_name(predict_at, container)
@@ -151,6 +157,7 @@ def sample(
         resume=resume,
         memory_limit=memory_limit,
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
+        note=sweep_note(options),
     )
     meta = _meta(
         "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
@@ -199,6 +206,7 @@ def particle_filter(
         ValueError, TypeError: as `sample`.
     """
     _refuse_traced("particle_filter", seed=seed)
+    check_mesh_axes(mesh, "particle_filter", (), {})
     model, container, build, options = _prepare(
         model, data, "particle_filter", options, particle_filter, memory_limit
     )
@@ -381,6 +389,34 @@ def _prepare(
     model = model.matched(container)
     registry.check_data(model, container, "data")
     return model, container, entry.builder(model, method), read
+
+
+def _with_device_options(
+    model: Model, options: Mapping[str, Any], data: Any, mesh: Any
+) -> dict[str, Any]:
+    """The options of a sampler, with those that are left to the device put in.
+
+    Raises:
+        ValueError: the mesh has an axis that the sampler cannot use.
+    """
+    platform = devices.platform_of(data, mesh)
+    options = {**options, **model.device_options(options, platform=platform, data=data)}
+    check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
+    return options
+
+
+def _identified(
+    model: Model, passed: Mapping[str, Any], options: Mapping[str, Any], data: Any
+) -> dict[str, Any]:
+    """The options by which a checkpoint knows its run.
+
+    Those that the device decided are among them only where they are not what a CPU has: so were
+    they before devices decided.
+    """
+    usual = model.device_options(passed, platform="cpu", data=data)
+    return {
+        name: value for name, value in options.items() if name not in usual or usual[name] != value
+    }
 
 
 def _check_tree(model: Model) -> None:

@@ -18,6 +18,7 @@ import jax
 from jax import Array
 
 from jaxmf import fusion_probe
+from jaxmf.devices import default_platform
 
 LONG_ROW = 256
 VARIABLE = "JAXMF_FUSE_LOOPS"
@@ -29,7 +30,7 @@ def is_available() -> bool:
     The environment variable `JAXMF_FUSE_LOOPS` set to 0 or 1 before the first call says so without
     a trial, and whatever the release: 1 is for trying a new one.
     """
-    if jax.default_backend() != "cpu" or jax.config.jax_disable_jit:
+    if default_platform() != "cpu" or jax.config.jax_disable_jit:
         return False
     forced = os.environ.get(VARIABLE)
     return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
@@ -119,7 +120,7 @@ def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     @call.def_vmap
     def batched(axis_size, in_batched, *args):
         del axis_size
-        if jax.default_backend() == "cpu":
+        if default_platform() == "cpu":
             out = _map(call, in_batched, args)
         else:
             out = jax.vmap(fn, in_axes=tuple(0 if one else None for one in in_batched))(*args)

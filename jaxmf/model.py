@@ -62,6 +62,27 @@ class Model:
     methods: ClassVar[Mapping[str, str]] = MappingProxyType({"sample": "sampler"})
     default_method: ClassVar[str] = "sample"
 
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+    ) -> dict[str, Any]:
+        """Options of the sampler that are left to the device, with what they are on it.
+
+        Args:
+            options: as passed; one that is left out or "auto" is to be decided.
+            platform: of the device that holds the data: "cpu", "gpu", ...
+            data: of the container; None where they are not known.
+        """
+        del options, platform, data
+        return {}
+
+    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Axes of a mesh, beside "chain", over which the sampler with these options spreads data.
+
+        A mesh with another axis is refused.
+        """
+        del options
+        return ()
+
     def matched(self, data: Any) -> Self:
         """The model for these data, before a run: settings that are left open are filled in.
 

@@ -18,6 +18,7 @@ from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
+from jaxmf.posterior.assemble import sweep_note
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -131,7 +132,8 @@ def render(
     ]
     written = datetime.now().strftime("%Y-%m-%d %H:%M")
     method = posterior.meta.method.replace("_", " ")
-    lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}"
+    sweep = f", {note}" if (note := sweep_note(posterior.meta.options)) else ""
+    lead = f"{posterior.data.describe()}, {method} with {_effort(posterior)}{sweep}"
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

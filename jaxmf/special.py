@@ -10,8 +10,8 @@ from jax import Array
 from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
 
+from jaxmf.devices import block_size
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.tables import PIECE
 
 
 def poisson(key: Array, rate: Array) -> Array:
@@ -194,19 +194,20 @@ def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
     if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":
         return jax.random.uniform(key, shape, dtype)
     number, data = math.prod(shape), jax.random.key_data(key)
-    if number <= PIECE:
+    size = block_size("table entries")
+    if number <= size:
         counters = jnp.arange(number, dtype=jnp.uint32)
         return _as_uniforms(threefry_2x32(data, counters)).reshape(shape)
 
     def piece(index: Array, drawn: Array) -> Array:
         # the last one begins inside the one before: counters go with places, so none is used twice
-        start = jnp.minimum(index * PIECE, number - PIECE)
-        counters = start.astype(jnp.uint32) + jnp.arange(PIECE, dtype=jnp.uint32)
+        start = jnp.minimum(index * size, number - size)
+        counters = start.astype(jnp.uint32) + jnp.arange(size, dtype=jnp.uint32)
         own = _as_uniforms(threefry_2x32(data, counters))
         return jax.lax.dynamic_update_slice_in_dim(drawn, own, start, 0)
 
     nothing = jnp.zeros((number,), dtype)
-    return jax.lax.fori_loop(0, -(-number // PIECE), piece, nothing).reshape(shape)
+    return jax.lax.fori_loop(0, -(-number // size), piece, nothing).reshape(shape)
 
 
 def _as_uniforms(words: Array) -> Array:

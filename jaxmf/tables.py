@@ -14,11 +14,12 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
+from jaxmf.devices import block_size
 from jaxmf.fusion import fused_on_cpu, in_turn_on_cpu
 from jaxmf.types import PyTree
 
-PIECE = 2**19
-"""Of longer arrays so many entries at a time: what is worked out on the way needs no new memory."""
+MOST_FLAT = 2**31 - 1
+"""Entries of a table that one 32-bit index reaches; larger ones have an index an axis."""
 
 
 class Lanes(NamedTuple):
@@ -165,26 +166,29 @@ def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
 
 
 def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
+    is_flat = shape[0] * shape[1] <= MOST_FLAT
+
     def added(counts: Array, first: Array, second: Array, amount: Array | int) -> Array:
         # one flat index, known to be inside: three times as fast as two that are checked
-        return counts.at[first * shape[1] + second].add(amount, mode="promise_in_bounds")
+        index = (first * shape[1] + second,) if is_flat else (first, second)
+        return counts.at[index].add(amount, mode="promise_in_bounds")
 
     @in_turn_on_cpu
     def count(first: Array, second: Array) -> Array:
-        number = first.shape[0]
-        counts = jnp.zeros((shape[0] * shape[1],), jnp.int32)
-        if number <= PIECE:
+        number, size = first.shape[0], block_size("table entries")
+        counts = jnp.zeros((shape[0] * shape[1],) if is_flat else shape, jnp.int32)
+        if number <= size:
             return added(counts, first, second, 1).reshape(shape)
 
         def piece(index: Array, counts: Array) -> Array:
-            start = jnp.minimum(index * PIECE, number - PIECE)
+            start = jnp.minimum(index * size, number - size)
             # the last one begins inside the one before
-            is_new = start + jnp.arange(PIECE) >= index * PIECE
-            own_first = lax.dynamic_slice_in_dim(first, start, PIECE)
-            own_second = lax.dynamic_slice_in_dim(second, start, PIECE)
+            is_new = start + jnp.arange(size) >= index * size
+            own_first = lax.dynamic_slice_in_dim(first, start, size)
+            own_second = lax.dynamic_slice_in_dim(second, start, size)
             return added(counts, own_first, own_second, is_new.astype(jnp.int32))
 
-        return lax.fori_loop(0, -(-number // PIECE), piece, counts).reshape(shape)
+        return lax.fori_loop(0, -(-number // size), piece, counts).reshape(shape)
 
     return count
 

@@ -9,6 +9,7 @@ import pytest
 import jaxmf as mf
 from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS, Cells
+from tests import FAST_COMPILE
 
 
 def test_factor_rises_geometrically_from_a_fifth_to_exactly_one():
@@ -52,7 +53,8 @@ def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_
     state = plain.init(jax.random.key(0), data)
 
     def bits(sampler, progress):
-        step = jax.jit(jax.vmap(sampler.step, in_axes=(0, None, None, None)))
+        many = jax.vmap(sampler.step, in_axes=(0, None, None, None))
+        step = jax.jit(many, compiler_options=FAST_COMPILE)
         after, _ = step(jax.random.split(jax.random.key(1), 64), state, data, jnp.asarray(progress))
         return after.u, after.v
 

@@ -14,19 +14,19 @@ from jaxmf.testing import check_kernel
 from tests.bpmf_setups import (
     FAST_COMPILE,
     Setup,
-    apart,
     classed,
     everything,
     linked,
     parts,
     plain,
+    separate,
     whole_step,
 )
 
 CASES = {
     "everything": everything,
     "parts": parts,
-    "apart": apart,
+    "separate": separate,
     "mixture": lambda: plain(mixture=(DirichletProcess(1.5), Dirichlet(2, 0.7))),
     "classes": classed,
     "linked groups": linked,
@@ -59,7 +59,7 @@ def test_the_step_without_features_leaves_the_joint_law_alone():
     [
         pytest.param("everything", marks=pytest.mark.slow),
         pytest.param("parts", marks=pytest.mark.slow),
-        pytest.param("apart", marks=pytest.mark.slow),
+        pytest.param("separate", marks=pytest.mark.slow),
         pytest.param("ordinal", marks=pytest.mark.exhaustive),
         pytest.param("mixture", marks=pytest.mark.slow),
         pytest.param("classes", marks=pytest.mark.slow),
@@ -117,7 +117,7 @@ def test_coefficients_whose_mean_is_counted_twice_are_caught(monkeypatch):
 
     monkeypatch.setattr(coefficients, "update", wrong)
     with pytest.raises(AssertionError):
-        check(apart(), "mean without its prior")
+        check(separate(), "mean without its prior")
 
 
 @pytest.mark.slow
@@ -144,7 +144,7 @@ def test_a_scale_of_coefficients_without_its_jacobian_is_caught(monkeypatch):
 
     monkeypatch.setattr(scales, "log_density_of_part", wrong)
     with pytest.raises(AssertionError):
-        check(apart(), "no Jacobian")
+        check(separate(), "no Jacobian")
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ from scipy import stats
 
 from jaxmf import fusion
 from jaxmf.data import Entries
+from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart, Parameters
 from jaxmf.samplers.factors import rows as row_kernels
 from jaxmf.samplers.factors.law import log_law, precisions, statistics_of_all
@@ -131,7 +132,7 @@ WAYS = {
     # several blocks of several pieces
     "side by side": lambda patch: (
         patch.setattr(fusion, "is_available", lambda: False),
-        patch.setattr(row_kernels, "_NUMBERS_A_BLOCK", 3 * 13**2),
+        patch.setitem(BLOCK_SIZES, "factor numbers", BlockSize(3 * 13**2, 3 * 13**2)),
     ),
 }
 

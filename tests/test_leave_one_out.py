@@ -1,10 +1,12 @@
 """Observed cells predicted from all others: exact answers, and the alarm that stands on them."""
 
+import jax
 import numpy as np
 import pytest
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, leave_one_out, pareto
+from jaxmf.posterior import Posterior, leave_one_out, pareto, prediction
+from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS
 from jaxmf.posterior.records import Meta
 
 RUN = {"num_warmup": 100, "num_samples": 100}
@@ -179,3 +181,30 @@ def test_factors_of_other_rows_are_called_worse_than_means():
     for rows, raises in ((slice(None), False), (slice(None, None, -1), True)):
         draws = run.draws | {"u": one_value[:, :, rows]}
         assert ("prediction" in kinds(Posterior(run.model, run.data, draws, run.meta))) is raises
+
+
+@pytest.mark.parametrize("name", ["normal", "bernoulli"])
+def test_densities_on_the_host_are_those_of_programs(name):
+    """And nothing is compiled for them."""
+    rng = np.random.default_rng(10)
+    mean, variance = rng.random((2, 5, 4)).astype(np.float32)
+    values = np.array([0.0, 1.0, 1.0, 0.5])
+    log_density = CELL_DISTRIBUTIONS[name].log_density
+    found = log_density(values, mean, variance)
+    assert isinstance(found, np.ndarray)
+    expected = jax.jit(log_density)(values, mean, variance)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_cells_that_are_asked_for_once_have_the_same_predictions():
+    rng = np.random.default_rng(11)
+    post = linear_gaussian(rng.normal(size=(12, 4)), rng.random((12, 3)) < 0.5)
+    draws = {name: values[0, :5] for name, values in post.draws.items()}
+    cells = np.arange(4), np.arange(4)
+    usual, once = (
+        list(prediction.predict_cells(post.model, post.data, draws, *cells, once=flag))
+        for flag in (False, True)
+    )
+    for one, other in zip(usual, once, strict=True):
+        np.testing.assert_allclose(one[1], other[1], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(one[2], other[2], rtol=1e-4)

@@ -12,7 +12,9 @@ from jaxmf.blocks.elimination import Factor
 from jaxmf.blocks.state import State
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.data import Tokens
+from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.engine import Info
+from jaxmf.samplers import restaurants
 from jaxmf.samplers.restaurants import count_tables_at_once
 from jaxmf.testing import check_means
 from tests import FAST_COMPILE
@@ -231,6 +233,35 @@ def test_tables_counted_at_once():
     check_means({"tables": found}, {"tables": np.array([expected(k) for k in range(4)])})
 
 
+def test_tables_of_restaurants_without_a_flat_index_are_the_same(monkeypatch):
+    generator = np.random.default_rng(0)
+    counts = jnp.asarray(generator.integers(0, 4, (30, 7)) * (generator.random((30, 7)) < 0.5))
+    number, pseudo = int(counts.sum()) + 3, jnp.asarray(generator.gamma(1.0, size=7))
+    flat = restaurants._customers(counts, number)
+    by_row = restaurants._customers_by_row(counts, number)
+    for before, after in zip(flat, by_row, strict=True):
+        np.testing.assert_array_equal(after[:-3], before[:-3])
+    assert not np.any(by_row[1][-3:] < by_row[2][-3:])  # there are no further customers
+    key, tables_of = jax.random.key(4), []
+    for most in (restaurants.tables.MOST_FLAT, 10):
+        monkeypatch.setattr(restaurants.tables, "MOST_FLAT", most)
+        tables_of.append(count_tables_at_once(key, counts, pseudo, num_items=number))
+    np.testing.assert_array_equal(*tables_of)
+
+
+@pytest.mark.parametrize("sweep", ["sequential", "parallel"])
+@pytest.mark.parametrize("model", [mf.LDA(1_000), mf.HDPLDA()], ids=["lda", "hdp"])
+def test_documents_times_topics_may_exceed_what_32_bits_can_index(model, sweep):
+    # 8.2 million documents, as many as PubMed's, and 1,000 topics: traced, not run
+    columns = {"document": np.arange(7) % 3, "word": np.arange(7) % 5}
+    tokens = mf.Tokens(columns, {"document": 8_200_000, "word": 141_043})
+    options = {"capacity": 512} if isinstance(model, mf.HDPLDA) else {}
+    algorithm = model.sampler(sweep=sweep, keep="scalars", **options)
+    state = jax.eval_shape(algorithm.init, jax.random.key(0), tokens)
+    after, _ = jax.eval_shape(algorithm.step, jax.random.key(0), state, tokens, jnp.ones(()))
+    assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, state)
+
+
 def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
     network = mf.Network(group=mf.Block(mf.DirichletProcess(1.0)), word=words("group")).at(FIVE)
     numbers = {
@@ -242,7 +273,7 @@ def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
 
     def both(key):
         once = parallel.sweep(network, ("group",), key, state, FIVE)
-        monkeypatch.setattr(parallel, "_CELLS", 10)
+        monkeypatch.setitem(BLOCK_SIZES, "token cells", BlockSize(10, 10))
         return once, parallel.sweep(network, ("group",), key, state, FIVE)
 
     once, pieces = jax.jit(both, compiler_options=FAST_COMPILE)(jax.random.key(0))
@@ -251,7 +282,9 @@ def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
 
 def test_a_sweep_that_is_none_is_refused():
     network = mf.Network(**CASES["hierarchy"][0])
-    with pytest.raises(ValueError, match="sweep must be one of 'sequential', 'parallel', got 'x'"):
+    with pytest.raises(
+        ValueError, match="sweep must be one of 'auto', 'sequential', 'parallel', got 'x'"
+    ):
         network.sampler(sweep="x")
 
 

@@ -8,7 +8,7 @@ from jax.scipy.special import gammaln
 from scipy import stats
 from scipy.special import poch
 
-from jaxmf import special
+from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.special import accepts, as_normals, log_rising, loggamma, loggammas, poisson, uniforms
 from jaxmf.testing import LEVEL
 
@@ -122,7 +122,7 @@ def test_uniform_numbers_are_uniform_and_independent():
 
 def test_uniform_numbers_of_long_arrays_are_drawn_piece_by_piece(monkeypatch):
     piece = 3_000
-    monkeypatch.setattr(special, "PIECE", piece)
+    monkeypatch.setitem(BLOCK_SIZES, "table entries", BlockSize(piece, piece))
     numbers = np.asarray(jax.jit(lambda key: uniforms(key, (20_000, 2)))(jax.random.key(25)))
     flat = numbers.ravel().astype(np.float64)
     assert stats.kstest(flat, "uniform").pvalue > LEVEL

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from jaxmf import tables
+from jaxmf.devices import BLOCK_SIZES, BlockSize
 from jaxmf.tables import Lanes, choose
 from tests import FAST_COMPILE
 
@@ -144,9 +145,11 @@ def test_cells_are_read_and_written():
     assert tables.lowest(jnp.asarray([False, False])) == 2
 
 
-@pytest.mark.parametrize("piece", [tables.PIECE, 64])
-def test_pairs_are_counted(piece, monkeypatch):
-    monkeypatch.setattr(tables, "PIECE", piece)
+@pytest.mark.parametrize("most_flat", [tables.MOST_FLAT, 10])
+@pytest.mark.parametrize("piece", [BLOCK_SIZES["table entries"].cpu, 64])
+def test_pairs_are_counted(piece, most_flat, monkeypatch):
+    monkeypatch.setattr(tables, "MOST_FLAT", most_flat)
+    monkeypatch.setitem(BLOCK_SIZES, "table entries", BlockSize(piece, piece))
     generator = np.random.default_rng(4)
     first, second = generator.integers(3, size=200), generator.integers(7, size=200)
     wanted = np.zeros((4, 7), int)

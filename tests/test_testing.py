@@ -12,7 +12,7 @@ from jaxmf import testing
 from jaxmf.engine import Info
 from jaxmf.testing import check_filter, check_kernel, check_means, check_prior
 from jaxmf.testing.exact import z_test
-from jaxmf.testing.kernels import _same_law
+from jaxmf.testing.kernels import _same_distribution
 
 
 class State(NamedTuple):
@@ -98,8 +98,8 @@ def test_p_values_are_uniform():
         p_values = [
             z_test("z", first, 0.0).p_value,
             z_test("paired", few_first - few_second, 0.0).p_value,
-            _same_law("Kolmogorov-Smirnov", first, second).p_value,
-            _same_law("chi-square", few_first, few_second).p_value,
+            _same_distribution("Kolmogorov-Smirnov", first, second).p_value,
+            _same_distribution("chi-square", few_first, few_second).p_value,
         ]
         alarms += np.array(p_values) < 0.05
     assert np.all(alarms < 50)

@@ -5,10 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxmf.devices import BLOCK_SIZES
 from jaxmf.variational_bayes import Normal, Sigmoid
 from jaxmf.variational_bayes.parameters import Half
 from jaxmf.variational_bayes.pieces import (
-    CHUNK_PIECES,
     PIECE_LENGTH,
     SHORT_PIECE_LENGTH,
     lay_out,
@@ -36,7 +36,7 @@ def uneven_ones(num_rows, num_columns):
 
 def test_sums_over_ones_and_their_derivatives():
     """Values, forward and reverse derivatives, and those of several at once."""
-    dense = uneven_ones(40 * CHUNK_PIECES // 10, 80)
+    dense = uneven_ones(4 * BLOCK_SIZES["sparse pieces"].cpu, 80)
     layout = lay_out(*np.nonzero(dense), shape=dense.shape)
     generator = np.random.default_rng(1)
     others, change = generator.normal(size=(2, 80, 3))
@@ -74,7 +74,7 @@ def test_lines_of_few_ones_are_cut_into_short_pieces():
 
 def test_sums_of_many_pieces_are_the_dense_ones():
     """All sums of the block form over the ones alone, of several chunks."""
-    dense = uneven_ones(40 * CHUNK_PIECES // 10, 80)
+    dense = uneven_ones(4 * BLOCK_SIZES["sparse pieces"].cpu, 80)
     layout = lay_out(*np.nonzero(dense), shape=dense.shape)
     generator = np.random.default_rng(2)
     mine, others = (

@@ -36,7 +36,8 @@ def _with_features(quick: bool) -> tuple[float, str]:
     data, users, films = _ratings()
     model = mf.BPMF(NUM_FACTORS, row_features=users, column_features=films)
     post, note = fitted(model, data.train, quick)
-    return data.error(np.asarray(post.predict((data.rows, data.columns)).mean)), note
+    names = data.train.row_names[data.rows], data.train.column_names[data.columns]
+    return data.error(np.asarray(post.predict(names).mean)), note
 
 
 def _means() -> float:

@@ -23,6 +23,7 @@ PARTS = {
     "crash_points": "benchmarks.robustness.crash_points",
     "kills": "benchmarks.robustness.kills",
     "same_bits": "benchmarks.robustness.same_bits",
+    "false_alarms": "benchmarks.robustness.false_alarms",
 }
 FIRST_VERSION = "jaxmf at a96d6f3"
 

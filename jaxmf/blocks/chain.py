@@ -23,6 +23,7 @@ from jaxmf.blocks.unobserved import holders, sweep_unobserved
 from jaxmf.blocks.whole_sets import sweep_sets
 from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
+from jaxmf.devices import AUTO
 from jaxmf.engine import Info, merge_overflow
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
@@ -83,7 +84,8 @@ def plan(
     if capacity is not None:
         capacity = check_count("capacity", capacity, most=MOST_SLOTS)
     if sweep not in SWEEPS:
-        raise ValueError(f"sweep must be one of {', '.join(map(repr, SWEEPS))}, got {sweep!r}")
+        known = ", ".join(map(repr, (AUTO, *SWEEPS)))
+        raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
     if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
         raise ValueError(
             f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
@@ -141,6 +143,15 @@ def _check_parallel(network: Network) -> None:
                 f'{name}: sweep="parallel"',
                 "sweep='sequential'",
             )
+
+
+def can_be_parallel(network: Network) -> bool:
+    """Whether the network has the parallel sweep."""
+    blocks = [network.blocks[name] for name in network.indicators]
+    return all(
+        not block.per and block.distribution.sequential and _has_weight_shapes(block.distribution)
+        for block in blocks
+    )
 
 
 def _has_weight_shapes(distribution: PartitionPrior) -> bool:

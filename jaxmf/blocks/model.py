@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from jax.tree_util import Partial
 
 from jaxmf.blocks import chain, starting
 from jaxmf.blocks.density import log_joint
+from jaxmf.blocks.parallel import TOKEN_AXIS
 from jaxmf.blocks.prediction import Draw, category_probabilities
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
+from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
@@ -103,10 +106,33 @@ class NetworkModel(Readable, Model, ABC):
         network, _ = self.over(data)
         return category_probabilities(network, draw, name)
 
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+    ) -> dict[str, Any]:
+        """The sweep: see `Model`."""
+        if options.get("sweep", AUTO) != AUTO:
+            return {}
+        network = self.network()
+        grows = any(network.blocks[name].distribution.grows for name in network.indicators)
+        num_tokens = None
+        if platform != "cpu" and data is not None:
+            num_tokens = self.over(data)[1].num_tokens
+        sweep = choose_sweep(
+            "growing_tokens" if grows else "tokens",
+            platform,
+            num_tokens,
+            can_be_parallel=platform == "cpu" or chain.can_be_parallel(network),
+        )
+        return {"sweep": sweep}
+
+    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The parallel sweep spreads tokens over "data": see `Model`."""
+        return (TOKEN_AXIS,) if options.get("sweep") == "parallel" else ()
+
     def sampler(
         self,
         *,
-        sweep: str = "sequential",
+        sweep: str = AUTO,
         split_merge: int = 0,
         joint: tuple[tuple[str, ...], ...] | None = None,
         keep: str = "statistics",
@@ -116,10 +142,11 @@ class NetworkModel(Readable, Model, ABC):
 
         Args:
             sweep: "sequential", one token after the other with all parameters summed out, or
-                "parallel": all tokens at once given parameters drawn for the purpose, for
-                accelerators, and over the devices of a mesh axis "data". Both are exact; the
-                second mixes more slowly a sweep. Where groups come and go it starts with
-                sequential updates of 256 tokens, which make and remove groups.
+                "parallel": all tokens at once given parameters drawn for the purpose, and over the
+                devices of a mesh axis "data". Both are exact; the second mixes more slowly a sweep.
+                Where groups come and go it starts with sequential updates of 256 tokens, which make
+                and remove groups. "auto": the first on a CPU and where the network has no other,
+                the second on accelerators but for few tokens.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess or PitmanYor prior whose groups partition observed blocks only; a
                 few are worth their time where a chain stays in a wrong mode.
@@ -138,6 +165,8 @@ class NetworkModel(Readable, Model, ABC):
             ValueError: options that are none.
         """
         network = self.network()
+        if sweep == AUTO:
+            sweep = self.device_options({}, platform=default_platform())["sweep"]
         chosen = self.joint if joint is None else joint
         plan = chain.plan(
             network,

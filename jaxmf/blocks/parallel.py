@@ -42,6 +42,7 @@ from jaxmf.blocks.roles import Role, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.data import Tokens
+from jaxmf.devices import block_size
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -49,7 +50,6 @@ if TYPE_CHECKING:
 
 TOKEN_AXIS = "data"
 _PIECE = 16  # weights that a draw sums at once
-_CELLS = 2**22  # entries of the largest table of a block of tokens
 
 
 class _Holders(NamedTuple):
@@ -215,7 +215,7 @@ def _in_blocks(function: Any, tokens: PyTree, num_tokens: int, num_cells: int) -
     """A function of tokens over blocks of them, each spread over the devices of the mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0
-    num_blocks = -(-num_tokens * num_cells // (_CELLS * max(devices, 1)))
+    num_blocks = -(-num_tokens * num_cells // (block_size("token cells") * max(devices, 1)))
     size = -(-num_tokens // num_blocks)
     size = -(-size // max(devices, 1)) * max(devices, 1)
 

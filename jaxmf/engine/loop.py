@@ -7,8 +7,7 @@ import warnings
 from collections.abc import Iterator
 from typing import Any
 
-import jax
-
+from jaxmf.devices import default_platform
 from jaxmf.engine.growth import Exceeded, GrowthError, GrowthWarning
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.program import Program, Progress
@@ -30,6 +29,7 @@ class Loop:
         progression: where the run is; changed in place.
         storage: where checkpoints go, if anywhere.
         chunk_seconds: aim for the length of a chunk.
+        note: of its reports.
     """
 
     def __init__(
@@ -38,11 +38,13 @@ class Loop:
         progression: Progression,
         storage: Storage | None,
         chunk_seconds: float,
+        note: str = "",
     ):
         self._program = program
         self._progression = progression
         self._storage = storage
         self._chunk_seconds = chunk_seconds
+        self._note = note
         self._num_workers = num_workers(len(progression.groups))
 
     def go(self, display: Display, interrupts: Interrupts) -> bool:
@@ -120,6 +122,7 @@ class Loop:
             num_warmup=schedule.num_warmup,
             seconds_left=(schedule.num_steps - now.step) * seconds_per_step,
             scalars=mean_scalars(scalars),
+            note=self._note,
         )
 
 
@@ -131,7 +134,7 @@ def one_blas_thread() -> Iterator[None]:
     one another, which more than doubles the time of two chains. The same for one chain, so that a
     chain's rounding does not depend on how many there are.
     """
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         yield
         return
     from threadpoolctl import threadpool_limits
@@ -153,6 +156,6 @@ def next_length(length: int, seconds_per_step: float, chunk_seconds: float) -> i
 
 def num_workers(num_groups: int) -> int:
     """How many groups run at once: on CPU as many as there are cores, else one."""
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return 1
     return max(1, min(num_groups, num_cores()))

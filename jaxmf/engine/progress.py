@@ -19,6 +19,7 @@ class Report(NamedTuple):
         num_warmup: how many of them are warm-up.
         seconds_left: estimate from the speed so far; None before there is one.
         scalars: name -> mean over the chains, of the last record.
+        note: how steps are made, such as "sweep=parallel".
     """
 
     step: int
@@ -26,6 +27,7 @@ class Report(NamedTuple):
     num_warmup: int
     seconds_left: float | None
     scalars: dict[str, float]
+    note: str = ""
 
 
 class Display:
@@ -62,9 +64,10 @@ class Display:
         if self._call is not None:
             self._call(report)
         if self._bar is not None:
+            phase = "warm-up" if report.step < report.num_warmup else "sampling"
             self._bar.update(
                 self._task,
-                description="warm-up" if report.step < report.num_warmup else "sampling",
+                description=", ".join(filter(None, (phase, report.note))),
                 completed=report.step,
                 total=report.num_steps,
                 left=duration_in_words(report.seconds_left),

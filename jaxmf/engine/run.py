@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.arguments import check_count, check_number
+from jaxmf.devices import default_platform
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -50,6 +51,7 @@ def run(
     memory_limit: int | None = None,
     identity: dict[str, Any] | None = None,
     initial: Run | None = None,
+    note: str = "",
 ) -> Run:
     """Runs an algorithm and gives back its draws and last state.
 
@@ -81,6 +83,7 @@ def run(
         memory_limit: bytes the run may take; the free memory of the device if None.
         identity: what model and data these are, written as JSON; a resumed run must agree.
         initial: an earlier run to continue: `num_samples` more draws follow its own.
+        note: how steps are made, shown beside the progress.
 
     Returns:
         A Run.
@@ -134,7 +137,7 @@ def run(
                 progression = start_from(program, keys, schedule, initial)
         if progression.step < schedule.num_steps:
             with Display(progress) as display, Interrupts() as interrupts:
-                Loop(program, progression, storage, chunk_seconds).go(display, interrupts)
+                Loop(program, progression, storage, chunk_seconds, note).go(display, interrupts)
         elif storage is not None:
             storage.save(progression, at_once=True)
         return finish(program, progression)
@@ -190,7 +193,7 @@ def _is_vectorized(chain_method: str, mesh: Mesh | None) -> bool:
             raise ValueError("chain_method='sequential' cannot use a mesh; leave one of them out")
         return True
     if chain_method == "auto":
-        return jax.default_backend() != "cpu"
+        return default_platform() != "cpu"
     return chain_method == "vectorized"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -97,4 +97,34 @@ def validate_mesh(mesh: object, num_chains: int) -> None:
         raise ValueError(
             f"num_chains={num_chains} cannot be spread over the {num_devices} devices of the "
             f"mesh's axis {CHAIN_AXIS!r}; make it a multiple of {num_devices}"
+        )
+
+
+def check_mesh_axes(
+    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, Any]
+) -> None:
+    """Refuses a mesh with an axis over which nothing would be spread.
+
+    Args:
+        mesh: what the user passes; what is no mesh is left to `validate_mesh`.
+        name: of the model or the method, for the message.
+        axes: that it can use beside "chain".
+        options: of the sampler, the sweep among them.
+
+    Raises:
+        ValueError: an axis of several devices that is none of these.
+    """
+    if not isinstance(mesh, Mesh):
+        return
+    for axis in mesh.axis_names:
+        size = int(mesh.shape[axis])
+        if axis in (CHAIN_AXIS, *axes) or size == 1:
+            continue
+        known = " or ".join(repr(one) for one in (CHAIN_AXIS, *axes))
+        sweep = f" with sweep={options['sweep']!r}" if "sweep" in options else ""
+        raise ValueError(
+            f"mesh: {name}{sweep} cannot use the axis {axis!r}, so its {size} devices would all do "
+            f"the same work; it spreads work over {known}. Chains are spread by "
+            f'jax.make_mesh(({size},), ("{CHAIN_AXIS}",)) with num_chains a multiple of {size}; '
+            'tokens over "data" with sweep="parallel", where the model has it'
         )

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxmf import slots
+from jaxmf import compensated, slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.types import Array, Key
 
@@ -230,10 +230,40 @@ def log_marginal_of_spectrum(
     log_determinant = statistics.num_cells * jnp.log(2 * jnp.pi * noise_variance) + jnp.sum(
         jnp.log1p(values / ratio)
     )
-    # tr X'X - sum_k p_k / (h_k + r), of which the residual has taken p_k / h_k
-    shrunk = ratio / (jnp.where(statistics.is_positive, values, 1) * (values + ratio))
-    kept = jnp.sum(jnp.where(statistics.is_positive, statistics.projections * shrunk, 0))
+    kept = jnp.sum(_shrinkage(statistics, ratio))
     return -0.5 * (log_determinant + (statistics.residual + kept) / noise_variance)
+
+
+def log_marginal_change(
+    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
+) -> Array:
+    """log p(X | U, V) at other scales less that at the present ones, each term by its difference.
+
+    Args:
+      statistics: of U, V and X.
+      before, after: the noise scale and the weight scale, () float each.
+    """
+    ratio = (before[0] / before[1]) ** 2
+    is_positive = statistics.is_positive
+    return compensated.marginal_change(
+        compensated.Eigenvalues(
+            values=jnp.where(is_positive, statistics.eigenvalues, 0),
+            shrinkage=_shrinkage(statistics, ratio),
+            is_removed=is_positive,
+        ),
+        residual=statistics.residual,
+        num_cells=statistics.num_cells,
+        num_copies=1.0,
+        before=before,
+        after=after,
+    )
+
+
+def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
+    """sum_k p_k / (h_k + r) of tr X'X, less the p_k / h_k that the residual has taken: (K, L)."""
+    values = jnp.where(statistics.is_positive, statistics.eigenvalues, 1)
+    shrunk = statistics.projections * ratio / (values * (values + ratio))
+    return jnp.where(statistics.is_positive, shrunk, 0)
 
 
 def log_marginal(

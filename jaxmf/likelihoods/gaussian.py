@@ -18,9 +18,8 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxmf import compensated, devices
 from jaxmf.types import Array
-
-_ROWS_A_PIECE = 4096
 
 
 class RowPosterior(NamedTuple):
@@ -67,24 +66,25 @@ def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
       (K, K) and (K, D) float.
     """
     num_rows, num_slots = z.shape
-    if num_rows <= _ROWS_A_PIECE:
+    size = devices.block_size("gaussian rows")
+    if num_rows <= size:
         z_float = z.astype(x.dtype)
         return z_float.T @ z_float, z_float.T @ x
 
     def add_piece(piece, statistics):
-        gram, cross = statistics
-        start, first = piece_start(piece, _ROWS_A_PIECE, num_rows)
-        x_piece = jax.lax.dynamic_slice_in_dim(x, start, _ROWS_A_PIECE)
-        z_piece = jax.lax.dynamic_slice_in_dim(z, start, _ROWS_A_PIECE)
-        fresh = start + jnp.arange(_ROWS_A_PIECE) >= first
+        start, first = piece_start(piece, size, num_rows)
+        x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
+        z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
+        fresh = start + jnp.arange(size) >= first
         z_piece = (z_piece & fresh[:, None]).astype(x.dtype)
-        return gram + z_piece.T @ z_piece, cross + z_piece.T @ x_piece
+        return compensated.add(statistics, (z_piece.T @ z_piece, z_piece.T @ x_piece))
 
     empty = (
         jnp.zeros((num_slots, num_slots), x.dtype),
         jnp.zeros((num_slots, x.shape[1]), x.dtype),
     )
-    return jax.lax.fori_loop(0, -(-num_rows // _ROWS_A_PIECE), add_piece, empty)
+    num_pieces = -(-num_rows // size)
+    return jax.lax.fori_loop(0, num_pieces, add_piece, compensated.start(empty)).total
 
 
 def piece_start(piece: Array, size: int, num_rows: int) -> tuple[Array, Array]:
@@ -186,16 +186,40 @@ def spectrum(z: Array, x: Array, gram_and_cross: tuple[Array, Array] | None = No
 
 
 def spectrum_of_statistics(
-    gram: Array, cross: Array, total: Array, num_rows: Array | int
+    gram: Array, cross: Array, penalised: Array, ratio: Array, num_rows: Array | int
 ) -> Spectrum:
-    """The same from Z'Z (K, K), Z'X (K, D), tr X'X and the number of rows, where X is not at hand.
+    """The same from Z'Z (K, K), Z'X (K, D) and the number of rows, where X is not at hand.
 
-    The residual is the difference of two sums of squares, so X must be centred.
+    Args:
+      gram: (K, K) float, Z'Z.
+      cross: (K, D) float, Z'X.
+      penalised: (D,) float, the least sums of squares |X - Z Y|^2 + ratio |Y|^2 of the columns. As
+        rows come they rise by squares of residuals (`penalised_squares`), so nothing cancels.
+      ratio: () float, at which these are.
+      num_rows: N.
     """
     eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
     turned = vectors.T @ cross
-    residual = jnp.maximum(total - jnp.sum(inverse[:, None] * turned**2), 0)
-    return _spectrum(eigenvalues, inverse, turned, residual, num_rows)
+    total = jnp.sum(penalised)
+    statistics = _spectrum(eigenvalues, inverse, turned, total, num_rows)
+    residual = jnp.maximum(total - jnp.sum(_shrinkage(statistics, ratio)), 0)
+    return statistics._replace(residual=residual)
+
+
+def penalised_squares(posterior: RowPosterior, z: Array, x: Array) -> Array:
+    """By how much a row adds to the least |X - Z Y|^2 + ratio |Y|^2 of every column, (D,).
+
+    Args:
+      posterior: before the row has come.
+      z: (K,) float, its features.
+      x: (D,) float.
+    """
+    return (x - z @ posterior.mean) ** 2 / (1 + z @ posterior.spread @ z)
+
+
+def penalised_sums(z: Array, x: Array, mean: Array, ratio: Array) -> Array:
+    """|X - Z Y|^2 + ratio |Y|^2 of every column, (D,), least at Y (K, D) = `mean` of Z and X."""
+    return _sums_of_squares(z, x, mean) + ratio * jnp.sum(mean**2, axis=0)
 
 
 def _spectrum_of_gram(gram: Array) -> tuple[Array, Array, Array]:
@@ -224,21 +248,27 @@ def _spectrum(
 
 
 def _sum_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
-    """The sum of squares of X - Z Y, in pieces so that no float copy of Z is made."""
-    num_rows = x.shape[0]
-    if num_rows <= _ROWS_A_PIECE:
-        return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2)
+    """The sum of squares of X - Z Y."""
+    return jnp.sum(_sums_of_squares(z, x, coefficients))
+
+
+def _sums_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
+    """Of every column of X - Z Y, (D,), in pieces so that no float copy of Z is made."""
+    num_rows, size = x.shape[0], devices.block_size("gaussian rows")
+    if num_rows <= size:
+        return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2, axis=0)
 
     def add_piece(piece, total):
-        start, first = piece_start(piece, _ROWS_A_PIECE, num_rows)
-        x_piece = jax.lax.dynamic_slice_in_dim(x, start, _ROWS_A_PIECE)
-        z_piece = jax.lax.dynamic_slice_in_dim(z, start, _ROWS_A_PIECE)
-        squares = jnp.sum((x_piece - z_piece.astype(x.dtype) @ coefficients) ** 2, axis=1)
-        fresh = start + jnp.arange(_ROWS_A_PIECE) >= first
-        return total + jnp.sum(jnp.where(fresh, squares, 0))
+        start, first = piece_start(piece, size, num_rows)
+        x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
+        z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
+        squares = (x_piece - z_piece.astype(x.dtype) @ coefficients) ** 2
+        fresh = start + jnp.arange(size) >= first
+        return compensated.add(total, jnp.sum(jnp.where(fresh[:, None], squares, 0), axis=0))
 
-    num_pieces = -(-num_rows // _ROWS_A_PIECE)
-    return jax.lax.fori_loop(0, num_pieces, add_piece, jnp.zeros((), x.dtype))
+    num_pieces = -(-num_rows // size)
+    empty = compensated.start(jnp.zeros((x.shape[1],), x.dtype))
+    return jax.lax.fori_loop(0, num_pieces, add_piece, empty).total
 
 
 def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array) -> Array:
@@ -254,17 +284,81 @@ def log_marginal(statistics: Spectrum, noise_scale: Array, feature_scale: Array)
       feature_scale: () float, s_Y.
 
     Returns:
-      () float.
+      () float. With millions of cells it is known to its own rounding, which is more than a nat:
+      `log_marginal_change` is for what depends on differences.
     """
-    noise, feature = noise_scale**2, feature_scale**2
-    ratio = noise / feature
-    log_determinant = statistics.num_rows * jnp.log(noise) + jnp.sum(
-        jnp.log1p(statistics.eigenvalues / ratio)
-    )
-    # tr X'X - sum_k p_k / (lambda_k + r); the residual is tr X'X less p_k / lambda_k where removed
+    ratio = noise_scale**2 / feature_scale**2
+    squares = statistics.residual + jnp.sum(_shrinkage(statistics, ratio))
+    return _log_normal(statistics, jnp.maximum(squares, 0), noise_scale, ratio)
+
+
+def log_likelihood(
+    z: Array,
+    x: Array,
+    gram_and_cross: tuple[Array, Array],
+    noise_scale: Array,
+    feature_scale: Array,
+) -> Array:
+    """log p(X | Z) with Y summed out, at one pair of scales.
+
+    |X - Z Y|^2 + r |Y|^2 at its least is off by the square of an error in Y alone, so the rounding
+    of the eigenvectors, of which `log_marginal` makes a nat where X is far from zero, is not seen.
+
+    Args:
+      z: (N, K) bool.
+      x: (N, D) float.
+      gram_and_cross: Z'Z and Z'X.
+      noise_scale, feature_scale: () float.
+    """
+    gram, cross = gram_and_cross
+    eigenvalues, vectors, inverse = _spectrum_of_gram(gram)
+    ratio = noise_scale**2 / feature_scale**2
+    turned = vectors.T @ cross
+    shrunk = jnp.where(inverse > 0, 1 / (eigenvalues + ratio), 0)
+    mean = vectors @ (shrunk[:, None] * turned)
+    squares = _sum_of_squares(z, x, mean) + ratio * jnp.sum(mean**2)
+    statistics = _spectrum(eigenvalues, inverse, turned, squares, x.shape[0])
+    return _log_normal(statistics, squares, noise_scale, ratio)
+
+
+def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:
+    """log p(X | Z) given tr X'X - tr X'Z (Z'Z + r I)^-1 Z'X."""
+    num_cells = statistics.num_rows * statistics.num_columns
+    log_determinant = jnp.sum(jnp.log1p(statistics.eigenvalues / ratio))
+    each = jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)
+    summed = num_cells * each + squares / noise_scale**2 + statistics.num_columns * log_determinant
+    return -0.5 * summed
+
+
+def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
+    """What a ratio above zero adds to the residual, by eigenvector: (K,).
+
+    tr X'X - sum_k p_k / (lambda_k + r); the residual is tr X'X less p_k / lambda_k where removed.
+    """
     values, is_removed = statistics.eigenvalues, statistics.is_removed
     factor = jnp.where(is_removed, ratio / jnp.where(is_removed, values, 1), -1)
-    change = jnp.sum(statistics.projections * factor / (values + ratio))
-    squares = jnp.maximum(statistics.residual + change, 0) / noise
-    log_two_pi = statistics.num_rows * statistics.num_columns * jnp.log(2 * jnp.pi)
-    return -0.5 * (log_two_pi + statistics.num_columns * log_determinant + squares)
+    return statistics.projections * factor / (values + ratio)
+
+
+def log_marginal_change(
+    statistics: Spectrum, before: tuple[Array, Array], after: tuple[Array, Array]
+) -> Array:
+    """log p(X | Z) at other scales less that at the present ones, each term by its difference.
+
+    So its error is that of the difference, a thousandth of a nat where the values have 10^7.
+
+    Args:
+      statistics: of Z and X.
+      before, after: the noise scale and the feature scale, () float each.
+    """
+    ratio = (before[0] / before[1]) ** 2
+    return compensated.marginal_change(
+        compensated.Eigenvalues(
+            statistics.eigenvalues, _shrinkage(statistics, ratio), statistics.is_removed
+        ),
+        residual=statistics.residual,
+        num_cells=statistics.num_rows * statistics.num_columns,
+        num_copies=statistics.num_columns,
+        before=before,
+        after=after,
+    )

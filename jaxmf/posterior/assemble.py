@@ -33,6 +33,7 @@ _FIXED = (
     "thin",
     "num_chains",
     "identity",
+    "note",
     "initial",
 )
 """Arguments of a run that its continuation has from it."""
@@ -260,6 +261,7 @@ def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, A
         num_chains=meta.run["num_chains"],
         thin=meta.run["thin"],
         initial=posterior.run,
+        note=sweep_note(meta.options),
         **{"chain_method": meta.run["chain_method"], **settings},
     )
     settings = dict(meta.run) | {"num_samples": run.num_draws}
@@ -285,6 +287,12 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     )
     meta = dataclasses.replace(meta, **outcome(run, began))
     return from_filter(posterior.model, data, run, meta, before=posterior)
+
+
+def sweep_note(options: Mapping[str, Any]) -> str:
+    """Which sweep a run makes, for its progress line and its report: "sweep=collapsed"."""
+    named = [f"{name}={options[name]}" for name in ("sweep", "weights") if options.get(name)]
+    return ", ".join(named)
 
 
 def outcome(run: Run, began: float) -> dict[str, Any]:

@@ -31,8 +31,14 @@ class CellDistribution(NamedTuple):
     draw: Callable[[np.random.Generator, np.ndarray, np.ndarray, int], np.ndarray]
 
 
+def _numpy_of(mean: object) -> Any:
+    """numpy for arrays on the host, where nothing has to be compiled, else jax's."""
+    return np if isinstance(mean, np.ndarray) else jnp
+
+
 def _log_normal(values: object, mean: Any, variance: Any) -> Any:
-    return -0.5 * (jnp.log(2 * jnp.pi * variance) + (values - mean) ** 2 / variance)
+    xp = _numpy_of(mean)
+    return -0.5 * (xp.log(2 * np.pi * variance) + (values - mean) ** 2 / variance)
 
 
 def _draw_normal(
@@ -44,11 +50,11 @@ def _draw_normal(
 
 def _log_bernoulli(values: object, mean: Any, variance: Any) -> Any:
     del variance
-    tiny = jnp.finfo(mean.dtype).tiny
-    log_one = jnp.log(jnp.maximum(mean, tiny))
-    log_zero = jnp.log(jnp.maximum(1 - mean, tiny))
-    inside = jnp.where(values == 1, log_one, log_zero)
-    return jnp.where((values == 0) | (values == 1), inside, -jnp.inf)
+    xp, tiny = _numpy_of(mean), np.finfo(mean.dtype).tiny
+    log_one = xp.log(xp.maximum(mean, tiny))
+    log_zero = xp.log(xp.maximum(1 - mean, tiny))
+    inside = xp.where(values == 1, log_one, log_zero)
+    return xp.where((values == 0) | (values == 1), inside, -np.inf)
 
 
 def _draw_bernoulli(

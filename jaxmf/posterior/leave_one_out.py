@@ -227,13 +227,16 @@ def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
 def _conditionals(posterior: Draws, cells: Cells, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means and log densities (S, M) of cells given a draw and all other cells."""
     model, data, draws = posterior.model, posterior.data, _thinned(posterior)
-    blocks = list(prediction.predict_cells(model, data, draws, *cells))
+    blocks = list(prediction.predict_cells(model, data, draws, *cells, once=True))
     mean = np.concatenate([block[1] for block in blocks]).astype(float)
     variance = np.concatenate([block[2] for block in blocks]).astype(float)
     if categories.has_categories(model):
         return mean, _log_probabilities(model, data, draws, cells, x)
     if model.cells_given_draw == "independent":
-        return mean, np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
+        with np.errstate(
+            divide="ignore", invalid="ignore"
+        ):  # cells that are not finite are left out
+            return mean, np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
     return without_cell(x, mean, variance, noise_variance)
 

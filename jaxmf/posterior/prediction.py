@@ -22,6 +22,7 @@ from jaxmf.programs import jit
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_SIZE = 2**24
+_FEW_VALUES = 2**22  # in all draws
 _DRAWS_SIZE = 2**26
 
 
@@ -208,9 +209,13 @@ def _sampled_cells(
     return jax.lax.map(one, indices)
 
 
-@jit
-def _cells_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _moments_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
     return jax.vmap(lambda draw: model.predict_cells(draw, data, rows, columns))(draws)
+
+
+_cells_of_draws = jit(_moments_of_draws)
+# compiled in two thirds of the time, for what is run once and is small
+_few_cells_of_draws = jit(_moments_of_draws, compiler_options={"xla_backend_optimization_level": 0})
 
 
 @jit
@@ -270,14 +275,33 @@ def draw_size(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
 
 
 def predict_cells(
-    model: Any, data: Any, draws: dict[str, np.ndarray], rows: np.ndarray, columns: np.ndarray
+    model: Any,
+    data: Any,
+    draws: dict[str, np.ndarray],
+    rows: np.ndarray,
+    columns: np.ndarray,
+    *,
+    once: bool = False,
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
-    """Conditional mean and variance of cells for every draw, block by block."""
+    """Conditional mean and variance of cells for every draw, block by block.
+
+    Args:
+        model: its description.
+        data: the training data.
+        draws: name -> (S, ...).
+        rows, columns: (M,) int.
+        once: whether nobody will ask again, so that compiling is what costs where these are few.
+    Yields:
+        Which draws, their means and variances (B, M).
+    """
+    size = draw_size(draws, data, rows.size)
+    is_small = size * len(next(iter(draws.values()))) <= _FEW_VALUES
+    program = _few_cells_of_draws if once and is_small else _cells_of_draws
 
     def evaluate(block: Any, indices: np.ndarray) -> Any:
-        return _cells_of_draws(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
+        return program(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
 
-    for where, (means, variances) in over_draws(evaluate, draws, draw_size(draws, data, rows.size)):
+    for where, (means, variances) in over_draws(evaluate, draws, size):
         yield where, means, variances
 
 

@@ -74,13 +74,41 @@ def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: i
     Returns:
         (K,) int32.
     """
+    is_flat = counts.size <= tables.MOST_FLAT
+    customers = (_customers if is_flat else _customers_by_row)(counts, num_items)
+    group, before, in_cell = customers
+    uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
+    weight = pseudo[group]
+    opens = (before == 0) | (uniforms * (weight + before) < weight)
+    opens &= before < in_cell
+    return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
+
+
+def _customers(counts: Array, num_items: int) -> tuple[Array, Array, Array]:
+    """Group, number of those before in the cell, and number in the cell of customers, (T,) each."""
     flat = counts.reshape(-1)
     cells = jnp.arange(flat.shape[0], dtype=jnp.int32)
     cell = jnp.repeat(cells, flat, total_repeat_length=num_items)
     before = jnp.arange(num_items, dtype=jnp.int32) - (jnp.cumsum(flat) - flat)[cell]
-    group = cell % pseudo.shape[0]
-    uniforms = jax.random.uniform(key, (num_items,), pseudo.dtype)
-    weight = pseudo[group]
-    opens = (before == 0) | (uniforms * (weight + before) < weight)
-    opens &= before < flat[cell]
-    return jnp.zeros(pseudo.shape, jnp.int32).at[group].add(opens)
+    return cell % counts.shape[1], before, flat[cell]
+
+
+def _customers_by_row(counts: Array, num_items: int) -> tuple[Array, Array, Array]:
+    """The same, in the same order, of tables with more cells than a 32-bit index reaches."""
+    num_rows, num_groups = counts.shape
+    in_row = jnp.sum(counts, axis=1)
+    rows = jnp.arange(num_rows, dtype=jnp.int32)
+    row = jnp.repeat(rows, in_row, total_repeat_length=num_items)
+    index = jnp.arange(num_items, dtype=jnp.int32) - (jnp.cumsum(in_row) - in_row)[row]
+    running = jnp.cumsum(counts, axis=1)
+
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
+        low, high = bounds
+        middle = (low + high) // 2
+        is_passed = running[row, middle] <= index
+        return jnp.where(is_passed, middle + 1, low), jnp.where(is_passed, high, middle)
+
+    bounds = jnp.zeros_like(row), jnp.full_like(row, num_groups - 1)
+    group = jax.lax.fori_loop(0, (num_groups - 1).bit_length(), halve, bounds)[1]
+    in_cell = counts[row, group]
+    return group, index - (running[row, group] - in_cell), in_cell

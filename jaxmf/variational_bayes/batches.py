@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.devices import block_size
 from jaxmf.types import Array
-from jaxmf.variational_bayes.pieces import CHUNK_PIECES, Layout, Pieces, lay_out
+from jaxmf.variational_bayes.pieces import Layout, Pieces, lay_out
 
 
 class Batches(NamedTuple):
@@ -47,7 +48,7 @@ def make(
                 columns[kept],
                 shape=(batch_size, shape[1]),
                 missing=(index[missing[0][gaps]], missing[1][gaps]) if missing[0].size else None,
-                chunk_pieces=CHUNK_PIECES,
+                chunk_pieces=block_size("sparse pieces"),
             )
         )
     return Batches(jnp.asarray(members, jnp.int32), _stack(layouts))

@@ -14,12 +14,12 @@ import numpy as np
 from jax.experimental.layout import Layout as AxisOrder
 from jax.experimental.layout import with_layout_constraint
 
+from jaxmf.devices import block_size, default_platform
 from jaxmf.types import Array
 
 PIECE_LENGTH = 32
 SHORT_PIECE_LENGTH = 8  # of lines that have few cells, where most of a longer piece is padding
 _FEW_CELLS = 16  # of a line, on average
-CHUNK_PIECES = 64  # with twenty factors a chunk and what is made of it stay in a cache of 1 MB
 _FEW_PIECES = 512
 
 
@@ -69,7 +69,7 @@ def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = No
     # small problems of one shape have one number of pieces, so that nothing is compiled anew
     if xp is np and most > _FEW_PIECES:
         most = int(last_piece[-1])
-    batch = max(1, min(CHUNK_PIECES, most)) if chunk_pieces is None else chunk_pieces
+    batch = max(1, min(block_size("sparse pieces"), most)) if chunk_pieces is None else chunk_pieces
     num_chunks = max(1, -(-most // batch))
     piece = xp.arange(num_chunks * batch)
     line = xp.searchsorted(last_piece, piece, side="right")
@@ -204,7 +204,7 @@ def fetch_cells_last(table: Array, index: Array) -> Array:
     table.
     """
     found = jnp.swapaxes(fetch(table, index), 1, 2)
-    if jax.default_backend() != "cpu":
+    if default_platform() != "cpu":
         return found
     return with_layout_constraint(found, AxisOrder(major_to_minor=(0, 1, 2)))
 

@@ -231,7 +231,7 @@ def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
         too many slots.
     """
     if sweep not in SWEEPS:
-        raise ValueError(f"sweep must be one of {', '.join(SWEEPS)}, got {sweep!r}")
+        raise ValueError(f"sweep must be one of auto, {', '.join(SWEEPS)}, got {sweep!r}")
     if sweep == "bits":
         return
     if weights == "explicit" or model.diagonal:

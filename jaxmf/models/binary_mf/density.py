@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
+from jaxmf.compensated import normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.models.binary_mf.defaults import hyperprior
@@ -62,7 +63,9 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
 
 
 def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
-    """Log density as a function of the scales of noise and weights; what it sums is summed once.
+    """Log density at other scales of noise and weights, less that at the state's.
+
+    What it sums is summed once.
 
     With W summed out log p(X | U, V), missing cells as imputed; else that of the observed Gaussian
     cells and of the weights that are there, up to a constant.
@@ -73,9 +76,8 @@ def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     statistics = spectrum(
         state.u, state.v, complete(state, data), weight_mean=model.summed_out_mean()
     )
-    return lambda noise, weight: bilinear.log_marginal_of_spectrum(
-        statistics, noise_scale=noise, weight_scale=weight
-    )
+    before = state.noise_scale, state.weight_scale
+    return lambda noise, weight: bilinear.log_marginal_change(statistics, before, (noise, weight))
 
 
 def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
@@ -86,7 +88,7 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     number = jnp.sum(there, dtype=squares.dtype)
 
     def of_weights(weight: Array) -> Array:
-        return -number * jnp.log(weight) - 0.5 * squares / weight**2
+        return normal_change(number, squares, state.weight_scale, weight)
 
     if model.likelihood != "gaussian":
         return lambda noise, weight: of_weights(weight)
@@ -98,5 +100,5 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
         num_cells = jnp.asarray(errors.size, squares.dtype)
     total = jnp.sum(errors)
     return lambda noise, weight: (
-        -num_cells * jnp.log(noise) - 0.5 * total / noise**2 + of_weights(weight)
+        normal_change(num_cells, total, state.noise_scale, noise) + of_weights(weight)
     )

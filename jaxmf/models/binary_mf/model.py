@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
+from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.model import Model, settings_of
 from jaxmf.models.binary_mf import (
@@ -310,11 +311,22 @@ class BinaryMF(Readable, Model):
 
     # --- methods ----------------------------------------------------------------------------------
 
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+    ) -> dict[str, Any]:
+        """The sweep, and whether it keeps W: see `Model`."""
+        if options.get("sweep", AUTO) != AUTO:
+            return {}
+        if options.get("weights") is not None or checks.weights_option(self, None) == "explicit":
+            return {"sweep": "bits"}
+        num_lines = None if data is None else min(data.shape)
+        return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, num_lines)}
+
     def sampler(
         self,
         *,
         weights: str | None = None,
-        sweep: str = "bits",
+        sweep: str = AUTO,
         anneal: bool = True,
         several: int | None = None,
         split_merge: int = 0,
@@ -324,10 +336,11 @@ class BinaryMF(Readable, Model):
 
         Args:
           weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
-            default there unless W is diagonal). "explicit": W kept, all rows at once.
-          sweep: "bits": the features of a row one after another. "whole_rows": each row drawn from
-            all its 2^K settings, mixes better; for at most 12 slots on either side, with
-            "collapsed" and W not diagonal only.
+            default there unless W is diagonal). "explicit": W kept, all rows at once; the default
+            of sweep="auto" on accelerators but for few rows.
+          sweep: "bits": the features of a row one after another, as "auto" has it on every device.
+            "whole_rows": each row drawn from all its 2^K settings, mixes better; for at most 12
+            slots on either side, with "collapsed" and W not diagonal only.
           anneal: during the first three quarters of the warm-up let the sweeps over U and V see
             noise that falls geometrically from five times its scale (a likelihood to a power that
             rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
@@ -348,6 +361,9 @@ class BinaryMF(Readable, Model):
           ValueError: options that the model does not have, a capacity below 1, or too many slots
             for "whole_rows".
         """
+        if sweep == AUTO:
+            left = self.device_options({"weights": weights}, platform=default_platform())
+            sweep, weights = left["sweep"], left.get("weights", weights)
         chosen = checks.weights_option(self, weights)
         if capacity is None and sweep == "whole_rows":
             capacity = 8

@@ -202,7 +202,9 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
         particle.feature_scale,
         share=1.0 if particle.share is None else particle.share,
     )
-    return recomputed(particle._replace(noise_scale=noise, feature_scale=feature))
+    return recomputed(
+        particle._replace(noise_scale=noise, feature_scale=feature), particle.scales.ratio
+    )
 
 
 def rejuvenate(
@@ -226,11 +228,15 @@ def rejuvenate(
     # Rows that are still to come have no features, but they do have data.
     present = (jnp.arange(x.shape[0]) <= row)[:, None]
     gram, cross = gaussian.gram_statistics(z, x)
+    posterior = gaussian.row_posterior(gram, cross, particle.scales.ratio)
     statistics = particle.statistics
     if statistics is not None:
-        statistics = Statistics(gram, cross, jnp.sum(jnp.where(present, x, 0) ** 2))
+        penalised = gaussian.penalised_sums(
+            z, jnp.where(present, x, 0), posterior.mean, particle.scales.ratio
+        )
+        statistics = Statistics(gram, cross, penalised)
     particle = particle._replace(
-        posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio),
+        posterior=posterior,
         counts=jnp.diagonal(gram),
         statistics=statistics,
         z=z,
@@ -265,7 +271,8 @@ def temper(
     share = jnp.maximum(jnp.asarray(plan.anneal_from, dtype) ** left, particle.share)
     raised = particle._replace(share=share)
     spectrum = spectrum_of(particle, data.num_rows)
-    log_weight = gaussian.log_marginal(spectrum, *raised.scales) - gaussian.log_marginal(
-        spectrum, *particle.scales
+    before, after = particle.scales, raised.scales
+    log_weight = gaussian.log_marginal_change(
+        spectrum, (before.noise, before.feature), (after.noise, after.feature)
     )
-    return recomputed(raised), log_weight
+    return recomputed(raised, before.ratio), log_weight

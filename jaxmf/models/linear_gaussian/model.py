@@ -13,6 +13,7 @@ sections 2 and 4; Griffiths & Ghahramani (2005).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -23,6 +24,7 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
 from jaxmf.data import Dense, units
+from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
 from jaxmf.model import Model
@@ -172,8 +174,9 @@ class LinearGaussianIBP(Readable, Model):
         log_prior = self.prior(state).log_prob(
             jnp.diagonal(gram)[start:], gram[start:, start:], x.shape[0]
         )
-        statistics = gaussian.spectrum(state.z, x, (gram, cross))
-        log_likelihood = gaussian.log_marginal(statistics, state.noise_scale, state.feature_scale)
+        log_likelihood = gaussian.log_likelihood(
+            state.z, x, (gram, cross), state.noise_scale, state.feature_scale
+        )
         return log_prior + log_likelihood + self._log_hyperprior(state)
 
     def _log_hyperprior(self, state: State) -> Array:
@@ -244,7 +247,7 @@ class LinearGaussianIBP(Readable, Model):
     def sampler(
         self,
         *,
-        sweep: str = "collapsed",
+        sweep: str = AUTO,
         anneal: bool = True,
         split_merge: int = 0,
         change_basis: int = 2,
@@ -253,9 +256,10 @@ class LinearGaussianIBP(Readable, Model):
         """Gibbs sampling of Z, missing cells and hyperparameters, Y summed out.
 
         Args:
-          sweep: "collapsed": rows one after another, bit by bit; the default. "whole_rows": each
-            row drawn from all its 2^K settings, mixes better, for at most
-            12 slots. "parallel": all rows at once given Y, for accelerators.
+          sweep: "collapsed": rows one after another, bit by bit. "parallel": all rows at once given
+            Y. "auto": the first on a CPU, the second on accelerators but for few rows.
+            "whole_rows": each row drawn from all its 2^K settings, mixes better, for at most 12
+            slots.
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value (from
             more where a row would take more than 25 features at that), which is itself held
@@ -278,8 +282,11 @@ class LinearGaussianIBP(Readable, Model):
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
             negative number of proposals or changes.
         """
+        if sweep == AUTO:
+            sweep = self.device_options({}, platform=default_platform())["sweep"]
         if sweep not in chain.SWEEPS:
-            raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
+            known = ", ".join((AUTO, *chain.SWEEPS))
+            raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
         # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
         # program is compiled in place of two
         first = 8 if sweep == "whole_rows" else 24
@@ -306,6 +313,15 @@ class LinearGaussianIBP(Readable, Model):
             capacity=chain.capacity,
             limit=Partial(chain.limit, plan),
         )
+
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+    ) -> dict[str, Any]:
+        """The sweep: see `Model`."""
+        if options.get("sweep", AUTO) != AUTO:
+            return {}
+        num_rows = None if data is None else data.num_rows
+        return {"sweep": choose_sweep("linear_gaussian", platform, num_rows)}
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""

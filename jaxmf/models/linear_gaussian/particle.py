@@ -24,11 +24,18 @@ MAX_CHILDREN_SLOTS = 10
 
 
 class Statistics(NamedTuple):
-    """Sums over the rows so far: Z'Z (K, K), Z'X (K, D), tr X'X () float."""
+    """Sums over the rows so far.
+
+    Attributes:
+        gram: (K, K) float, Z'Z.
+        cross: (K, D) float, Z'X.
+        penalised: (D,) float, the least |X - Z Y|^2 + r |Y|^2 of every column, r the ratio of the
+            particle's scales. The difference of tr X'X and what Z explains would cancel.
+    """
 
     gram: Array
     cross: Array
-    total: Array
+    penalised: Array
 
 
 class Particle(NamedTuple):
@@ -95,7 +102,7 @@ def check_num_slots(plan: Plan, model: Any, num_slots: int) -> None:
 
 
 def needs_statistics(plan: Plan, model: Any) -> bool:
-    """Whether particles need Z'Z, Z'X and tr X'X beside (M, mu)."""
+    """Whether particles need Z'Z, Z'X and sums of squares beside (M, mu)."""
     scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
     return not scales_fixed or plan.anneal_steps > 0
 
@@ -114,7 +121,7 @@ def init(plan: Plan, model: object, key: Key, data: Dense) -> Particle:
         statistics = Statistics(
             gram=jnp.zeros((num_slots, num_slots), dtype),
             cross=jnp.zeros((num_slots, num_columns), dtype),
-            total=jnp.zeros((), dtype),
+            penalised=jnp.zeros((num_columns,), dtype),
         )
     missing = data.observed is not None
     particle = Particle(
@@ -138,7 +145,8 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
         statistics = Statistics(
             gram=statistics.gram + features[:, None] * features,
             cross=statistics.cross + features[:, None] * x,
-            total=statistics.total + x @ x,
+            penalised=statistics.penalised
+            + gaussian.penalised_squares(particle.posterior, features, x),
         )
     return particle._replace(
         posterior=gaussian.add_row(particle.posterior, features, x),
@@ -237,12 +245,23 @@ def _pad_posterior(particle: Particle, size: int) -> RowPosterior:
 def spectrum_of(particle: Particle, num_rows: Array | int) -> gaussian.Spectrum:
     """What the collapsed likelihood of the rows so far needs."""
     assert particle.statistics is not None
-    gram, cross, total = particle.statistics
-    return gaussian.spectrum_of_statistics(gram, cross, total, jnp.asarray(num_rows))
+    return gaussian.spectrum_of_statistics(
+        *particle.statistics, particle.scales.ratio, jnp.asarray(num_rows)
+    )
 
 
-def recomputed(particle: Particle) -> Particle:
-    """(M, mu) anew from the statistics, at the particle's present scales."""
+def recomputed(particle: Particle, before: Array) -> Particle:
+    """(M, mu) and the sums of squares at the particle's scales.
+
+    Args:
+        particle: with new scales, all else still of the old ones.
+        before: () float, the ratio of the old scales.
+    """
     assert particle.statistics is not None
-    gram, cross, _ = particle.statistics
-    return particle._replace(posterior=gaussian.row_posterior(gram, cross, particle.scales.ratio))
+    gram, cross, penalised = particle.statistics
+    ratio = particle.scales.ratio
+    posterior = gaussian.row_posterior(gram, cross, ratio)
+    # at Y = mu the sum of squares is least, so it rises by (r' - r) mu'mu where r becomes r'
+    rise = (ratio - before) * jnp.sum(particle.posterior.mean * posterior.mean, axis=0)
+    statistics = Statistics(gram, cross, jnp.maximum(penalised + rise, 0))
+    return particle._replace(posterior=posterior, statistics=statistics)

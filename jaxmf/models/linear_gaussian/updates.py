@@ -65,17 +65,22 @@ def update_scales(
 
     `share` multiplies the feature scale that the likelihood sees, as in a filter while it tempers.
     """
+    start, first = noise, feature
     noise = update_scale(
         jax.random.fold_in(key, 0),
         model.noise_scale,
         noise,
-        lambda value: gaussian.log_marginal(statistics, value, share * feature),
+        lambda value: gaussian.log_marginal_change(
+            statistics, (start, share * feature), (value, share * feature)
+        ),
     )
     feature = update_scale(
         jax.random.fold_in(key, 1),
         model.feature_scale,
         feature,
-        lambda value: gaussian.log_marginal(statistics, noise, share * value),
+        lambda value: gaussian.log_marginal_change(
+            statistics, (noise, share * first), (noise, share * value)
+        ),
     )
     return noise, feature
 

@@ -15,6 +15,7 @@ hidden causes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -26,6 +27,7 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, checks
+from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Tally
@@ -226,14 +228,23 @@ class NoisyOrIBP(Readable, Model):
         uniforms = jax.random.uniform(key, eta.shape, dtype)
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
+    def device_options(
+        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+    ) -> dict[str, Any]:
+        """The sweep: see `Model`."""
+        if options.get("sweep", AUTO) != AUTO:
+            return {}
+        num_rows = None if data is None else data.num_rows
+        return {"sweep": choose_sweep("noisy_or", platform, num_rows)}
+
     def sampler(
-        self, *, sweep: str = "sequential", num_moves: int = 6, capacity: int | None = None
+        self, *, sweep: str = AUTO, num_moves: int = 6, capacity: int | None = None
     ) -> Algorithm:
         """Gibbs sampling of Z, Y and hyperparameters, with moves of whole causes.
 
         Args:
-          sweep: "sequential": rows one after another, the default. "parallel": all rows at once,
-            for accelerators.
+          sweep: "sequential": rows one after another. "parallel": all rows at once. "auto": the
+            first on a CPU, the second on accelerators but for few rows.
           num_moves: proposals a step of splitting a cause or merging two, each with one of a birth
             or death of a row's own cause. Without them a good share of chains stays in a poor
             mode; a start with an annealed leak was tried and does not mend that. The finite model
@@ -246,8 +257,11 @@ class NoisyOrIBP(Readable, Model):
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
+        if sweep == AUTO:
+            sweep = self.device_options({}, platform=default_platform())["sweep"]
         if sweep not in chain.SWEEPS:
-            raise ValueError(f"sweep must be one of {', '.join(chain.SWEEPS)}, got {sweep!r}")
+            known = ", ".join((AUTO, *chain.SWEEPS))
+            raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
         num_moves = check_count("num_moves", num_moves, least=0)
         plan = chain.SamplerPlan(
             num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves

@@ -12,12 +12,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
-from jaxmf import fusion
+from jaxmf import devices, fusion
 from jaxmf.data import Entries
 from jaxmf.types import Array
 
 CELLS_IN_TURN = 4
-_CELLS_A_PIECE = 2**12
 _MOST_BROADCAST = 20
 _MOST_IN_TURN = 128
 
@@ -88,7 +87,7 @@ def arranged(data: Entries, sizes: tuple[int, int]) -> Arranged:
 
 def piece_size(num_chunks: int, width: int) -> int:
     """How many chunks are read at a time, of all, the empty ones at the end among them."""
-    return max(1, min(_CELLS_A_PIECE // width, num_chunks // 2))
+    return max(1, min(devices.block_size("factor cells") // width, num_chunks // 2))
 
 
 def is_broadcast(size: int) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from jaxmf.compensated import normal_change
 from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.samplers.hyper import update_scale
 from jaxmf.types import Array, Key
@@ -50,5 +51,5 @@ def update_variance(
         key,
         prior,
         variance,
-        lambda value: -0.5 * (number * jnp.log(value) + squares / value),
+        lambda value: normal_change(number, squares, jnp.sqrt(variance), jnp.sqrt(value)),
     )

@@ -26,11 +26,10 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf import devices
 from jaxmf.samplers.factors.in_turn import draw_in_turn
 from jaxmf.samplers.factors.layout import Chunks, goes_in_turn, is_broadcast, piece_size
 from jaxmf.types import Array
-
-_NUMBERS_A_BLOCK = 2**20
 
 
 class Design(NamedTuple):
@@ -109,7 +108,7 @@ class _Block(NamedTuple):
 
 def block_size(num_rows: int, width: int) -> int:
     """Rows whose products are held at a time."""
-    return max(1, min(num_rows, _NUMBERS_A_BLOCK // (width + 1) ** 2))
+    return max(1, min(num_rows, devices.block_size("factor numbers") // (width + 1) ** 2))
 
 
 def draw_rows(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf import slots
+from jaxmf import devices, slots
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.samplers import feature_rows
@@ -147,7 +147,9 @@ def draw_singleton_causes(
         return feature_rows.draw_index(uniform, log_weights), cut_off
 
     num_new, cut_off = jax.lax.map(
-        lambda row: draw_count(*row), (draws.num_new, eta, cells), batch_size=256
+        lambda row: draw_count(*row),
+        (draws.num_new, eta, cells),
+        batch_size=devices.block_size("noisy-or rows"),
     )
     last = jnp.cumsum(num_new)
     claim = slots.claim(~conditional.free, last[-1])

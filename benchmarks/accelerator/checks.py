@@ -1,0 +1,140 @@
+"""On a GPU: whether it is right there, and how fast. Without one: a sentence."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+import jaxmf as mf
+from benchmarks.accelerator.problems import PROBLEMS
+from benchmarks.harness import Row, make_console, row
+from jaxmf import registry
+from jaxmf.devices import default_platform
+from jaxmf.likelihoods import gaussian
+from jaxmf.programs import full_products
+
+_STEPS = 20
+_MOMENTS = {
+    "linear-gaussian-ibp": ("num_features", "noise_scale"),
+    "lda": ("log_joint",),
+    "bpmf": ("log_joint",),
+}
+
+
+@functools.cache
+def is_here() -> bool:
+    """Whether the default device is an accelerator; says so once where it is none."""
+    platform = default_platform()
+    if platform == "cpu":
+        make_console().print(
+            "No GPU here: nothing is measured or checked on one; launches and bytes are counted."
+        )
+    return platform != "cpu"
+
+
+def log_density(quick: bool) -> list[Row]:
+    """log p(X | Z) of a million cells in single precision, beside double precision."""
+    del quick
+    if not is_here():
+        return []
+    generator = np.random.default_rng(0)
+    z = generator.random((10_000, 16)) < 0.3
+    y = generator.normal(size=(16, 100))
+    x = (z @ y + 0.5 * generator.normal(size=(10_000, 100))).astype(np.float32)
+    exact = exact_log_likelihood(z, x, noise=0.5)
+    function = full_products(
+        lambda z, x: gaussian.log_likelihood(z, x, gaussian.gram_statistics(z, x), 0.5, 1.0)
+    )
+    error = abs(float(jax.jit(function)(z, x)) - exact)
+    return [row("accelerator/right/log-density/1e6", "quality", "nats of error", error)]
+
+
+def exact_log_likelihood(z: np.ndarray, x: np.ndarray, *, noise: float) -> float:
+    """log p(X | Z) in double precision, feature scale 1."""
+    bits, cells, ratio = z.astype(float), x.astype(float), noise**2
+    inner = bits.T @ bits + ratio * np.eye(bits.shape[1])
+    y = np.linalg.solve(inner, bits.T @ cells)
+    squares = np.sum((cells - bits @ y) ** 2) + ratio * np.sum(y**2)
+    log_determinant = np.linalg.slogdet(inner / ratio)[1] + len(cells) * np.log(noise**2)
+    constant = cells.size * np.log(2 * np.pi)
+    return float(-0.5 * (constant + cells.shape[1] * log_determinant + squares / noise**2))
+
+
+def same_bits(quick: bool) -> list[Row]:
+    """Two runs with one seed: how many numbers of their draws differ."""
+    del quick
+    if not is_here():
+        return []
+    rows = []
+    for name in _MOMENTS:
+        model, data = registry.get(name).example()
+        first, second = (
+            mf.sample(model, data, num_warmup=20, num_samples=20, progress=False) for _ in range(2)
+        )
+        num_other = sum(int(np.sum(first.draws[k] != second.draws[k])) for k in first.draws)
+        case = f"accelerator/right/same-bits/{name}"
+        rows.append(row(case, "quality", "numbers that differ", float(num_other)))
+    return rows
+
+
+def moments(quick: bool) -> list[Row]:
+    """Means of draws there and on the CPU of the machine, apart in standard errors."""
+    if not is_here():
+        return []
+    num = 500 if quick else 5_000
+    rows = []
+    for name, quantities in _MOMENTS.items():
+        model, data = registry.get(name).example()
+        settings: dict[str, Any] = {"num_warmup": num, "num_samples": num, "progress": False}
+        there = mf.sample(model, data, seed=1, **settings)
+        with jax.default_device(jax.devices("cpu")[0]):
+            here = mf.sample(model, data, seed=2, **settings)
+        for quantity in quantities:
+            means, errors = [], []
+            for post in (there, here):
+                of_chains = np.mean(post.draws[quantity], axis=1)
+                means.append(np.mean(of_chains))
+                errors.append(np.var(of_chains, ddof=1) / of_chains.size)
+            distance = abs(means[0] - means[1]) / np.sqrt(sum(errors))
+            case = f"accelerator/right/moments/{name}/{quantity}"
+            rows.append(row(case, "quality", "standard errors from the CPU", float(distance)))
+    return rows
+
+
+def time_of(name: str, quick: bool) -> list[Row]:
+    """Milliseconds a sweep of four chains, compiled before."""
+    if not is_here():
+        return []
+    problem = PROBLEMS[name]
+    entry = registry.get(problem.entry)
+    rows = []
+    for size in problem.sizes[:1] if quick else problem.sizes:
+        model, data = problem.model(), problem.data(size)
+        seconds: list[float] = []
+
+        def sample(num_samples: int, model: Any = model, data: Any = data) -> float:
+            start = time.perf_counter()
+            options = dict(problem.options)
+            mf.sample(model, data, num_warmup=0, num_samples=num_samples, progress=False, **options)
+            return time.perf_counter() - start
+
+        sample(2)
+        for _ in range(3):
+            short, long = sample(2), sample(2 + _STEPS)
+            seconds.append(1e3 * (long - short) / _STEPS)
+        case = f"accelerator/time/{name}/{size}"
+        note = f"{entry.class_name}, four chains in one program"
+        rows.append(row(case, "time", "ms a sweep", seconds, note=note))
+    return rows
+
+
+CHECKS: dict[str, Callable[[bool], list[Row]]] = {
+    "log-density": log_density,
+    "same-bits": same_bits,
+    "moments": moments,
+}

@@ -1,0 +1,134 @@
+"""What the device decides: which sweep a model makes where none is named, and how large blocks are.
+
+On a CPU a sweep that goes through rows or tokens one after another costs the least a step and mixes
+best. On an accelerator each step of such a loop is a handful of kernels that the host starts, and a
+sweep over all rows or tokens at once is hundreds of times as fast. Both leave the same posterior
+invariant, so the choice is one of time alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+
+AUTO = "auto"
+
+_LAUNCH_SECONDS = 3.5e-6  # 2 to 5 microseconds a kernel that is started
+_ROUND_SECONDS = 10e-6  # 8 to 12 more for a round of a loop whose end the host has to ask for
+# Effective samples of a parallel sweep for one of a sequential sweep, the least that was measured:
+# `blocks/effective/kos-300/k10` in benchmarks/results. It is a share of samples a second on a CPU.
+_MIXING = 0.11
+
+
+class SweepCosts(NamedTuple):
+    """What sweeps of a kind start on a GPU, by counts of programs compiled for an H100.
+
+    Attributes:
+      sequential: the name of the sweep through items (rows or tokens) one after another.
+      launches, rounds: of this sweep, an item.
+      parallel: the name of the sweep over all at once.
+      parallel_launches, parallel_rounds: of that, whatever the number of items.
+    """
+
+    sequential: str
+    launches: float
+    rounds: float
+    parallel: str
+    parallel_launches: float
+    parallel_rounds: float
+
+    def fewest_items(self) -> int:
+        """From how many items on the parallel sweep is worth more a second on a GPU."""
+        parallel = _LAUNCH_SECONDS * self.parallel_launches + _ROUND_SECONDS * self.parallel_rounds
+        item = _LAUNCH_SECONDS * self.launches + _ROUND_SECONDS * self.rounds
+        return max(1, round(parallel / (_MIXING * item)))
+
+
+# Counted, not measured. 10,000 x 100 cells in 16 slots, 10^6 tokens, 10,000 rows of two numbers.
+# A growing network draws 256 tokens one after another before all others.
+SWEEP_COSTS = {
+    "linear_gaussian": SweepCosts("collapsed", 111, 13, "parallel", 750, 80),
+    "noisy_or": SweepCosts("sequential", 129, 15, "parallel", 1_700, 70),
+    "bilinear": SweepCosts("collapsed", 111, 13, "explicit", 750, 80),
+    "tokens": SweepCosts("sequential", 19, 1, "parallel", 110, 10),
+    "growing_tokens": SweepCosts("sequential", 28, 3, "parallel", 8_000, 800),
+}
+
+
+def choose_sweep(
+    kind: str, platform: str, num_items: int | None = None, *, can_be_parallel: bool = True
+) -> str:
+    """The sweep of a model where the user names none.
+
+    Args:
+      kind: of `SWEEP_COSTS`.
+      platform: of the device that holds the data: "cpu", "gpu", "tpu", ...
+      num_items: rows or tokens of the data; None for many.
+      can_be_parallel: whether this model and its options have the parallel sweep.
+
+    Returns:
+      The name of the sequential one on a CPU, whatever the size; elsewhere of the parallel one,
+      unless there are so few items that their loop is short.
+
+    Example:
+      >>> [choose_sweep("tokens", platform, 10**6) for platform in ("cpu", "gpu")]
+      ['sequential', 'parallel']
+    """
+    costs = SWEEP_COSTS[kind]
+    if platform == "cpu" or not can_be_parallel:
+        return costs.sequential
+    is_short = num_items is not None and num_items < costs.fewest_items()
+    return costs.sequential if is_short else costs.parallel
+
+
+class BlockSize(NamedTuple):
+    """How much of a loop over blocks is worked on at once: on a CPU, and elsewhere."""
+
+    cpu: int
+    accelerator: int
+
+
+# On a CPU what a block needs stays in a cache of 1 to 4 MB. Elsewhere a block is a few kernels that
+# the host starts, and each is to be worth its start: some 100 MB a block and chain, counted.
+BLOCK_SIZES = {
+    "factor cells": BlockSize(2**12, 2**20),  # cells whose products are summed, BPMF
+    "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF
+    "sparse pieces": BlockSize(2**6, 2**12),  # of 32 ones of a row or column, SparseBinaryMF
+    "token cells": BlockSize(2**22, 2**25),  # tokens times groups, parallel sweep of a network
+    "table entries": BlockSize(2**19, 2**24),  # of long arrays that are counted or drawn
+    "gaussian rows": BlockSize(2**12, 2**18),  # of Z and X in sums over rows
+    "noisy-or rows": BlockSize(2**8, 2**14),  # whose numbers of new causes are drawn
+}
+
+
+def block_size(name: str) -> int:
+    """The size of a block of `BLOCK_SIZES` on the device that programs are traced for."""
+    sizes = BLOCK_SIZES[name]
+    return sizes.cpu if default_platform() == "cpu" else sizes.accelerator
+
+
+def default_platform() -> str:
+    """The platform of the device that new arrays are put on: "cpu", "gpu", ...
+
+    `jax.default_device` is asked first, then the default backend of the process.
+    """
+    device = jax.config.jax_default_device
+    if device is None:
+        return jax.default_backend()
+    return device if isinstance(device, str) else device.platform
+
+
+def platform_of(data: Any, mesh: Any = None) -> str:
+    """The platform of the devices of a mesh, of the arrays of a container, or the default one.
+
+    Args:
+      data: a pytree of arrays; those of numpy are put on the default device later.
+      mesh: `jax.sharding.Mesh` or None.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh.devices.flat[0].platform
+    for leaf in jax.tree.leaves(data):
+        if isinstance(leaf, jax.Array) and leaf.committed:
+            return next(iter(leaf.devices())).platform
+    return default_platform()
