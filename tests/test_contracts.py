@@ -18,8 +18,14 @@ CAPABILITIES = {
 }
 NETWORK = {"HasGroups", "HasNetwork"}
 TOPICS = NETWORK | {"CompletesDocuments", "ShowsColumns", "TransformsDocuments"}
-MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "PredictsCells", "TransformsRows"}
-RATINGS = MIXTURE | {"HasCategories", "RanksColumns", "ShowsColumns", "TakesNewRowsOfCategories"}
+MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
+MIXTURE |= {"PredictsCells", "TransformsRows"}
+RATINGS = MIXTURE - {"HasRowGroups"} | {
+    "HasCategories",
+    "RanksColumns",
+    "ShowsColumns",
+    "TakesNewRowsOfCategories",
+}
 CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
 BINARY = CELLS | {"HasFeatures"}
 SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}

@@ -296,15 +296,19 @@ def _prediction(posterior: Summaries) -> Iterator[Alarm]:
     if comparison is None or comparison.excess <= _PREDICTION_ERRORS * comparison.standard_error:
         return
     model, baseline = float(comparison.model.mean()), float(comparison.baseline.mean())
-    if comparison.unit == "log score":
+    cells, than = "observed cells", "simple means"
+    if comparison.unit == "log score of a token":
+        cells, than = "tokens", "frequencies"
+        what = f"a mean log score of {-model:.3g}, the frequencies of all tokens {-baseline:.3g}"
+    elif comparison.unit == "log score":
         what = f"a mean log score of {-model:.3g}, the frequencies of the columns {-baseline:.3g}"
     else:
         what = f"an RMSE of {model**0.5:.3g}, row and column means {baseline**0.5:.3g}"
     yield Alarm(
         "prediction",
-        f"Predictions are worse than simple means: {comparison.model.size} observed cells, each "
-        f"predicted from all others, have {what}. {_advice(posterior)}; if that does not help, the "
-        "model does not suit these data",
+        f"Predictions are worse than {than}: {comparison.model.size} {cells}, each predicted from "
+        f"all others, have {what}. {_advice(posterior)}; if that does not help, the model does not "
+        "suit these data",
     )
 
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from jaxmf.model import PredictsCells
-from jaxmf.posterior import categories, pareto, prediction
+from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
+from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 
 if TYPE_CHECKING:
@@ -40,11 +40,13 @@ class Comparison(NamedTuple):
     """Losses of cells that were each predicted from the others.
 
     Args:
-        unit: of the losses: "squared error", or "log score" of cells that are 0 or 1.
+        unit: of the losses: "squared error", "log score" of cells that are 0 or 1, or "log score of
+            a token".
         model: (M,) loss of the posterior's predictions.
-        baseline: (M,) loss of row and column means, or of column frequencies.
-        rows: (M,) int.
-        columns: (M,) int.
+        baseline: (M,) loss of row and column means, of column frequencies, or of the frequencies of
+            the values of all tokens.
+        rows: (M,) int; of tokens a column that their groups hang on, such as the document.
+        columns: (M,) int; of tokens the other such column, or the value.
     """
 
     unit: str
@@ -86,6 +88,8 @@ def compare(posterior: Draws) -> Comparison | None:
         a hundred take 2^25 numbers, there are too few of either, or the weights of more than half
         of the cells are unreliable.
     """
+    if isinstance(posterior.model, HasGroups) and isinstance(posterior.model, HasNetwork):
+        return _compare_tokens(posterior)
     if not _is_answered(posterior):
         return None
     known = _known_cells(posterior.data)
@@ -111,6 +115,70 @@ def compare(posterior: Draws) -> Comparison | None:
         baseline = (x - row_and_column_means(rows, columns, values, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *cells)]
     return Comparison(unit, *kept)
+
+
+def _compare_tokens(posterior: Draws) -> Comparison | None:
+    """Ratings beside row and column means, other tokens beside the frequencies of their values."""
+    total = posterior.num_chains * posterior.num_draws
+    network, data = posterior.model.over(posterior.data)
+    name = left_out_tokens.observed_block(network)
+    is_sampled = posterior.meta.method == "sample" and total >= _FEWEST_DRAWS
+    if name is None or not is_sampled or f"{name}_cells" not in posterior.draws:
+        return None
+    everything = {label: np.asarray(column) for label, column in data.columns.items()}
+    if everything[name].size < _FEWEST_CELLS:
+        return None
+    chosen = np.random.default_rng(0).permutation(everything[name].size)[:_NUM_CELLS]
+    columns = {label: column[chosen] for label, column in everything.items()}
+    levels = posterior.model.values if isinstance(posterior.model, HasCategories) else None
+    num_values = 1 if levels is None else len(levels)
+    if not left_out_tokens.is_small(network, posterior.reference_draw(), chosen.size, num_values):
+        return None
+    log_probabilities, probabilities = [], []
+    for position in np.linspace(0, total - 1, _FEWEST_DRAWS).astype(int):
+        chain, index = divmod(int(position), posterior.num_draws)
+        draw = {label: values[chain, index] for label, values in posterior.draws.items()}
+        left_out = left_out_tokens.leave_out(
+            network, draw, name, columns, all_values=levels is not None
+        )
+        log_probabilities.append(left_out.log_probability)
+        probabilities.append(left_out.probabilities)
+    scores = np.array(log_probabilities)
+    weights, shapes = pareto.smoothed_weights(-scores)
+    is_reliable = (shapes < pareto.largest_shape(len(weights))) & np.isfinite(scores).all(axis=0)
+    if is_reliable.mean() < _LEAST_RELIABLE:
+        return None
+    groups = _two_groups(network, columns, name)
+    if levels is None:
+        unit = "log score of a token"
+        model = -np.log(np.sum(weights * np.exp(scores), axis=0))
+        baseline = -np.log(value_frequencies(everything[name], chosen))
+    else:
+        unit, x = "squared error", np.asarray(levels)[everything[name]]
+        means = np.einsum("sm,smv,v->m", weights, np.array(probabilities), np.asarray(levels))
+        model = (x[chosen] - means) ** 2
+        rows, others = _two_groups(network, everything, name)
+        baseline = (x[chosen] - row_and_column_means(rows, others, x, chosen)) ** 2
+    kept = [part[is_reliable] for part in (model, baseline, *groups)]
+    return Comparison(unit, *kept)
+
+
+def _two_groups(network: Any, columns: dict[str, np.ndarray], name: str) -> Cells:
+    """The first column that an indicator hangs on, and the second or the values: errors by both."""
+    parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
+    labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]
+    return columns[labels[0]], columns[labels[min(1, len(labels) - 1)]]
+
+
+def value_frequencies(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Frequency of the value of each chosen token among the other tokens, one half added.
+
+    Args:
+        values: (T,) int of all tokens.
+        chosen: (M,) positions of some of them.
+    """
+    counts = np.bincount(values)
+    return (counts[values[chosen]] - 0.5) / (values.size - 1 + 0.5 * np.count_nonzero(counts))
 
 
 def _is_answered(posterior: Draws) -> bool:

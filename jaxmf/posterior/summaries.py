@@ -43,8 +43,8 @@ class Summaries(Draws):
 
         Chains that disagree or drift (R-hat above 1.05), no feature or one group in use, noise
         above the sd of the data, a free energy that still changes, an evidence without a credible
-        error, observed cells that simple means of the other cells predict better (see
-        `leave_one_out`), intervals that leave the scale of the data.
+        error, observed cells that simple means of the other cells predict better, or words
+        that their frequencies do (see `leave_one_out`), intervals that leave the scale of the data.
 
         Returns:
             An `Alarm` (kind, sentence) for each; empty if nothing was seen.
@@ -56,12 +56,14 @@ class Summaries(Draws):
 
         The draws are weighted to those given the other cells (Pareto-smoothed importance sampling);
         nothing is hidden from the run. Cells whose weights are unreliable are left out. The means
-        are those of rows and columns, of 0 and 1 the frequencies of columns. Kept once computed.
+        are those of rows and columns, of 0 and 1 the frequencies of columns. Words of topic models
+        are beside their frequencies in all documents. Kept once computed.
 
         Returns:
             Losses of both with `.excess`, the mean difference, and its `.standard_error`; None for
-            models without cells or with groups of them, for fewer than 100 draws or 40 cells, and
-            where the weights of more than half of the cells are unreliable.
+            models without cells or words, or with other groups of them than topics and groups of
+            users and items, for fewer than 100 draws or 40 cells, and where the weights of more
+            than half of the cells are unreliable.
         """
         return self._leave_one_out
 

@@ -1,0 +1,168 @@
+"""Tokens of a network, each predicted from all the others: words of documents, ratings.
+
+A draw keeps the counts of groups, with the token in them; in which group it is, is not kept. So the
+probability of each group for the token is found given the counts without it, these counts being
+those of the draw less that probability: a fixed point, as of collapsed variational inference of
+order zero (Asuncion, Welling, Smyth & Teh 2009, section 2.4). Where the groups of a token are clear
+that is its exact removal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxmf.blocks.prediction import hyperparameters_of
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import is_kind
+from jaxmf.priors.partitions import Dirichlet
+
+_NUM_ROUNDS = 8
+_MOST_PRODUCTS = 2**24  # numbers of one draw: tokens by combinations of groups by values
+
+Draw = Mapping[str, Any]
+
+
+class LeftOut(NamedTuple):
+    """Tokens given a draw and all other tokens.
+
+    Attributes:
+        log_probability: (M,) of the value that the token has.
+        probabilities: (M, V) of all values, where asked for; else None.
+    """
+
+    log_probability: np.ndarray
+    probabilities: np.ndarray | None
+
+
+def observed_block(network: Any) -> str | None:
+    """The one observed block whose tokens can be left out; None if the network is of another form.
+
+    That is of categories, by indicators with a `Dirichlet` or `HDP` prior that hang on columns.
+    """
+    if len(network.observed) != 1 or network.tables:
+        return None
+    (name,) = network.observed
+    block = network.blocks[name]
+    parents = [network.blocks[parent] for parent in block.by if parent in network.indicators]
+    is_answered = is_kind(block.distribution, DirichletMultinomial) and block.rho is None
+    is_answered &= len(parents) == len(network.indicators) > 0
+    for parent in parents:
+        is_answered &= is_kind(parent.distribution, Dirichlet, HDP)
+        is_answered &= parent.rho is None and not parent.per
+        is_answered &= not any(above in network.blocks for above in parent.by)
+    return name if is_answered else None
+
+
+def is_small(network: Any, draw: Draw, num_tokens: int, num_values: int) -> bool:
+    """Whether so many tokens of a draw can be left out at once."""
+    sizes = [draw[f"{name}_counts"].shape[-1] for name in network.indicators]
+    return num_tokens * int(np.prod(sizes)) * num_values <= _MOST_PRODUCTS
+
+
+def leave_out(
+    network: Any, draw: Draw, name: str, columns: Mapping[str, np.ndarray], *, all_values: bool
+) -> LeftOut:
+    """The probabilities of tokens given a draw and all other tokens.
+
+    Args:
+        network: with its sizes.
+        draw: what a chain keeps, with counts.
+        name: of the observed block, see `observed_block`.
+        columns: of M tokens, their values among them: (M,) int each.
+        all_values: whether to return the probabilities of all values.
+    """
+    block, values = network.blocks[name], columns[name]
+    latent = [parent for parent in block.by if parent in network.indicators]
+    zeros = np.zeros(values.size, int)
+    index = tuple(slice(None) if p in latent else columns[p] for p in block.by)
+    cells, totals = np.asarray(draw[f"{name}_cells"]), np.asarray(draw[f"{name}_totals"])
+    value_counts = cells[(values, *index)].astype(float)  # (M, K_1, ..., K_L)
+    totals = totals[None][(zeros, *index)].astype(float)
+    pseudo_counts = _pseudo_counts(network, draw, name, cells.shape[0])
+    pseudo_of_value = pseudo_counts[values].reshape(-1, *[1] * len(latent))
+    sides = [
+        _Side(network, draw, parent, columns, axis, len(latent))
+        for axis, parent in enumerate(latent)
+    ]
+    is_possible = value_counts > 0
+    for side in sides:
+        is_possible = is_possible & (side.counts > 0)
+    chance = _normalised(is_possible.astype(float))
+    for _ in range(_NUM_ROUNDS):
+        weights = _product([side.without(chance) for side in sides])
+        density = (value_counts - chance + pseudo_of_value) / (
+            totals - chance + pseudo_counts.sum()
+        )
+        chance = _normalised(np.where(is_possible, weights * density, 0))
+    weights = _product([side.without(chance) for side in sides])
+    remaining = totals - chance + pseudo_counts.sum()
+    density = (value_counts - chance + pseudo_of_value) / remaining
+    axes = tuple(range(1, 1 + len(latent)))
+    log_probability = np.log(np.sum(weights * density, axis=axes))
+    if not all_values:
+        return LeftOut(log_probability, None)
+    table = np.moveaxis(cells, 0, -1)[None][(zeros, *index)] + pseudo_counts
+    at_value = np.arange(cells.shape[0]) == values.reshape(-1, *[1] * (len(latent) + 1))
+    table = (table - chance[..., None] * at_value) / remaining[..., None]
+    return LeftOut(log_probability, np.sum(weights[..., None] * table, axis=axes))
+
+
+class _Side:
+    """The groups of one indicator for some tokens; arrays have an axis for every indicator."""
+
+    def __init__(
+        self,
+        network: Any,
+        draw: Draw,
+        name: str,
+        columns: Mapping[str, np.ndarray],
+        axis: int,
+        num_sides: int,
+    ) -> None:
+        block = network.blocks[name]
+        whole = np.asarray(draw[f"{name}_counts"], float)
+        num_tokens = next(iter(columns.values())).size
+        counts = whole[tuple(columns[parent] for parent in block.by)]
+        counts = np.broadcast_to(counts, (num_tokens, whole.shape[-1]))
+        hyperparameters = hyperparameters_of(network, draw, name)
+        pseudo = np.asarray(hyperparameters["concentration"], float)
+        if "weights" in hyperparameters:
+            shares = np.array(hyperparameters["weights"], float)
+            is_free = whole.reshape(-1, whole.shape[-1]).sum(axis=0) == 0
+            if is_free.any():
+                shares[np.argmax(is_free)] += float(hyperparameters["rest"])
+            pseudo = pseudo * shares
+        pseudo = np.broadcast_to(pseudo, counts.shape[-1:])
+        shape = [1] * num_sides
+        shape[axis] = counts.shape[-1]
+        self.counts = counts.reshape(num_tokens, *shape)
+        self.pseudo = pseudo.reshape(1, *shape)
+        self.others = tuple(1 + other for other in range(num_sides) if other != axis)
+        total = counts.sum(axis=-1) - 1 + pseudo.sum()
+        self.total = total.reshape(num_tokens, *[1] * num_sides)
+
+    def without(self, chance: np.ndarray) -> np.ndarray:
+        """Probabilities of the groups for a token whose groups have the probabilities `chance`."""
+        share = chance.sum(axis=self.others, keepdims=True)
+        return np.maximum(self.counts - share + self.pseudo, 0) / self.total
+
+
+def _pseudo_counts(network: Any, draw: Draw, name: str, num_values: int) -> np.ndarray:
+    concentration = hyperparameters_of(network, draw, name)["concentration"]
+    return np.broadcast_to(np.asarray(concentration, float), (num_values,))
+
+
+def _normalised(weights: np.ndarray) -> np.ndarray:
+    axes = tuple(range(1, weights.ndim))
+    return weights / np.maximum(weights.sum(axis=axes, keepdims=True), 1e-300)
+
+
+def _product(parts: list[np.ndarray]) -> np.ndarray:
+    result = parts[0]
+    for part in parts[1:]:
+        result = result * part
+    return result
