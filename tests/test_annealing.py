@@ -4,10 +4,11 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed
+from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed, noise_while_annealed
 from jaxmf.samplers.bilinear.cells import LIKELIHOODS, Cells
 from tests import FAST_COMPILE
 
@@ -29,6 +30,31 @@ def test_scale_is_held_until_the_factor_is_one():
     progress = jnp.linspace(0, 1, 41)
     scale = np.asarray(hold_while_annealed(progress, jnp.asarray(1.0), jnp.asarray(2.0)))
     np.testing.assert_array_equal(scale, np.where(np.asarray(annealed_factor(progress)) < 1, 1, 2))
+
+
+def test_noise_stays_above_a_fifth_of_its_start_until_the_factor_is_one():
+    progress = jnp.linspace(0, 1, 41)
+    annealed = np.asarray(annealed_factor(progress)) < 1
+
+    def noise(prior, free):
+        return np.asarray(
+            noise_while_annealed(progress, prior, jnp.asarray(free), jnp.asarray(2.0))
+        )
+
+    wide, narrow = dist.LogUniform(1e-3, 10.0), dist.LogUniform(1e-3, 0.1)
+    np.testing.assert_allclose(noise(wide, 0.01), np.where(annealed, 0.4, 0.01), rtol=1e-6)
+    np.testing.assert_array_equal(noise(wide, 3.0), 3.0)
+    np.testing.assert_array_equal(noise(narrow, 0.05), np.float32(0.05))  # 0.4 is not its value
+    np.testing.assert_array_equal(noise(0.05, 0.05), np.float32(0.05))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [10, 11])
+def test_a_few_rows_of_noise_do_not_fill_the_slots(seed):
+    # the chains used to need more than 256 slots at about step 150 of the warm-up
+    x = np.random.default_rng(seed).normal(size=(12, 4))
+    post = mf.sample(mf.LinearGaussianIBP(), x, seed=0, progress=False)
+    assert post.draws["num_features"].mean() < 2
 
 
 @pytest.mark.parametrize("likelihood", LIKELIHOODS)

@@ -166,8 +166,6 @@ def test_committed_results(path):
 NOT_DONE = {
     f"defaults/linear-gaussian-ibp/{name} (report)" for name in ("genes 38 x 150", "3,000 x 40")
 }
-# rows of noise alone: slots grow without end, and the run ends with an error
-ENDS_WITH_AN_ERROR = {"defaults/linear-gaussian-ibp/12 x 4 normal"}
 # best items of 3,000 rows right, by popularity: 29 and 32, 455 and 461; and no alarm
 WORSE_WITHOUT_ALARM = {
     (f"defaults/sparse-binary/{name}", "popularity")
@@ -186,8 +184,6 @@ def test_every_default_is_as_good_as_its_peer_or_has_an_alarm():
             continue  # stands beside this version, which may be slower and right
         if row["case"] in NOT_DONE:
             assert "not done" in row["note"]
-        elif row["case"] in ENDS_WITH_AN_ERROR:
-            assert "Error: " in row["note"]
         elif "alarms: " not in row["note"] and row["ratio"] < 0.995:
             silent.append((row["case"], row["peer"]))
     assert set(silent) == WORSE_WITHOUT_ALARM

@@ -9,6 +9,7 @@ left invariant.
 
 import jax.numpy as jnp
 
+from jaxmf.priors.hyper import Hyperparameter, is_fixed
 from jaxmf.types import Array
 
 ANNEALED_START = 0.2
@@ -45,3 +46,24 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
       held, free: () float, the scale before and after its update.
     """
     return jnp.where(is_annealed(progress), held, free)
+
+
+def noise_while_annealed(
+    progress: Array, prior: Hyperparameter, free: Array, start: Array
+) -> Array:
+    """The scale of the noise after its update: at least a fifth of its start while annealing lasts.
+
+    The sweeps see weak weights and give a row many features; seen with the whole weights these leave
+    little noise, and less noise asks for more features, without end on a few rows of noise alone.
+
+    Args:
+      progress: () float, the share of the warm-up that is over.
+      prior: of the scale; a number stays as it is, as does what lies outside the prior's support.
+      free: () float, the scale after its update.
+      start: () float, where the scale started.
+    """
+    if is_fixed(prior):
+        return free
+    floor = ANNEALED_START * start
+    bounded = is_annealed(progress) & (floor > 0) & prior.support(floor)
+    return jnp.where(bounded, jnp.maximum(free, floor), free)

@@ -23,7 +23,12 @@ from jaxmf.models.linear_gaussian.updates import (
     update_hyperparameters,
 )
 from jaxmf.priors import hyper
-from jaxmf.samplers.annealing import ANNEALED_START, annealed_factor, hold_while_annealed
+from jaxmf.samplers.annealing import (
+    ANNEALED_START,
+    annealed_factor,
+    hold_while_annealed,
+    noise_while_annealed,
+)
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key, PyTree
 
@@ -144,7 +149,9 @@ def step(
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)
-        new = new._replace(feature_scale=scale)
+        spread = jnp.sqrt(jnp.mean(row_mean_squares(data)))
+        noise = noise_while_annealed(progress, model.noise_scale, new.noise_scale, spread)
+        new = new._replace(feature_scale=scale, noise_scale=noise)
     return new, info
 
 
