@@ -62,8 +62,8 @@ class GroupAnswers(Draws):
             >>> import jaxmf as mf
             >>> x = [[0.0], [0.1], [0.2], [9.0], [9.1]]
             >>> post = mf.sample(mf.MixtureOfGaussians(2), x, num_samples=20, progress=False)
-            >>> post.groups().counts
-            array([3, 2])
+            >>> post.groups().counts.tolist()
+            [3, 2]
         """
         from jaxmf.posterior import row_groups
 
