@@ -17,10 +17,10 @@ def sample(alpha):
 
 def test_whole_rows_grow_to_their_twelve_slots_and_keep_their_draws_beyond():
     # before, 8 slots doubled to 16, which was refused, and all draws were lost
-    posterior = sample(3.0)
+    posterior = sample(3.5)
     assert posterior.run.complete
     assert posterior.run.capacity == {"features": 12}
     with pytest.warns(GrowthWarning, match="more than 12 slots .* use sweep='collapsed'"):
-        posterior = sample(5.0)
+        posterior = sample(7.0)
     assert not posterior.meta.complete
     assert 0 < posterior.draws["z"].shape[1] < 30

@@ -51,10 +51,10 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
 def noise_while_annealed(
     progress: Array, prior: Hyperparameter, free: Array, start: Array
 ) -> Array:
-    """The scale of the noise after its update: at least a fifth of its start while annealing lasts.
+    """The scale of the noise after its update: at least a fifth of its start while annealing.
 
-    The sweeps see weak weights and give a row many features; seen with the whole weights these leave
-    little noise, and less noise asks for more features, without end on a few rows of noise alone.
+    The sweeps see weak weights and give a row many features; seen with the whole weights these
+    leave little noise, and less noise asks for more features, without end on a few rows of noise.
 
     Args:
       progress: () float, the share of the warm-up that is over.

@@ -24,6 +24,7 @@ from jaxmf.models.feature_model.updates import (
     update_values,
 )
 from jaxmf.priors.features import sample_by_rows
+from jaxmf.samplers import explicit_rows
 from jaxmf.samplers.annealing import annealed_factor
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
@@ -77,10 +78,12 @@ def step(
 
 
 def record(model: Any, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
-    """What a draw keeps."""
+    """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
+    exists = model.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
     return draw | {
+        "y": explicit_rows.where_slots(exists, state.y, jnp.zeros_like(state.y)),
         "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
         "log_joint": model.log_joint(draw, data),
     }
