@@ -8,6 +8,7 @@ Warnings are errors (pyproject.toml). The slow tests run with `-m slow`, those b
 library with `-m compare`.
 """
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -20,6 +21,7 @@ import pytest
 # other releases end the process at an option that they do not know.
 FAST_COMPILE = "--xla_backend_optimization_level=0"
 OLDER_EMITTER = "--xla_cpu_use_fusion_emitters=false"
+MOST_RESIDENT_BYTES = 2 * 2**30
 
 
 def pytest_addoption(parser):
@@ -41,6 +43,20 @@ def pytest_report_header(config):
     devices = ", ".join(sorted({device.device_kind for device in jax.devices()}))
     bits = 64 if jax.config.jax_enable_x64 else 32
     return f"jax {jax.__version__} on {jax.device_count()} x {devices}, float{bits} by default"
+
+
+def pytest_runtest_teardown(item, nextitem):
+    """Drops compiled programs between files where they fill the memory: 5 GB a worker otherwise."""
+    between = nextitem is None or nextitem.path != item.path
+    if between and resident_bytes() > MOST_RESIDENT_BYTES:
+        jax.clear_caches()
+        gc.collect()
+
+
+def resident_bytes() -> int:
+    """Memory of this process; 0 where the system does not say."""
+    status = Path("/proc/self/statm")
+    return int(status.read_text().split()[1]) * 4096 if status.exists() else 0
 
 
 @pytest.fixture(scope="session")
