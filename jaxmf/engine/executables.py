@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmf.engine.environment import config_value
+from jaxmf.engine.fixed_order import in_fixed_order, in_own_order
 from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
 from jaxmf.programs import jit
 from jaxmf.types import PyTree
@@ -63,7 +64,7 @@ class Executable:
         return self._turns
 
     def __call__(self, *args: PyTree) -> PyTree:
-        return self.compiled(*args)
+        return self.compiled(*map(in_fixed_order, args))
 
     def memory(self) -> tuple[int, int]:
         """Bytes of the arguments, and bytes needed beside them, on each device."""
@@ -110,9 +111,10 @@ class ExecutableCache:
             if found is None:
 
                 def program(*args: PyTree) -> PyTree:
-                    return function(*args, **static)
+                    return function(*map(in_own_order, args), **static)
 
-                found = Executable(jit(program, **jit_options).trace(*args))
+                traced = jit(program, **jit_options).trace(*map(in_fixed_order, args))
+                found = Executable(traced)
                 self._entries[key] = found
                 while len(self._entries) > self._max_size:
                     self._entries.popitem(last=False)
