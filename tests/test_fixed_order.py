@@ -9,7 +9,7 @@ import jax
 import numpyro.distributions as dist
 import pytest
 
-from jaxmf.engine.fixed_order import in_fixed_order, in_own_order
+from jaxmf.engine.fixed_order import in_fixed_order, restored
 
 LEAVES = """
 import jax, numpyro.distributions as dist, jaxmf as mf
@@ -54,7 +54,7 @@ def test_the_order_does_not_depend_on_the_hashes_of_a_process():
 def test_distributions_come_back_as_they_were(distribution):
     tree = {"prior": distribution, "number": 1.0}
     leaves, structure = jax.tree.flatten(in_fixed_order(tree))
-    back = in_own_order(jax.tree.unflatten(structure, leaves))
+    back = restored(jax.tree.unflatten(structure, leaves))
     assert jax.tree.structure(back) == jax.tree.structure(tree)
     chex.assert_trees_all_equal(jax.tree.leaves(back), jax.tree.leaves(tree))
 
@@ -62,4 +62,4 @@ def test_distributions_come_back_as_they_were(distribution):
 def test_a_tree_without_distributions_is_left_alone():
     tree = {"a": 1.0, "b": (2.0, None)}
     assert in_fixed_order(tree) is tree
-    assert in_own_order(tree) is tree
+    assert restored(tree) is tree

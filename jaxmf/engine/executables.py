@@ -15,7 +15,7 @@ import jax
 import numpy as np
 
 from jaxmf.engine.environment import config_value
-from jaxmf.engine.fixed_order import in_fixed_order, in_own_order
+from jaxmf.engine.fixed_order import in_fixed_order, restored
 from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
 from jaxmf.programs import jit
 from jaxmf.types import PyTree
@@ -111,7 +111,7 @@ class ExecutableCache:
             if found is None:
 
                 def program(*args: PyTree) -> PyTree:
-                    return function(*map(in_own_order, args), **static)
+                    return function(*map(restored, args), **static)
 
                 traced = jit(program, **jit_options).trace(*map(in_fixed_order, args))
                 found = Executable(traced)

@@ -31,7 +31,7 @@ class _Sorted:
     def restore(self) -> dist.Distribution:
         order = _sorted_indices(self.kind)
         by_index = dict(zip(order, self.arrays, strict=True))
-        arrays = tuple(in_own_order(by_index[i]) for i in range(len(order)))
+        arrays = tuple(restored(by_index[i]) for i in range(len(order)))
         return self.kind.tree_unflatten(self.rest, arrays)
 
     def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
@@ -67,7 +67,7 @@ def in_fixed_order(tree: PyTree) -> PyTree:
     )
 
 
-def in_own_order(tree: PyTree) -> PyTree:
+def restored(tree: PyTree) -> PyTree:
     """The tree from one of `in_fixed_order`."""
     if not isinstance(tree, _Flat):
         return tree
