@@ -68,6 +68,7 @@ def fit(
     return VERBS[chosen](model, data, seed=seed, **options)
 
 
+@devices.on_device_of_data
 def sample(
     model: Model,
     data: Any,
@@ -165,6 +166,7 @@ def sample(
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
+@devices.on_device_of_data
 def particle_filter(
     model: Model,
     data: Any,
@@ -237,6 +239,7 @@ def particle_filter(
     return alarms.warn(from_filter(model, container, run, meta))
 
 
+@devices.on_device_of_data
 def variational(
     model: Any,
     data: Any,
@@ -467,7 +470,8 @@ def _meta(
 
 
 def _device_name() -> str:
-    devices = jax.devices()
-    kind = devices[0].device_kind
+    # of a run whose data were put on another device, that device is the default one meanwhile
+    all_devices = jax.devices(devices.default_platform())
+    kind = all_devices[0].device_kind
     kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
-    return kind if len(devices) == 1 else f"{len(devices)} x {kind}"
+    return kind if len(all_devices) == 1 else f"{len(all_devices)} x {kind}"

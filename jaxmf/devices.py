@@ -8,21 +8,30 @@ invariant, so the choice is one of time alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import contextlib
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import jax
 
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
 AUTO = "auto"
 
-_LAUNCH_SECONDS = 3.5e-6  # 2 to 5 microseconds a kernel that is started
-_ROUND_SECONDS = 10e-6  # 8 to 12 more for a round of a loop whose end the host has to ask for
-# Effective samples of a parallel sweep for one of a sequential sweep, the least that was measured:
-# `blocks/effective/kos-300/k10` in benchmarks/results. It is a share of samples a second on a CPU.
+# Estimates, taken from what is known of CUDA; no GPU was timed: 2 to 5 microseconds a kernel that
+# is started, and 8 to 12 more for a round of a loop whose end the host has to ask for.
+_LAUNCH_SECONDS = 3.5e-6
+_ROUND_SECONDS = 10e-6
+# Measured on a CPU, and an estimate for other devices: effective samples a second of a parallel
+# sweep for one of a sequential sweep, the least of all (`blocks/effective/kos-300/k10` in
+# benchmarks/results).
 _MIXING = 0.11
 
 
 class SweepCosts(NamedTuple):
-    """What sweeps of a kind start on a GPU, by counts of programs compiled for an H100.
+    """What sweeps of a kind start on a GPU; `SWEEP_COSTS` says which numbers are counts.
 
     Attributes:
       sequential: the name of the sweep through items (rows or tokens) one after another.
@@ -45,13 +54,20 @@ class SweepCosts(NamedTuple):
         return max(1, round(parallel / (_MIXING * item)))
 
 
-# Counted, not measured. 10,000 x 100 cells in 16 slots, 10^6 tokens, 10,000 rows of two numbers.
-# A growing network draws 256 tokens one after another before all others.
+# Launches and rounds of programs that were compiled ahead of time for an H100, four chains; times
+# follow from them by the estimates above.
 SWEEP_COSTS = {
+    # Counted, 10,000 x 100 cells: 16 slots one row after another, 64 slots all rows at once.
     "linear_gaussian": SweepCosts("collapsed", 111, 13, "parallel", 750, 80),
+    # Counted, 10,000 x 100 cells, 16 slots, six moves.
     "noisy_or": SweepCosts("sequential", 129, 15, "parallel", 1_700, 70),
+    # An estimate: the counts of "linear_gaussian". This model was not compiled.
     "bilinear": SweepCosts("collapsed", 111, 13, "explicit", 750, 80),
+    # Counted, 10^6 tokens, 1,000 topics. In parallel without the 10 launches of each block of
+    # tokens, whose number goes by the size of a block: an estimate for data of few blocks.
     "tokens": SweepCosts("sequential", 19, 1, "parallel", 110, 10),
+    # Counted, HDP-LDA, 10^6 tokens, 256 slots. In parallel 256 tokens are drawn one after another
+    # first, which are 7,200 of the launches: one after another costs 28 a token.
     "growing_tokens": SweepCosts("sequential", 28, 3, "parallel", 8_000, 800),
 }
 
@@ -90,7 +106,8 @@ class BlockSize(NamedTuple):
 
 
 # On a CPU what a block needs stays in a cache of 1 to 4 MB. Elsewhere a block is a few kernels that
-# the host starts, and each is to be worth its start: some 100 MB a block and chain, counted.
+# the host starts, and each is to be worth its start. The sizes for accelerators are estimates: by
+# the bytes that a block needs, some 100 MB a chain. None was tried on a device.
 BLOCK_SIZES = {
     "factor cells": BlockSize(2**12, 2**20),  # cells whose products are summed, BPMF
     "factor numbers": BlockSize(2**20, 2**26),  # entries of the matrices of a block of rows, BPMF
@@ -119,16 +136,54 @@ def default_platform() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def platform_of(data: Any, mesh: Any = None) -> str:
-    """The platform of the devices of a mesh, of the arrays of a container, or the default one.
+def device_of(data: Any, mesh: Any = None) -> jax.Device | None:
+    """The device that a run on these data is bound to: None where it is the default one.
 
     Args:
-      data: a pytree of arrays; those of numpy are put on the default device later.
-      mesh: `jax.sharding.Mesh` or None.
+      data: a pytree of arrays. Those that were put on a device by name, as by
+        `jax.device_put(x, device)`, bind a run to it; those of numpy, and new ones of JAX, go where
+        the run is.
+      mesh: `jax.sharding.Mesh` or None; the first of its devices that this process has.
     """
     if isinstance(mesh, jax.sharding.Mesh):
-        return mesh.devices.flat[0].platform
+        local = [one for one in mesh.devices.flat if one.process_index == jax.process_index()]
+        return local[0] if local else mesh.devices.flat[0]
     for leaf in jax.tree.leaves(data):
-        if isinstance(leaf, jax.Array) and leaf.committed:
-            return next(iter(leaf.devices())).platform
-    return default_platform()
+        if isinstance(leaf, jax.Array) and not isinstance(leaf, jax.core.Tracer) and leaf.committed:
+            return min(leaf.devices(), key=lambda device: device.id)
+    return None
+
+
+def platform_of(data: Any, mesh: Any = None) -> str:
+    """The platform of the devices of a mesh, of those that hold the data, or the default one.
+
+    Args:
+      data, mesh: as for `device_of`.
+    """
+    device = device_of(data, mesh)
+    return default_platform() if device is None else device.platform
+
+
+def default_device_of(data: Any, mesh: Any = None) -> contextlib.AbstractContextManager[Any]:
+    """Makes the device that holds the data the default one, for programs that are traced within.
+
+    What is decided while tracing (block sizes, fused loops, the order of sweeps) goes by the
+    default device, which on a machine with a GPU is not that of data that were put on the CPU.
+
+    Args:
+      data, mesh: as for `device_of`.
+    """
+    device = device_of(data, mesh)
+    return contextlib.nullcontext() if device is None else jax.default_device(device)
+
+
+def on_device_of_data(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+    """A function of `(model, data, *, mesh, ...)` that runs on the device that holds the data."""
+
+    @wraps(function)
+    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+        data = args[1] if len(args) > 1 else kwargs.get("data")
+        with default_device_of(data, kwargs.get("mesh")):
+            return function(*args, **kwargs)
+
+    return call

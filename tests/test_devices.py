@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 import jaxmf as mf
 from jaxmf import devices, registry
+from jaxmf.engine import Info, algorithm, run
 from jaxmf.engine.sharding import check_mesh_axes
 from tests.eight_devices import run_on_eight_devices
 
@@ -103,6 +104,29 @@ def test_samplers_that_are_built_by_hand_follow_the_default_device(monkeypatch):
     on_cpu = jax.device_put(ROWS, jax.devices("cpu")[0])
     assert devices.platform_of((on_cpu,)) == "cpu"
     assert devices.platform_of(ROWS, Mesh(np.array(jax.devices("cpu")), ("chain",))) == "cpu"
+
+
+def test_a_run_goes_by_the_device_that_holds_the_data(monkeypatch):
+    seen = []
+
+    def step(key, state, data, progress):
+        seen.append(devices.default_platform())
+        return state + data[0], Info(overflow={})
+
+    count = algorithm(
+        init=lambda key, data: 0.0, step=step, record=lambda key, state, data: {"x": state}
+    )
+    cpu = jax.devices("cpu")[0]
+    # a machine whose default device is a GPU, and data that were put on its CPU
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    assert devices.default_platform() == "gpu"
+    run(count, jax.device_put(np.ones(2), cpu), num_samples=1)
+    assert set(seen) == {"cpu"}
+    values = jax.device_put(np.random.default_rng(0).normal(size=(200, 2)), cpu)
+    settings = {"num_warmup": 0, "num_samples": 1, "num_chains": 1, "progress": False}
+    post = mf.sample(mf.LinearGaussianIBP(alpha=1.0, num_features=2), values, **settings)
+    assert post.meta.options["sweep"] == "collapsed"
+    assert devices.default_platform() == "gpu"
 
 
 def test_blocks_are_larger_where_each_has_to_be_started(monkeypatch):

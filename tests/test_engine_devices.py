@@ -68,6 +68,11 @@ plain = algorithm(
 )
 np.testing.assert_array_equal(spread.draws["cloud"], run(plain, None, num_samples=3).draws["cloud"])
 print("particles agree")
+
+there = run(pair_gibbs(), jax.device_put(data, jax.devices()[3]), num_chains=2, num_samples=5)
+here = run(pair_gibbs(), data, num_chains=2, num_samples=5)
+assert_same_run(there, here)
+print("another device agrees")
 """
 
 
@@ -78,6 +83,7 @@ def test_eight_devices_give_the_draws_of_one(tmp_path):
         "refused",
         "two axes agree",
         "particles agree",
+        "another device agrees",
     ]
 
 

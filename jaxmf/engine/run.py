@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.arguments import check_count, check_number
-from jaxmf.devices import default_platform
+from jaxmf.devices import default_platform, on_device_of_data
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -32,6 +32,7 @@ from jaxmf.programs import jit
 from jaxmf.types import Key, PyTree, Seed
 
 
+@on_device_of_data
 def run(
     algorithm: Algorithm,
     data: PyTree,
