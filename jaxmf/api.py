@@ -68,7 +68,6 @@ def fit(
     return VERBS[chosen](model, data, seed=seed, **options)
 
 
-@devices.on_device_of_data
 def sample(
     model: Model,
     data: Any,
@@ -99,8 +98,9 @@ def sample(
         thin: steps between kept draws.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
-        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread chains over devices, and where
-            the sampler can use it (the parallel sweep of tokens) an axis ``"data"``.
+        mesh: `jax.sharding.Mesh` of devices of this process, with an axis ``"chain"`` to spread
+            chains over them, and where the sampler can use it (the parallel sweep of tokens, and
+            that of rows of `LinearGaussianIBP`) an axis ``"data"``.
         progress: True, False, None for a bar on a terminal or in a notebook only, or a function
             called with a `jaxmf.engine.Report` after every chunk.
         checkpoint: folder that draws and state are written to on the way.
@@ -160,13 +160,12 @@ def sample(
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
         note=sweep_note(options),
     )
-    meta = _meta(
-        "sample", seed, run_settings | {"chain_method": chain_method}, options, outcome(run, began)
-    )
+    where = {"device": _device_name(devices.platform_of(container, mesh))}
+    run_settings["chain_method"] = chain_method
+    meta = _meta("sample", seed, run_settings, options, outcome(run, began) | where)
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
-@devices.on_device_of_data
 def particle_filter(
     model: Model,
     data: Any,
@@ -235,11 +234,11 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    meta = _meta("particle_filter", seed, run_settings, everything, outcome(run, began))
+    where = {"device": _device_name(devices.platform_of(container, mesh))}
+    meta = _meta("particle_filter", seed, run_settings, everything, outcome(run, began) | where)
     return alarms.warn(from_filter(model, container, run, meta))
 
 
-@devices.on_device_of_data
 def variational(
     model: Any,
     data: Any,
@@ -311,7 +310,8 @@ def variational(
                 f"hold_out: {type(model).__name__} has no comparison with popularity; leave it out"
             )
         layout["hold_out"] = run_settings["hold_out"] = hold_out
-    prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
+    with devices.default_device_of(container):
+        prepared = model.prepare(container, num_validation=num_validation, seed=seed, **layout)
     kept = {name: _in_words(value) for name, value in options.items()}
     run = engine.run(
         algorithm,
@@ -327,7 +327,8 @@ def variational(
         if checkpoint
         else None,
     )
-    meta = _meta("variational", seed, run_settings, kept, outcome(run, began))
+    where = {"device": _device_name(devices.platform_of(container))}
+    meta = _meta("variational", seed, run_settings, kept, outcome(run, began) | where)
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
@@ -347,6 +348,7 @@ def _analytic(model: Model, data: object, seed: object, options: Mapping[str, An
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
+    fields["device"] = _device_name(devices.platform_of(data))
     meta = _meta("variational", seed, {"analytic": True}, {}, fields)
     return alarms.warn(from_solution(model, data, draw, meta))
 
@@ -388,7 +390,7 @@ def _prepare(
     _check_tree(model)
     read = registry.read_options(entry, method, options, verb)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
-    container = as_container(data, entry.container)
+    container = devices.put_beside(as_container(data, entry.container), data)
     model = model.matched(container)
     registry.check_data(model, container, "data")
     return model, container, entry.builder(model, method), read
@@ -464,14 +466,12 @@ def _meta(
         run=dict(run_settings),
         options=dict(options),
         versions={name: found or "from source" for name, found in environment["versions"].items()},
-        device=_device_name(),
         **fields,
     )
 
 
-def _device_name() -> str:
-    # of a run whose data were put on another device, that device is the default one meanwhile
-    all_devices = jax.devices(devices.default_platform())
-    kind = all_devices[0].device_kind
+def _device_name(kind_of_device: str) -> str:
+    found = jax.devices(kind_of_device)
+    kind = found[0].device_kind
     kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
-    return kind if len(all_devices) == 1 else f"{len(all_devices)} x {kind}"
+    return kind if len(found) == 1 else f"{len(found)} x {kind}"

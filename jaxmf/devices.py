@@ -9,14 +9,12 @@ invariant, so the choice is one of time alone.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple, ParamSpec, TypeVar
+import copy
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+Container = TypeVar("Container")
 
 AUTO = "auto"
 
@@ -177,13 +175,16 @@ def default_device_of(data: Any, mesh: Any = None) -> contextlib.AbstractContext
     return contextlib.nullcontext() if device is None else jax.default_device(device)
 
 
-def on_device_of_data(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-    """A function of `(model, data, *, mesh, ...)` that runs on the device that holds the data."""
+def put_beside(container: Container, data: Any) -> Container:
+    """The container that was made of data, its arrays on the device that holds these.
 
-    @wraps(function)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
-        data = args[1] if len(args) > 1 else kwargs.get("data")
-        with default_device_of(data, kwargs.get("mesh")):
-            return function(*args, **kwargs)
-
-    return call
+    Its ids, which live on the host, stay; `jax.device_put` of a container would drop them.
+    """
+    device = device_of(data)
+    if device is None or container is data:
+        return container
+    moved = copy.copy(container)
+    for name, value in vars(container).items():
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
+            object.__setattr__(moved, name, jax.device_put(value, device))
+    return moved

@@ -171,7 +171,7 @@ from jax.sharding import Mesh
 
 settings = dict(num_warmup=1, num_samples=1, num_chains=1, progress=False)
 mesh = Mesh(np.array(jax.devices()), ("data",))
-for name, options in (("bpmf", {}), ("lda", {}), ("linear-gaussian-ibp", {"sweep": "parallel"})):
+for name, options in (("bpmf", {}), ("lda", {}), ("noisy-or-ibp", {"sweep": "parallel"})):
     model, data = registry.get(name).example()
     try:
         mf.sample(model, data, mesh=mesh, **options, **settings)
@@ -217,6 +217,6 @@ def test_eight_devices_on_an_axis_of_no_use_are_refused():
     assert run_on_eight_devices(PROGRAM) == [
         "mesh: BPMF cannot use the axis 'data'",
         "mesh: LDA with sweep='sequential' cannot use the axis 'data'",
-        "mesh: LinearGaussianIBP with sweep='parallel' cannot use the axis 'data'",
+        "mesh: NoisyOrIBP with sweep='parallel' cannot use the axis 'data'",
         "mesh: particle_filter cannot use the axis 'data'",
     ]

@@ -54,6 +54,8 @@ class Algorithm(NamedTuple):
         limit: ``data -> {axis: Limit}``, the largest capacity that is of use for these data, from
             shapes alone; an axis not named may grow to `growth.MAX_CAPACITY`. A run whose step
             needs more ends there: see `run`.
+        row_arrays: ``() -> names`` of the arrays of the data, the state and the draws whose first
+            axis is that of the rows, where an axis "data" of a mesh can spread them.
     """
 
     init: Callable[..., PyTree]
@@ -65,6 +67,7 @@ class Algorithm(NamedTuple):
     compiler_options: Callable[[], dict[str, Any]] | None = None
     prepare: Callable[..., PyTree] | None = None
     limit: Callable[..., dict[str, Limit]] | None = None
+    row_arrays: Callable[[], tuple[str, ...]] | None = None
 
 
 def algorithm(
@@ -78,12 +81,13 @@ def algorithm(
     compiler_options: Callable[[], dict[str, Any]] | None = None,
     prepare: Callable[..., PyTree] | None = None,
     limit: Callable[..., dict[str, Limit]] | None = None,
+    row_arrays: Callable[[], tuple[str, ...]] | None = None,
 ) -> Algorithm:
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average, compiler_options, prepare, limit:
-            see `Algorithm`.
+        init, step, record, grow, capacity, average, compiler_options, prepare, limit,
+            row_arrays: see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.
@@ -108,6 +112,7 @@ def algorithm(
         "compiler_options": compiler_options,
         "prepare": prepare,
         "limit": limit,
+        "row_arrays": row_arrays,
     }
     return Algorithm(
         init=as_partial(init),

@@ -145,6 +145,14 @@ def num_bytes(tree: PyTree) -> int:
     )
 
 
+def bytes_on_device(tree: PyTree) -> int:
+    """Bytes of the arrays of a tree on one of the devices that hold them."""
+    return sum(
+        int(np.prod(leaf.sharding.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
+        for leaf in jax.tree.leaves(tree)
+    )
+
+
 def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> Hashable:
     leaves, structure = jax.tree.flatten(args)
     return (

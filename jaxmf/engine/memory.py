@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.engine.executables import Executable, num_bytes
+from jaxmf.engine.executables import Executable, bytes_on_device, num_bytes
 from jaxmf.types import PyTree
 
 
@@ -49,7 +49,7 @@ class MemoryGuard:
         num_draws: int,
         limit: int | None,
     ):
-        self._data = num_bytes(constants)
+        self._data = bytes_on_device(constants)
         self._num_groups = num_groups
         self._num_at_once = num_at_once
         self._num_draws = num_draws

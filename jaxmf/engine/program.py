@@ -21,7 +21,7 @@ from jaxmf.engine.chunk import (
     run_chunk,
     start_chain,
 )
-from jaxmf.engine.executables import CACHE, Executable, num_bytes, shapes_of
+from jaxmf.engine.executables import CACHE, Executable, num_bytes
 from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
@@ -116,18 +116,17 @@ class Program:
 
     def shapes(self, keys: Key, capacity: dict[str, int] | None = None) -> tuple[PyTree, dict]:
         """Shapes of state and averages of a group, at this capacity."""
-        shapes = self.start_program(keys).shapes
-        shapes = shapes_of(shapes, self.placement.chains)
+        shapes = self.placement.shapes_of_group(*self.start_program(keys).shapes)
         if not capacity or self.capacity(shapes[0]) == capacity:
             return shapes
         grown = self._grow_program(keys, shapes, capacity).shapes
-        return shapes_of(grown, self.placement.chains)
+        return self.placement.shapes_of_group(*grown)
 
     def shapes_at(self, group: Group, sizes: dict[str, int]) -> tuple[PyTree, dict]:
         """Shapes of state and averages of a group if these axes had these sizes."""
-        shapes = shapes_of((group.state, group.averages), self.placement.chains)
+        shapes = self.placement.shapes_of_group(group.state, group.averages)
         grown = self._grow_program(group.keys, shapes, group.capacity | sizes).shapes
-        return shapes_of(grown, self.placement.chains)
+        return self.placement.shapes_of_group(*grown)
 
     def capacity(self, state: PyTree) -> dict[str, int]:
         """Sizes of the growing axes."""
@@ -135,7 +134,7 @@ class Program:
 
     def draw_shapes(self, keys: Key, state: PyTree) -> tuple[tuple[str, Any], ...]:
         """Names, shapes and dtypes of a draw of the group."""
-        state = shapes_of(state, self.placement.chains)
+        state, _ = self.placement.shapes_of_group(state, {})
         traced = self._get(record_draw, (self.algorithm, self.data, keys, state))
         return tuple(sorted(traced.shapes.items()))
 
@@ -143,7 +142,7 @@ class Program:
         """The program that advances a group of this state's shapes."""
         known = tuple(leaf.shape for leaf in jax.tree.leaves(state))
         if known not in self._chunk_programs:
-            shapes = shapes_of((state, averages), self.placement.chains)
+            shapes = self.placement.shapes_of_group(state, averages)
             draw_shapes = self.draw_shapes(keys, state)
             args = (self.algorithm, self.data, keys, *shapes, self._plan(0, 0))
             num_rows = _num_rows(num_bytes(dict(draw_shapes)))
@@ -171,7 +170,7 @@ class Program:
         wanted = before | sizes
         if wanted == before:
             return
-        shapes = shapes_of((group.state, group.averages), self.placement.chains)
+        shapes = self.placement.shapes_of_group(group.state, group.averages)
         program = self._grow_program(group.keys, shapes, wanted)
         group.state, group.averages = self._call(
             program, self.algorithm, self.data, group.keys, group.state, group.averages
@@ -278,7 +277,7 @@ class Program:
 
     def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
         trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
-        return remembered | self.placement.put_chains(trees)
+        return remembered | dict(zip(DONATED, self.placement.put_group(**trees), strict=True))
 
     def _prepare(self, group: Group) -> Executable:
         program = self.chunk_program(group.keys, group.state, group.averages)
@@ -359,7 +358,8 @@ class Program:
         return self._get(grow_chain, args, sizes=tuple(sorted(capacity.items())))
 
     def _get(self, function: Callable, args: tuple, **static: object) -> Executable:
-        options = self.placement.options(function)
+        with self.placement.context():
+            options = self.placement.options(function, args, static)
         if self.algorithm.compiler_options is not None:
             options["compiler_options"] = self.algorithm.compiler_options()
         with self.placement.context():

@@ -78,7 +78,7 @@ def start_from(
             lambda leaf, pick=pick: leaf[pick], (initial.state, initial.averages)
         )
         _check_like(group_state[0], shapes, _num_chains(keys))
-        state, averages = program.placement.put_chains(group_state)
+        state, averages = program.placement.put_group(*group_state)
         groups.append(Group(chains, key, state, averages, initial.num_steps, capacity))
     num_passed = min((x.shape[1] for x in initial.draws.values()), default=0)
     num_dropped = initial.num_draws - num_passed

@@ -16,7 +16,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf.arguments import check_count, check_number
-from jaxmf.devices import default_platform, on_device_of_data
+from jaxmf.devices import default_device_of, default_platform
 from jaxmf.engine.algorithm import Algorithm
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
@@ -32,7 +32,6 @@ from jaxmf.programs import jit
 from jaxmf.types import Key, PyTree, Seed
 
 
-@on_device_of_data
 def run(
     algorithm: Algorithm,
     data: PyTree,
@@ -120,11 +119,13 @@ def run(
     validate_mesh(mesh, num_chains)
     if checkpoint is None and resume:
         raise ValueError("resume=True needs checkpoint, the folder of the run to continue")
-    batched = _is_vectorized(chain_method, mesh)
-    placement = Placement(mesh, batched=batched)
-    program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
-    keys = _group_keys(seed, num_chains, placement)
     with contextlib.ExitStack() as stack:
+        stack.enter_context(default_device_of(data, mesh))
+        batched = _is_vectorized(chain_method, mesh)
+        row_arrays = () if algorithm.row_arrays is None else algorithm.row_arrays()
+        placement = Placement(mesh, batched=batched, row_arrays=row_arrays)
+        program = _make_program(algorithm, data, placement, schedule, num_chains, memory_limit)
+        keys = _group_keys(seed, num_chains, placement)
         storage, progression = None, None
         if checkpoint is not None:
             header = _header(seed, schedule, num_chains, placement, identity)
@@ -206,9 +207,9 @@ def _make_program(
     num_chains: int,
     memory_limit: int | None,
 ) -> Program:
-    algorithm, data = placement.put_everywhere((algorithm, data))
+    algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
     if algorithm.prepare is not None:
-        data = placement.put_everywhere(_prepared(algorithm.prepare, data))
+        data = placement.put_data(_prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(
         (algorithm, data),

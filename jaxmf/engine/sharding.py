@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -11,26 +12,36 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmf.engine.chunk import Batch, Outcome, run_chunk
+from jaxmf.engine.chunk import Batch, Outcome, grow_chain, leaf_names, run_chunk, start_chain
+from jaxmf.engine.executables import shapes_of
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import PyTree
 
 CHAIN_AXIS = "chain"
 
 
 class Placement:
-    """Puts the chain axis on the mesh's axis "chain" and everything else on every device.
+    """Puts chains on the mesh's axis "chain", rows on "data", and everything else on every device.
 
     Other axes of the mesh (particles) are for the algorithm, which may constrain its arrays to
     them: its programs are traced with the mesh in place.
+
+    Args:
+        mesh: the devices; None for one.
+        batched: whether one program advances all chains.
+        row_arrays: see `Algorithm`; they are spread where the mesh has the axis "data".
     """
 
-    def __init__(self, mesh: Mesh | None, *, batched: bool):
+    def __init__(self, mesh: Mesh | None, *, batched: bool, row_arrays: tuple[str, ...] = ()):
         if mesh is not None:
             # sharding by propagation, whatever the axis types the mesh was made with
             mesh = Mesh(mesh.devices, mesh.axis_names)
         self.mesh = mesh
         on_mesh = mesh is not None and CHAIN_AXIS in mesh.axis_names
+        has_rows = mesh is not None and DATA_AXIS in mesh.axis_names
         self.batch = Batch(batched=batched, spmd_axis=CHAIN_AXIS if on_mesh else None)
+        self._row_arrays = frozenset(row_arrays if has_rows else ())
+        self._start: PyTree = None
 
     def context(self) -> contextlib.AbstractContextManager[Any]:
         """The mesh in place while tracing and running; nothing without one."""
@@ -43,27 +54,55 @@ class Placement:
 
     def put_everywhere(self, tree: PyTree) -> PyTree:
         """Arrays on every device."""
-        return self._put(tree, self._sharding())
+        return jax.tree.map(lambda leaf: _put(leaf, self._sharding()), tree)
+
+    def put_data(self, data: PyTree) -> PyTree:
+        """Data: rows on the devices that they are spread over, all else on every device.
+
+        Raises:
+            ValueError: the devices cannot have equally many rows.
+        """
+        if self._row_arrays:
+            self._check_rows(data)
+        return jax.tree.map(_put, data, self._shardings(data))
 
     def put_chains(self, tree: PyTree) -> PyTree:
         """Arrays with a leading chain axis, each device holding its chains."""
-        return self._put(tree, self.chains)
+        return jax.tree.map(lambda leaf: _put(leaf, self.chains), tree)
 
-    def options(self, function: Callable) -> dict[str, Any]:
-        """Options of `jax.jit` for the programs of the engine."""
+    def put_group(self, state: PyTree, averages: dict[str, Any]) -> tuple[PyTree, dict[str, Any]]:
+        """State and averages of a group, each device holding its chains and its rows of them."""
+        shardings = self._shardings(state, self.batch.spmd_axis)
+        return jax.tree.map(_put, state, shardings), self.put_chains(averages)
+
+    def shapes_of_group(
+        self, state: PyTree, averages: dict[str, Any]
+    ) -> tuple[PyTree, dict[str, Any]]:
+        """Shapes of state and averages of a group, with where they lie."""
+        shardings = self._shardings(state, self.batch.spmd_axis)
+        return jax.tree.map(shapes_of, state, shardings), shapes_of(averages, self.chains)
+
+    def options(self, function: Callable, args: tuple, static: dict[str, Any]) -> dict[str, Any]:
+        """Options of `jax.jit` for the programs of the engine, called with these arguments."""
         options: dict[str, Any] = {}
         if function is run_chunk:
             options["donate_argnums"] = (3, 4)
-        if self.mesh is not None:
-            options["out_shardings"] = self.chains
-        if self.mesh is not None and function is run_chunk:
+        if self.mesh is None:
+            return options
+        axis, chains = self.batch.spmd_axis, self.chains
+        if function is start_chain:
+            if self._start is None:
+                shapes = jax.eval_shape(partial(start_chain, batch=self.batch), *args)
+                self._start = (self._shardings(shapes[0], axis), chains)
+            options["out_shardings"] = self._start
+        elif function is grow_chain:
+            options["out_shardings"] = (self._shardings(args[3], axis), chains)
+        elif function is run_chunk:
             everywhere: Any = self._sharding()
-            chains: Any = self.chains
-            rows_of_chains: Any = self._sharding(None, self.batch.spmd_axis)
             options["out_shardings"] = Outcome(
-                state=chains,
-                averages=chains,
-                draws=rows_of_chains,
+                state=self._shardings(args[3], axis),
+                averages=chains,  # type: ignore[arg-type]
+                draws=self._shardings(dict(static["draw_shapes"]), None, axis),
                 num_draws=everywhere,
                 step=everywhere,
                 overflow=everywhere,
@@ -71,25 +110,61 @@ class Placement:
             )
         return options
 
+    def _shardings(self, tree: PyTree, *leading: str | None) -> PyTree:
+        """Where the arrays of a tree lie: these axes first, then that of their rows."""
+        leaves, structure = jax.tree.flatten(tree)
+        found = [
+            self._sharding(*leading, DATA_AXIS)
+            if name in self._row_arrays
+            else self._sharding(*leading)
+            for name in (leaf_names(tree) if leaves else ())
+        ]
+        return jax.tree.unflatten(structure, found)
+
     def _sharding(self, *axes: str | None) -> NamedSharding | None:
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec(*axes))
 
-    def _put(self, tree: PyTree, sharding: NamedSharding | None) -> PyTree:
-        place: Callable[[Any], Any] = jnp.asarray
-        if sharding is not None:
+    def _check_rows(self, data: PyTree) -> None:
+        assert self.mesh is not None
+        num_devices = int(self.mesh.shape[DATA_AXIS])
+        for name, leaf in zip(leaf_names(data), jax.tree.leaves(data), strict=True):
+            if name in self._row_arrays and leaf.shape[0] % num_devices:
+                fitting = [n for n in range(2, num_devices) if leaf.shape[0] % n == 0]
+                remedy = (
+                    f"use a mesh with {fitting[-1]} devices on that axis"
+                    if fitting
+                    else "leave out rows, or spread chains instead"
+                )
+                raise ValueError(
+                    f"mesh: {leaf.shape[0]} rows of the data cannot be spread evenly over the "
+                    f"{num_devices} devices of its axis {DATA_AXIS!r}; {remedy}"
+                )
 
-            def place(leaf: object) -> Any:
-                return jax.device_put(jnp.asarray(leaf), sharding)
 
-        return jax.tree.map(place, tree)
+def _put(leaf: Any, sharding: NamedSharding | None = None) -> Any:
+    array = jnp.asarray(leaf)
+    return array if sharding is None else jax.device_put(array, sharding)
 
 
 def validate_mesh(mesh: object, num_chains: int) -> None:
-    """Checks that the chains can be spread over the mesh."""
+    """Checks that the chains can be spread over the mesh.
+
+    Raises:
+        TypeError: it is no mesh.
+        ValueError: it has devices of other processes, or chains that cannot be shared evenly.
+    """
     if mesh is None:
         return
     if not isinstance(mesh, Mesh):
         raise TypeError(f"mesh must be a jax.sharding.Mesh, not {type(mesh).__name__}")
+    processes = sorted({device.process_index for device in mesh.devices.flat})
+    if processes != [jax.process_index()]:
+        raise ValueError(
+            f"mesh: its devices belong to the processes {processes} of jax.distributed, and this "
+            f"is process {jax.process_index()}; a run stays within one process. Let each process "
+            "run chains of its own on a mesh of jax.local_devices(), or without a mesh, with "
+            "another seed and another checkpoint folder"
+        )
     if CHAIN_AXIS not in mesh.axis_names:
         return
     num_devices = int(np.asarray(mesh.shape[CHAIN_AXIS]))
@@ -126,5 +201,5 @@ def check_mesh_axes(
             f"mesh: {name}{sweep} cannot use the axis {axis!r}, so its {size} devices would all do "
             f"the same work; it spreads work over {known}. Chains are spread by "
             f'jax.make_mesh(({size},), ("{CHAIN_AXIS}",)) with num_chains a multiple of {size}; '
-            'tokens over "data" with sweep="parallel", where the model has it'
+            'rows or tokens over "data" with sweep="parallel", where the model has it'
         )

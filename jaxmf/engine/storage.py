@@ -201,7 +201,7 @@ class Storage:
                 self.path, f"average-{index}", saved.arrays, averages, sorted(averages)
             ),
         )
-        state, averages = program.placement.put_chains(tree)
+        state, averages = program.placement.put_group(*tree)
         return Group(chains, key, state, averages, saved.manifest["step"], capacity)
 
 

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
-from jaxmf import compensated, devices
+from jaxmf import compensated, devices, row_shards
 from jaxmf.types import Array
 
 
@@ -65,6 +65,10 @@ def gram_statistics(z: Array, x: Array) -> tuple[Array, Array]:
     Returns:
       (K, K) and (K, D) float.
     """
+    return row_shards.sum_over_rows(_gram_in_pieces, (z, x))
+
+
+def _gram_in_pieces(z: Array, x: Array) -> tuple[Array, Array]:
     num_rows, num_slots = z.shape
     size = devices.block_size("gaussian rows")
     if num_rows <= size:
@@ -254,6 +258,10 @@ def _sum_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
 
 def _sums_of_squares(z: Array, x: Array, coefficients: Array) -> Array:
     """Of every column of X - Z Y, (D,), in pieces so that no float copy of Z is made."""
+    return row_shards.sum_over_rows(_squares_in_pieces, (z, x), coefficients)
+
+
+def _squares_in_pieces(z: Array, x: Array, coefficients: Array) -> Array:
     num_rows, size = x.shape[0], devices.block_size("gaussian rows")
     if num_rows <= size:
         return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2, axis=0)

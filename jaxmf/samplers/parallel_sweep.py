@@ -1,6 +1,8 @@
 """A sweep of a linear-Gaussian feature model that keeps Y and samples all rows at once.
 
-For accelerators: every step works on all rows, nothing runs through the rows sequentially.
+For accelerators: every step works on all rows, nothing runs through the rows sequentially. Rows may
+be spread over the axis "data" of a mesh: devices then exchange Z'Z, Z'X and the counts of columns,
+once for each slot that is visited.
 
 Rows are independent given Y only if the probabilities of the features are drawn too, and a sweep
 that could empty a column without being able to make one would leave no Indian buffet process
@@ -15,7 +17,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf import slots
+from jaxmf import row_shards, slots
 from jaxmf.likelihoods import gaussian
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import (
@@ -48,8 +50,10 @@ def parallel_sweep(
     y = draw_features(jax.random.fold_in(key, 0), gram, cross, scales)
     row_key = jax.random.fold_in(key, 1)
     num_columns = None if observed is None else x.shape[1]
-    draws = draws_of_rows(row_key, jnp.arange(num_rows), num_slots, num_columns, x.dtype)
-    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    rows = row_shards.spread(jnp.arange(num_rows))
+    draws = draws_of_rows(row_key, rows, num_slots, num_columns, x.dtype)
+    draws = jax.tree.map(row_shards.spread, draws)
+    counts = row_shards.column_counts(z, x.dtype)
     log_odds = draw_log_odds(
         jax.random.fold_in(key, 2), prior, counts, jnp.asarray(num_rows, x.dtype)
     )
@@ -117,7 +121,7 @@ def draw_all_bits(
     `log_odds` (K,) are those of the probabilities of the features, from `draw_log_odds`.
     """
     num_rows = jnp.asarray(z.shape[0], x.dtype)
-    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    counts = row_shards.column_counts(z, x.dtype)
     movable = row_prior(prior, counts, num_rows, num_fixed=num_fixed).movable
     slope, curvature = _slopes(z, x, observed, y)
     threshold = logit(draws.bits)
@@ -170,7 +174,7 @@ def _draw_singletons(
     """The singletons and missing cells of every row, given Y of the features that rows share."""
     num_rows, num_slots = z.shape
     # `exists` without any one row: a column with a single one is free without it
-    counts = jnp.sum(z, axis=0, dtype=x.dtype)
+    counts = row_shards.column_counts(z, x.dtype)
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), num_rows, num_fixed=num_fixed)
     shared = z & ~conditional.free
     fitted = shared.astype(x.dtype) @ y
@@ -194,11 +198,10 @@ def _draw_singletons(
         else jnp.sum(observed, axis=1, dtype=x.dtype)
     )
     num_new, cut_off = jax.vmap(draw_count)(draws.num_new, jnp.sum(error**2, axis=1), num_observed)
-    last = jnp.cumsum(num_new)
-    claim = slots.claim(~conditional.free, last[-1])
+    claim = slots.claim(~conditional.free, jnp.sum(num_new))
     rank = jnp.cumsum(claim.claimed, dtype=jnp.int32) - 1
-    owner = jnp.searchsorted(last, rank, side="right")
-    z = shared | (claim.claimed & (jnp.arange(num_rows)[:, None] == owner))
+    end = row_shards.running_total(num_new)[:, None]
+    z = shared | (claim.claimed & (end - num_new[:, None] <= rank) & (rank < end))
     if observed is not None and draws.cells is not None:
         deviation = scales.noise * jnp.sqrt(1 + num_new / scales.ratio)
         x = jnp.where(observed, x, fitted + deviation[:, None] * draws.cells)

@@ -36,6 +36,7 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 
+from jaxmf import row_shards
 from jaxmf.likelihoods import bilinear_rows
 from jaxmf.types import Array
 
@@ -118,7 +119,7 @@ class GaussianColumns:
 
         def project_group(gain, x):
             factor = jnp.linalg.cholesky(identity + gain * gram)
-            r_m = gain * cho_solve((factor, True), features.T).T
+            r_m = gain * row_shards.by_row(_solve_rows, (features,), factor)
             return r_m, x - r_m @ (features.T @ x)
 
         x, mean = self.x, None
@@ -202,6 +203,11 @@ class GaussianColumns:
         num_columns = self.x.shape[2]
         log_density = fixed.weight * explained - 0.5 * num_columns * jnp.log(determinant)
         return jnp.sum(log_density + added, axis=-1)
+
+
+def _solve_rows(rows: Array, factor: Array) -> Array:
+    """The rows (N, K) times the inverse of the matrix with this Cholesky factor."""
+    return cho_solve((factor, True), rows.T).T
 
 
 def _changed(

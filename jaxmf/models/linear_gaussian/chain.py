@@ -185,6 +185,11 @@ def capacity(state: PyTree) -> dict[str, int]:
     return {"features": state.z.shape[-1]}
 
 
+def row_arrays() -> tuple[str, ...]:
+    """What the parallel sweep can have spread over devices: of the data, the state and draws."""
+    return ("values", "observed", "z", "x")
+
+
 def limit(plan: SamplerPlan, data: Dense) -> dict[str, Limit]:
     """How many slots for features there may be."""
     if plan.sweep == "whole_rows":

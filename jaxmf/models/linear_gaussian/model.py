@@ -35,6 +35,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.readable import Readable
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
@@ -257,9 +258,9 @@ class LinearGaussianIBP(Readable, Model):
 
         Args:
           sweep: "collapsed": rows one after another, bit by bit. "parallel": all rows at once given
-            Y. "auto": the first on a CPU, the second on accelerators but for few rows.
-            "whole_rows": each row drawn from all its 2^K settings, mixes better, for at most 12
-            slots.
+            Y, and over the devices of a mesh axis "data". "auto": the first on a CPU, the second on
+            accelerators but for few rows. "whole_rows": each row drawn from all its 2^K settings,
+            mixes better, for at most 12 slots.
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value (from
             more where a row would take more than 25 features at that), which is itself held
@@ -313,6 +314,7 @@ class LinearGaussianIBP(Readable, Model):
             grow=Partial(chain.grow, plan),
             capacity=chain.capacity,
             limit=Partial(chain.limit, plan),
+            row_arrays=chain.row_arrays if sweep == "parallel" else None,
         )
 
     def device_options(
@@ -323,6 +325,11 @@ class LinearGaussianIBP(Readable, Model):
             return {}
         num_rows = None if data is None else data.num_rows
         return {"sweep": choose_sweep("linear_gaussian", platform, num_rows)}
+
+    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
+        is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")
+        return (DATA_AXIS,) if is_parallel else ()
 
     def num_slots(self, capacity: int | None = None) -> int:
         """Slots for a wished capacity, the bias feature and all features of a finite model held."""
