@@ -19,6 +19,7 @@ from jax import Array
 
 from jaxmf import fusion_probe
 from jaxmf.devices import default_platform
+from jaxmf.types import PyTree
 
 LONG_ROW = 256
 VARIABLE = "JAXMF_FUSE_LOOPS"
@@ -90,7 +91,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, sequential: bool = False) -> Callabl
     return call
 
 
-def wide_vectors() -> dict[str, Any]:
+def wide_vectors() -> dict[str, object]:
     """Options of the compiler for a program of loops over long rows, of `LONG_ROW` numbers on.
 
     XLA's CPU backend uses half of the longest vectors of the processor unless asked otherwise.
@@ -145,7 +146,7 @@ def _first_elements(leaves: Sequence[Array], out: object) -> list[Array]:
     ]
 
 
-def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> Any:
+def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> PyTree:
     """`fn` of each case in turn; arguments that are not batched are the same for all."""
     pairs = tuple(zip(args, is_batched, strict=True))
 

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jax import Array
 
+from jaxmf.types import PyTree
+
 
 class Claim(NamedTuple):
     """Slots handed out: `claimed` (K,) bool, and `overflow` () bool, more asked for than free."""
@@ -75,7 +77,7 @@ def random_order(key: Array, occupied: Array) -> Array:
 
 def visit(
     update: Callable[[Array, Array, Any], Any], state: object, *, order: Array, allowed: Array
-) -> Any:
+) -> PyTree:
     """Updates a state once for each allowed slot, in the order of the numbers given.
 
     As a walk along `random_order`, but without the sort, which XLA would not take into one kernel

@@ -61,10 +61,10 @@ class Block(Readable):
     def __init__(
         self,
         distribution: Distribution,
-        by: Any = None,
+        by: object = None,
         observed: bool = False,
         rho: Callable[..., Any] | None = None,
-        per: Any = None,
+        per: object = None,
     ) -> None:
         if callable(by):
             rho, by = by, _arguments(by)
@@ -110,7 +110,7 @@ class Block(Readable):
             )
 
 
-def _is_rebuilt(distribution: Any) -> bool:
+def _is_rebuilt(distribution: object) -> bool:
     """Whether jax put a placeholder where the family or prior was."""
     if isinstance(distribution, str | int | float | list | tuple | dict) or callable(distribution):
         return False

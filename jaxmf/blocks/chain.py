@@ -163,7 +163,7 @@ def _has_weight_shapes(distribution: PartitionPrior) -> bool:
 
 
 def step(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any, progress: Array
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object, progress: Array
 ) -> tuple[State, Info]:
     """Every set of indicators, then hyperparameters."""
     del progress
@@ -238,7 +238,7 @@ def _split_merge(
 
 
 def record(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object
 ) -> dict[str, Array]:
     """What a draw keeps; names of a block's quantities begin with the block's.
 

@@ -85,15 +85,15 @@ class _KnownPartition(PartitionPrior):
         del counts, hyperparameters, with_sizes
         return self.table
 
-    def unassign(self, counts: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, counts: object, batch: Array, group: Array) -> PyTree:
         del batch, group
         return counts
 
-    def assign(self, counts: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, counts: object, batch: Array, group: Array, uniform: Array) -> Any:
         del batch, group, uniform
         return counts
 
-    def move(self, counts: Any, batch: Array, group: Array, amount: int) -> Any:
+    def move(self, counts: object, batch: Array, group: Array, amount: int) -> PyTree:
         del batch, group, amount
         return counts
 

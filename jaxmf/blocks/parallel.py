@@ -211,7 +211,7 @@ def draw_tokens(
     return dict(zip(names, drawn, strict=True))
 
 
-def _in_blocks(function: Any, tokens: PyTree, num_tokens: int, num_cells: int) -> Any:
+def _in_blocks(function: object, tokens: PyTree, num_tokens: int, num_cells: int) -> Any:
     """A function of tokens over blocks of them, each spread over the devices of the mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0

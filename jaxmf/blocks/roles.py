@@ -99,7 +99,7 @@ class Below(NamedTuple):
         look_up: Mapping[str, Array],
         *,
         group: Array,
-        amount: Any,
+        amount: object,
     ) -> dict[str, PyTree]:
         """A token into the parts of a group (amount 1), or out of them (-1)."""
         after = dict(cache)

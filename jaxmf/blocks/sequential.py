@@ -184,7 +184,7 @@ class _Compiled(NamedTuple):
         empty = {name: jnp.zeros_like(columns[name]) for name in self.names}
         start = (empty, caches, jnp.zeros((), bool))
 
-        def one_token(index: Array, carry: Any) -> Any:
+        def one_token(index: Array, carry: PyTree) -> PyTree:
             return self.one_token(index, carry, columns, look_up, uniforms)
 
         return jax.lax.fori_loop(0, uniforms.shape[0], one_token, start)
@@ -192,11 +192,11 @@ class _Compiled(NamedTuple):
     def one_token(
         self,
         index: Array,
-        carry: Any,
+        carry: PyTree,
         columns: dict[str, Array],
         look_up: dict[str, Array],
         uniforms: Array,
-    ) -> Any:
+    ) -> PyTree:
         """One token leaves, draws and joins."""
         names = self.names
         drawn, caches, no_room = carry

@@ -213,8 +213,8 @@ class _TokenLoop(NamedTuple):
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
 
-    def _without(self, is_gone: Array, dish_cache: Any, batch: Array, dish: Array) -> Any:
-        def leave(carry: Any) -> Any:
+    def _without(self, is_gone: Array, dish_cache: PyTree, batch: Array, dish: Array) -> Any:
+        def leave(carry: PyTree) -> Any:
             return jnp.zeros((), bool), self.distribution.unassign(carry[1], batch, dish)
 
         return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
@@ -223,14 +223,14 @@ class _TokenLoop(NamedTuple):
         self,
         is_new: Array,
         dish: Array,
-        dish_cache: Any,
+        dish_cache: PyTree,
         batch: Array,
         weights: Array,
         chance: Array,
     ) -> tuple[Array, Any]:
         """The dish of a table, drawn if it is new, and the dishes with it."""
 
-        def come(carry: Any) -> Any:
+        def come(carry: PyTree) -> Any:
             drawn = tables.choose(weights, chance[1])
             return (
                 jnp.zeros((), bool),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 BLOCK = 2**17
 ALIGNMENT = 64
@@ -43,7 +44,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return room[first : first + num_bytes].view(dtype).reshape(shape)
 
 
-def aligned_copy(array: np.ndarray, dtype: Any) -> np.ndarray:
+def aligned_copy(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """An aligned copy in another dtype, whatever the cast loses."""
     result = aligned_empty(array.shape, np.dtype(dtype))
     np.copyto(result, array, casting="unsafe")

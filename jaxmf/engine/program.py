@@ -276,7 +276,7 @@ class Program:
             for group in groups
         ]
 
-    def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
+    def _restored(self, remembered: dict[str, object]) -> dict[str, object]:
         trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
         return remembered | self.placement.put_chains(trees)
 
@@ -374,13 +374,13 @@ class _Words:
     impl: Any
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: PyTree) -> PyTree:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
     return np.array(leaf)
 
 
-def _from_host(leaf: object) -> Any:
+def _from_host(leaf: object) -> PyTree:
     if isinstance(leaf, _Words):
         return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
     return leaf

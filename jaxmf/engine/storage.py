@@ -37,7 +37,7 @@ class Storage:
         seconds: least time between two saves.
     """
 
-    def __init__(self, path: str | os.PathLike, header: dict[str, Any], *, seconds: float):
+    def __init__(self, path: str | os.PathLike, header: dict[str, object], *, seconds: float):
         self.path = Path(path)
         self._header = header
         self._folder = checkpoint.Folder(path, header)

@@ -76,11 +76,11 @@ def average_images(
 
 def completed(
     posterior: Posterior,
-    rows: Any = None,
+    rows: object = None,
     *,
     image_shape: tuple[int, int],
-    truth: Any = None,
-    others: dict[str, Any] | None = None,
+    truth: object = None,
+    others: dict[str, object] | None = None,
     max_rows: int = 12,
 ) -> Figure:
     """Rows with missing cells as they were shown, and completed by the posterior mean.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def causal_graph(
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | np.ndarray | None = None,
+    row_names: Sequence[object] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
@@ -45,7 +45,7 @@ def draw_graph(
     axes: Any,
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | np.ndarray | None = None,
+    row_names: Sequence[object] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
 ) -> None:
     """The same on given axes; observed variables are shaded, causes are not.

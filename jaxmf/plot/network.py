@@ -88,7 +88,7 @@ def _middle(network: Network, name: str, line: dict[str, float]) -> float:
     return sum(line[parent] for parent in parents) / max(len(parents), 1)
 
 
-def _label(distribution: Any) -> str:
+def _label(distribution: object) -> str:
     """The name of a family or prior, with its number of groups where it is known."""
     name = type(distribution).__name__
     size = getattr(distribution, "num_components", None) or getattr(distribution, "size", None)

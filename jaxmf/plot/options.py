@@ -12,7 +12,7 @@ from jaxmf.plot.panels import check_image_shape
 from jaxmf.posterior.named_cells import read_rows
 
 
-def check_options(posterior: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def check_options(posterior: Any, options: Mapping[str, object]) -> dict[str, object]:
     """The options of a picture, by the names that they have in all of them.
 
     Args:

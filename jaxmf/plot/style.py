@@ -63,7 +63,7 @@ def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Any:
     return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad=missing)
 
 
-def colour_scale(values: np.ndarray) -> dict[str, Any]:
+def colour_scale(values: np.ndarray) -> dict[str, object]:
     """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)

@@ -14,9 +14,10 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count
+from jaxmf.data import Container
 from jaxmf.engine import Run
 from jaxmf.engine import run as run_engine
-from jaxmf.model import HoldsOutOnes
+from jaxmf.model import HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -46,7 +47,7 @@ Paths = list[dict[str, np.ndarray]]
 
 
 def from_chains(
-    model: Any, data: Any, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
+    model: Model, data: Container, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
 ) -> Posterior:
     """The posterior of a finished sampler; `predicted_at` are the cells named before it."""
     return Posterior(
@@ -60,7 +61,7 @@ def from_chains(
     )
 
 
-def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
+def from_ascent(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
     draw = model.draw_of(state)
@@ -77,12 +78,12 @@ def from_solution(model: Any, data: Any, draw: Mapping[str, Any], meta: Meta) ->
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=trace)
 
 
-def _one_draw(draw: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _one_draw(draw: Mapping[str, object]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None, None] for name, value in draw.items()}
 
 
 def from_filter(
-    model: Any, data: Any, run: Run, meta: Meta, *, before: Posterior | None = None
+    model: Model, data: Container, run: Run, meta: Meta, *, before: Posterior | None = None
 ) -> Posterior:
     """The posterior of a finished filter.
 
@@ -143,7 +144,7 @@ def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str
 
 
 @jit
-def _draws_of_particles(model: Any, particles: Any, paths: dict[str, Any], data: Any) -> Any:
+def _draws_of_particles(model: Any, particles: object, paths: dict[str, object], data: Any) -> Any:
     def one(particle: Any, path: dict[str, Any]) -> Any:
         return model.particle_draw(particle, path, data)
 
@@ -196,7 +197,7 @@ def algorithm_of(posterior: Posterior) -> Any:
 
 
 def extend(
-    posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
+    posterior: Posterior, new_rows: object, *, num_samples: int | None, settings: dict[str, Any]
 ) -> Posterior:
     """See `Posterior.extend`."""
     _check_settings(settings)
@@ -228,7 +229,7 @@ def extend(
     return _extend_chains(posterior, num_samples, settings)
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, object]) -> None:
     """Refuses what extend() does not take.
 
     Raises:
@@ -269,7 +270,9 @@ def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, A
     return from_chains(posterior.model, posterior.data, run, meta, cells)
 
 
-def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]) -> Posterior:
+def _extend_filter(
+    posterior: Posterior, new_rows: object, settings: Mapping[str, object]
+) -> Posterior:
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
@@ -289,7 +292,7 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     return from_filter(posterior.model, data, run, meta, before=posterior)
 
 
-def sweep_note(options: Mapping[str, Any]) -> str:
+def sweep_note(options: Mapping[str, object]) -> str:
     """Which sweep a run makes, for its progress line and its report: "sweep=collapsed"."""
     named = [f"{name}={options[name]}" for name in ("sweep", "weights") if options.get(name)]
     return ", ".join(named)

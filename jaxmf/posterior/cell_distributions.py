@@ -48,7 +48,7 @@ def _draw_normal(
     return (mean + np.sqrt(variance) * noise).astype(np.float32)
 
 
-def _log_bernoulli(values: object, mean: Any, variance: Any) -> Any:
+def _log_bernoulli(values: object, mean: Any, variance: object) -> Any:
     del variance
     xp, tiny = _numpy_of(mean), np.finfo(mean.dtype).tiny
     log_one = xp.log(xp.maximum(mean, tiny))
@@ -64,7 +64,7 @@ def _draw_bernoulli(
     return (generator.random((num_draws, mean.size), dtype=np.float32) < mean).astype(np.float32)
 
 
-def _log_poisson(values: Any, mean: Any, variance: Any) -> Any:
+def _log_poisson(values: Any, mean: Any, variance: object) -> Any:
     del variance
     inside = values * jnp.log(mean) - mean - gammaln(values + 1)
     return jnp.where((values >= 0) & (values == jnp.floor(values)), inside, -jnp.inf)

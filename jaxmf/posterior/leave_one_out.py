@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.data import Container
 from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
@@ -261,7 +262,7 @@ def without_cell(
 
 
 def _log_probabilities(
-    model: Any, data: Any, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+    model: Any, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
 ) -> np.ndarray:
     """Log probabilities (S, M) of the values of cells that have few."""
     levels = np.asarray(model.values, float)

@@ -44,7 +44,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
     """
 
     def extend(
-        self, new_rows: Any = None, *, num_samples: int | None = None, **run: Any
+        self, new_rows: object = None, *, num_samples: int | None = None, **run: object
     ) -> Posterior:
         """Continue where the run stopped.
 
@@ -110,7 +110,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
         path: str | Path,
         *,
         image_shape: tuple[int, int] | None = None,
-        truth: Any = None,
+        truth: object = None,
         title: str | None = None,
     ) -> Path:
         """Write one self-contained HTML page: summary, pictures, facts of the run.

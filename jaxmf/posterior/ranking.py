@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
+from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
@@ -124,7 +124,7 @@ class Recommendations:
         return "\n".join(lines)
 
 
-def scores(posterior: Draws, cells: Any) -> Scores:
+def scores(posterior: Draws, cells: object) -> Scores:
     """See `Posterior.scores`."""
     _check_scores(posterior)
     rows, columns = named_cells.read_cells(cells, posterior.data)
@@ -136,7 +136,7 @@ def _check_scores(posterior: Draws) -> None:
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
 
-def can_recommend(model: Any) -> bool:
+def can_recommend(model: Model) -> bool:
     """Whether a model ranks the columns of a row."""
     return isinstance(model, ScoresCells | RanksColumns)
 
@@ -197,7 +197,7 @@ def recommend(
     return assemble(data, rows, best, scores)
 
 
-def check_question(model: Any, n: Any, by: Any) -> None:
+def check_question(model: Model, n: object, by: object) -> None:
     """Refuses a model that ranks no columns, and an order that it has not.
 
     Raises:
@@ -247,7 +247,7 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
     total = np.zeros((rows.size, posterior.data.num_columns))
 
-    def expected_block(block: Any, indices: np.ndarray) -> Any:
+    def expected_block(block: object, indices: np.ndarray) -> Any:
         del indices
         return _expected_values(posterior.model, block, posterior.data, rows)
 

@@ -15,14 +15,15 @@ from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.programs import jit
+from jaxmf.types import Array
 
 
 def recommend(
     posterior: Draws,
     rows: Any,
     *,
-    new_rows: Any,
-    row_features: Any,
+    new_rows: object,
+    row_features: object,
     unknown: str,
     n: int,
     by: str | None,
@@ -53,7 +54,7 @@ def recommend(
 
 
 def _recommend_new_rows(
-    posterior: Draws, new: Any, rows: Any, *, n: int, by: str, include_known: bool, seed: int
+    posterior: Draws, new: Any, rows: Array, *, n: int, by: str, include_known: bool, seed: int
 ) -> Recommendations:
     """The best columns of new rows; all of their cells are predicted at once.
 
@@ -86,7 +87,7 @@ def _recommend_new_rows(
     return ranking.assemble(new, positions, best, type(scores)(*parts))
 
 
-def _scores(posterior: Draws, new: Any) -> Scores:
+def _scores(posterior: Draws, new: object) -> Scores:
     """Scores of all cells of new rows, of a model that has scores: (M, D)."""
     found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
     mean, variance, probability, plain = map(np.asarray, found)

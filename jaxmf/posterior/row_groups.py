@@ -65,7 +65,7 @@ class RowGroups:
             raise ValueError(f"labels: {_NO_ROWS}")
         return self.group_of_rows
 
-    def members(self) -> list[list[Any]]:
+    def members(self) -> list[list[object]]:
         """The rows of every group: ids, or positions.
 
         Raises:

@@ -59,7 +59,7 @@ def has_groups(posterior: Draws) -> bool:
     return isinstance(posterior.model, HasSideGroups)
 
 
-def members(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
+def members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     """The members of every group with the most cells, the group with the most members first.
 
     Weights are the parts of the group's cells that they have.
@@ -98,7 +98,7 @@ def weights(posterior: Draws, side: str) -> GroupWeights:
     return GroupWeights((*names, None), order, found)
 
 
-def preferences(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
+def preferences(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     """See `Posterior.preferences`."""
     draw = _checked(posterior, side)
     order, sizes = _by_size(draw[f"{side}_groups"])

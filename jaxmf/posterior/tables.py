@@ -124,7 +124,7 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values, np.bincount(value_indices, weights=weights)
 
 
-def cooccurrence(posterior: Draws, rows: Any) -> np.ndarray:
+def cooccurrence(posterior: Draws, rows: object) -> np.ndarray:
     """(R, R) float; see `Posterior.cooccurrence`."""
     data = posterior.data
     z = None if isinstance(posterior.model, HasRowGroups) else _bits(posterior)

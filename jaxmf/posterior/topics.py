@@ -46,7 +46,7 @@ class TopEntries:
             "weight": self.weights.ravel()[kept],
         }
 
-    def lists(self) -> list[list[Any]]:
+    def lists(self) -> list[list[object]]:
         """The entries of every group, as many as it has."""
         kept = ~np.isnan(self.weights)
         return [entries[here].tolist() for entries, here in zip(self.entries, kept, strict=True)]
@@ -101,7 +101,7 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     )
 
 
-def _named(best: np.ndarray, is_entry: np.ndarray, names: Any) -> np.ndarray:
+def _named(best: np.ndarray, is_entry: np.ndarray, names: object) -> np.ndarray:
     """Ids of entries, None where there is none; positions and -1 without ids."""
     if names is None:
         return np.asarray(np.where(is_entry, best, -1))

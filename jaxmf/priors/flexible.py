@@ -40,6 +40,7 @@ from jaxmf.priors.hyper import is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
+from jaxmf.types import PyTree
 
 
 @partial(
@@ -154,7 +155,7 @@ class FlexiblePrior(PartitionPrior):
 
     @classmethod
     def pitman_yor(
-        cls, concentration: object, discount: Any, *, num_items: int, **more: Any
+        cls, concentration: object, discount: object, *, num_items: int, **more: Any
     ) -> FlexiblePrior:
         """That of a Pitman-Yor process.
 
@@ -339,16 +340,16 @@ class FlexiblePrior(PartitionPrior):
         joining = jnp.where(totals > 0, weights[totals.astype(jnp.int32)], 0)
         return FlexibleCache(counts, joining, weights, hyperparameters, unobserved)
 
-    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+    def end(self, cache: PyTree) -> tuple[Array, Hyperparameters]:
         hyperparameters = dict(cache.hyperparameters)
         if cache.unobserved is not None:
             hyperparameters["unobserved"] = cache.unobserved.astype(jnp.int32)
         return cache.counts.astype(jnp.int32), hyperparameters
 
-    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(cache, batch, group, 1)
 
@@ -361,7 +362,7 @@ class FlexiblePrior(PartitionPrior):
         unobserved = tables.add_entry(cache.unobserved, batch, group, amount)
         return joined(cache._replace(unobserved=unobserved), batch, group)
 
-    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+    def weights(self, cache: PyTree, batch: Array) -> tuple[Array, Array]:
         joining = tables.row(cache.joining, batch)
         size = joining.shape[0]
         new = tables.lowest(joining == 0)
@@ -369,7 +370,7 @@ class FlexiblePrior(PartitionPrior):
             return self._all_weights(cache, batch, new), new < size
         return joining + jnp.where(at(new, size), cache.weights[0], 0), new < size
 
-    def _all_weights(self, cache: Any, batch: Array, new: Array) -> Array:
+    def _all_weights(self, cache: PyTree, batch: Array, new: Array) -> Array:
         """Weights (K,) with features, each asked for the counts that a choice leads to."""
         totals = tables.row(cache.counts, batch)
         if cache.unobserved is not None:

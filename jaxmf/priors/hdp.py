@@ -30,6 +30,7 @@ from jaxmf.priors.partition_prior import (
     is_kind,
     moved,
 )
+from jaxmf.types import PyTree
 
 
 @partial(
@@ -169,7 +170,7 @@ def _update_weights(
     assert cache.free is not None
     concentration = hyperparameters["concentration"]
 
-    def change(carry: Any) -> Any:
+    def change(carry: PyTree) -> Any:
         _, weights, rest, _, _ = carry
         weights, rest = change_fn(weights, rest)
         shares, free = _shares(totals, weights, rest)

@@ -15,6 +15,7 @@ import numpy as np
 from jax import Array
 
 from jaxmf.arguments import check_numbers
+from jaxmf.types import PyTree
 
 Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
 
@@ -232,7 +233,7 @@ def effect_prior(unit: float) -> Any:
     return dist.InverseGamma(2.0, 2.0 * unit)
 
 
-def is_placeholder(leaf: Any) -> bool:
+def is_placeholder(leaf: PyTree) -> bool:
     """Whether jax put something else in place of a number: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:
         return True
@@ -240,7 +241,7 @@ def is_placeholder(leaf: Any) -> bool:
     return is_from_jax and not isinstance(leaf, jax.Array)
 
 
-def _validate_positive(name: str, value: Any) -> None:
+def _validate_positive(name: str, value: object) -> None:
     value = _as_real(name, value, "a positive number")
     if math.isnan(value) or math.isinf(value) or value <= 0:
         raise ValueError(f"{name} must be positive and finite, got {value}")

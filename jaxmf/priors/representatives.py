@@ -12,6 +12,7 @@ from jax import Array
 
 from jaxmf import tables
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior
+from jaxmf.types import PyTree
 
 
 class RepresentativeCache(NamedTuple):
@@ -43,23 +44,23 @@ class Representatives(PartitionPrior):
             counts.astype(dtype), hyperparameters["unobserved"].astype(dtype)
         )
 
-    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+    def end(self, cache: PyTree) -> tuple[Array, Hyperparameters]:
         unobserved = cache.unobserved.astype(jnp.int32)
         return cache.counts.astype(jnp.int32), {"unobserved": unobserved}
 
-    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+    def weights(self, cache: PyTree, batch: Array) -> tuple[Array, Array]:
         return tables.row(cache.unobserved, batch), jnp.ones((), bool)
 
-    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> PyTree:
         return RepresentativeCache(
             tables.add_entry(cache.counts, batch, group, amount),
             tables.add_entry(cache.unobserved, batch, group, -amount),
         )
 
-    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(cache, batch, group, 1)
 

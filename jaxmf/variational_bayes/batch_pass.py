@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.free_energy import (
@@ -119,7 +119,7 @@ def one_pass(
     scale = parameters.rows.mean.shape[0] / batches.rows.shape[1]
     move = {"block": _by_sums, "partial_newton": _by_sums, "gradient": _by_gradient}[rule.update]
 
-    def one_batch(carry: Any, turn: tuple[Batches, Any]) -> tuple[Any, Any]:
+    def one_batch(carry: PyTree, turn: tuple[Batches, Any]) -> tuple[Any, Any]:
         whole, shared, step = carry
         batch, row_state = turn
         # keyed by the index of the batch, so that fixed samples are the same in every epoch
@@ -160,7 +160,12 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 
 
 def _by_sums(
-    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
+    rule: Rule,
+    here: _Here,
+    parameters: Parameters,
+    row_state: PyTree,
+    shared: PyTree,
+    num_batches: int,
 ) -> tuple[Parameters, Any, Any]:
     """The rows of a batch, then columns and intercept a share of the way."""
     del num_batches
@@ -249,13 +254,18 @@ def batch_free_energy(
 
 
 def _by_gradient(
-    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
+    rule: Rule,
+    here: _Here,
+    parameters: Parameters,
+    row_state: PyTree,
+    shared: PyTree,
+    num_batches: int,
 ) -> tuple[Parameters, Any, Any]:
     """A step of the rows of a batch and of all that is shared, along the derivative."""
     share = (1 + here.step / num_batches).astype(parameters.noise.dtype) ** -rule.decay
     key = jax.random.fold_in(here.key, 0)
 
-    def put(moved: tuple[Any, Any]) -> Parameters:
+    def put(moved: tuple[object, object]) -> Parameters:
         rows, bias = bounded(moved[0])
         columns, column_bias, intercept = bounded(moved[1])
         return parameters._replace(
@@ -266,7 +276,7 @@ def _by_gradient(
             intercept=bound_intercept(parameters.intercept, intercept),
         )
 
-    def objective(moved: tuple[Any, Any]) -> Array:
+    def objective(moved: tuple[object, object]) -> Array:
         return batch_free_energy(
             put(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
         )

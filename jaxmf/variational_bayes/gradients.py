@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf.types import PyTree
 from jaxmf.variational_bayes.parameters import Normal
 
 
@@ -18,7 +19,7 @@ def unbounded(parts: tuple[Normal | None, ...]) -> Any:
     )
 
 
-def bounded(moved: Any) -> Any:
+def bounded(moved: PyTree) -> Any:
     """The means and variances that `unbounded` was given."""
     return tuple(q if q is None else Normal(q.mean, jnp.exp(q.variance)) for q in moved)
 

@@ -188,7 +188,7 @@ def start_priors(settings: Any, dtype: Any) -> Priors:
         value = jnp.asarray(otherwise if value is None else value, dtype)
         return jnp.broadcast_to(value, (settings.num_factors,))
 
-    def variance(scale: Any) -> Array:
+    def variance(scale: object) -> Array:
         return vector(scale, 1.0) ** 2
 
     spread = settings.bias_scale

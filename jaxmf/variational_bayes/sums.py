@@ -23,7 +23,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
@@ -320,7 +320,7 @@ def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
     return map_lines(one_block, (view.factors, zeros), num_cells=num_cells)
 
 
-def map_lines(function: Callable[[Any], Any], lines: object, *, num_cells: int) -> Any:
+def map_lines(function: Callable[[Any], Any], lines: object, *, num_cells: int) -> PyTree:
     """A function of blocks of lines over all lines, a block at a time, in bounded memory.
 
     Args:

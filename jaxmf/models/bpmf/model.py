@@ -168,7 +168,7 @@ class BPMF(Readable, Model):
         """The values that a cell may have; None for real ones."""
         return None if self.is_normal else self.likelihood.levels
 
-    def cell_noise(self, unit: Any = 1.0) -> Any:
+    def cell_noise(self, unit: object = 1.0) -> Any:
         """The distribution of cells given means; `unit` is the spread of the default prior."""
         if not self.is_normal:
             return self.likelihood
@@ -392,18 +392,18 @@ class BPMF(Readable, Model):
             return {"noise_scale": jnp.sqrt(noise)}
         return {"thresholds": noise} if noise.size else {}
 
-    def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+    def cell_probabilities(self, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
         return self.cell_noise().probabilities(queries.noise_of(self, draw), means)
 
     def predict_cells(
-        self, draw: Draw, data: Any, rows: Array, columns: Array
+        self, draw: Draw, data: object, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         return queries.cell_moments(self, draw, data, rows, columns)
 
-    def expected_values(self, draw: Draw, data: Any, rows: Array) -> Array:
+    def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
 
@@ -411,7 +411,7 @@ class BPMF(Readable, Model):
         """Rows and columns of the cells that are not recommended: the observed ones."""
         return np.asarray(data.rows), np.asarray(data.columns)
 
-    def group_means(self, draw: Draw, data: Any) -> Array:
+    def group_means(self, draw: Draw, data: object) -> Array:
         """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
         return queries.group_means(self, draw, data)
 
@@ -450,12 +450,12 @@ class BPMF(Readable, Model):
         return queries.row_moments(self, key, draw, data, new_data)
 
     def new_cell_probabilities(
-        self, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+        self, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
         """Probability of every value of cells of rows not seen in training: (M, V) float."""
         return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
 
-    def transform_rows(self, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
         """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
         return queries.latent_factors(self, key, draw, data, new_data)
 
@@ -463,11 +463,11 @@ class BPMF(Readable, Model):
         """The model with rows and columns beyond those of the data, of zero features."""
         return unknown.with_unknown(self, num_new, shape)
 
-    def draw_unknown(self, key: Key, draw: Draw, data: Any, num_new: tuple[int, int]) -> Draw:
+    def draw_unknown(self, key: Key, draw: Draw, data: object, num_new: tuple[int, int]) -> Draw:
         """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
-    def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, object]) -> dict[str, Any]:
         """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
         for name in draws:

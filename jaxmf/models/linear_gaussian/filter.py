@@ -12,7 +12,7 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +50,14 @@ from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+
 PROPOSALS = ("prior", "exact")
 
 
 def build_filter(
-    model: Any,
+    model: LinearGaussianIBP,
     *,
     num_particles: int = 1_000,
     proposal: str = "prior",
@@ -245,7 +248,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _without_gaps(model: Any, z: Array) -> Array:
+def _without_gaps(model: LinearGaussianIBP, z: Array) -> Array:
     """Features moved to the first slots, so that enumeration goes over them alone.
 
     Their order is kept. Which slot a feature has does not matter to what follows: sweeps visit

@@ -38,7 +38,7 @@ from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 
 def _default_alpha() -> Any:
@@ -426,7 +426,9 @@ class LinearGaussianIBP(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: PyTree, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 

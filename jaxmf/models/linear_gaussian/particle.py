@@ -17,7 +17,7 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_layout import Scales
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10
@@ -205,7 +205,7 @@ def grow(plan: Plan, model: object, particle: Particle, sizes: dict[str, int]) -
 def _grow_features(plan: Plan, model: Any, particle: Particle, size: int) -> Particle:
     check_num_slots(plan, model, size)
 
-    def pad(leaf: Any, *axes: int) -> Any:
+    def pad(leaf: PyTree, *axes: int) -> PyTree:
         for axis in axes if leaf is not None else ():
             leaf = slots.pad_axis(leaf, axis, size)
         return leaf

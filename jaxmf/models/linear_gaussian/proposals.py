@@ -6,7 +6,7 @@ conditional given the row as well, a sum over all settings. Open `propose` first
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,9 @@ from jaxmf.models.linear_gaussian.particle import Particle, Plan
 from jaxmf.samplers import feature_rows, row_enumeration
 from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
@@ -77,7 +80,7 @@ def _propose_from_prior(
 
 
 def _all_children(
-    model: Any, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+    model: LinearGaussianIBP, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
 ) -> tuple[Setting, Array]:
     """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
     patterns, log_weights = row_enumeration.all_settings(
@@ -92,7 +95,7 @@ def _all_children(
 
 def draw_child(
     key: Key,
-    model: Any,
+    model: LinearGaussianIBP,
     particle: Particle,
     block: row_enumeration.Block,
     conditional: RowPrior,

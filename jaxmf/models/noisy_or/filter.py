@@ -13,7 +13,7 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,9 @@ from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.model import NoisyOrIBP
+
 PROPOSALS = ("prior", "informed")
 # Share of the prior in the informed proposal of a bit: it bounds what a wrong guess costs.
 _SHARE_OF_PRIOR = 0.05
@@ -62,7 +65,7 @@ class Setting(NamedTuple):
 
 
 def build_filter(
-    model: Any,
+    model: NoisyOrIBP,
     *,
     num_particles: int = 1_000,
     proposal: str = "prior",

@@ -40,10 +40,10 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 
-def _default_priors() -> dict[str, Any]:
+def _default_priors() -> dict[str, object]:
     import numpyro.distributions as dist
 
     return {
@@ -358,7 +358,9 @@ class NoisyOrIBP(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: PyTree, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 

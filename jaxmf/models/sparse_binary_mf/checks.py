@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,13 @@ from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
 
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+
 UPDATES = ("block", "partial_newton", "gradient")
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: SparseBinaryMF) -> dict[str, Any]:
     """The settings of a model, classes made objects.
 
     Raises:
