@@ -375,7 +375,7 @@ def _prepare(
     data: object,
     method: str,
     options: Mapping[str, object],
-    verb: Callable[..., Any],
+    verb: Callable[..., object],
     memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
@@ -432,7 +432,7 @@ def _check_tree(model: Model) -> None:
         )
 
 
-def _in_words(value: object) -> Any:
+def _in_words(value: object) -> object:
     """An option as it is written down; an optax transformation is two functions without a name."""
     return "an optax transformation" if hasattr(value, "update") else value
 

@@ -37,7 +37,7 @@ def is_available() -> bool:
     return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
 
 
-def fused_on_cpu(fn: Callable[..., Any], *, sequential: bool = False) -> Callable[..., Any]:
+def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
@@ -104,7 +104,7 @@ def wide_vectors() -> dict[str, object]:
     return {"xla_cpu_prefer_vector_width": 512} if is_available() else {}
 
 
-def sequential_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
+def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
 
     Args:
@@ -146,7 +146,7 @@ def _first_elements(leaves: Sequence[Array], out: object) -> list[Array]:
     ]
 
 
-def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> PyTree:
+def _map(fn: Callable[..., PyTree], is_batched: Sequence[bool], args: Sequence[Array]) -> PyTree:
     """`fn` of each case in turn; arguments that are not batched are the same for all."""
     pairs = tuple(zip(args, is_batched, strict=True))
 

@@ -247,7 +247,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Any:
+    def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Model:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 

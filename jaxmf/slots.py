@@ -8,7 +8,7 @@ the capacity, so that a step repeated at larger capacity makes the same choices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -76,7 +76,7 @@ def random_order(key: Array, occupied: Array) -> Array:
 
 
 def visit(
-    update: Callable[[Array, Array, Any], Any], state: object, *, order: Array, allowed: Array
+    update: Callable[[Array, Array, PyTree], PyTree], state: object, *, order: Array, allowed: Array
 ) -> PyTree:
     """Updates a state once for each allowed slot, in the order of the numbers given.
 
@@ -95,7 +95,7 @@ def visit(
     """
     indices = jnp.arange(order.shape[0])
 
-    def go_on(_: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+    def go_on(_: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         waiting, state = carry
         k = jnp.argmin(waiting)
         here = indices == k

@@ -63,7 +63,7 @@ class Block(Readable):
         distribution: Distribution,
         by: object = None,
         observed: bool = False,
-        rho: Callable[..., Any] | None = None,
+        rho: Callable[..., object] | None = None,
         per: object = None,
     ) -> None:
         if callable(by):
@@ -117,7 +117,7 @@ def _is_rebuilt(distribution: object) -> bool:
     return type(distribution).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 
 
-def _arguments(rho: Callable[..., Any]) -> tuple[str, ...]:
+def _arguments(rho: Callable[..., object]) -> tuple[str, ...]:
     parameters = inspect.signature(rho).parameters.values()
     fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = tuple(parameter.name for parameter in parameters)

@@ -192,7 +192,7 @@ class _Learning(NamedTuple):
 @jit(static_argnums=(0, 1))
 def _warm_up(
     problem: _Learning, num_steps: int, network: Network, key: Key, state: State, data: Tokens
-) -> Any:
+) -> PyTree:
     warmup_key = jax.random.fold_in(key, 1)
 
     def one(index: Array, carry: PyTree) -> Any:
@@ -275,7 +275,7 @@ def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
     return statistics_of_block(network, block, parts, state, data)
 
 
-def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -> Any:
+def _with_room(advance: Callable[[State, int], PyTree], state: State, first: int) -> Any:
     """The result of a chunk, repeated with more slots until there are enough."""
     while True:
         result, no_room = advance(state, first)

@@ -107,7 +107,7 @@ class NetworkModel(Readable, Model, ABC):
         return category_probabilities(network, draw, name)
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+        self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:

@@ -213,8 +213,8 @@ class _TokenLoop(NamedTuple):
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
 
-    def _without(self, is_gone: Array, dish_cache: PyTree, batch: Array, dish: Array) -> Any:
-        def leave(carry: PyTree) -> Any:
+    def _without(self, is_gone: Array, dish_cache: PyTree, batch: Array, dish: Array) -> PyTree:
+        def leave(carry: PyTree) -> PyTree:
             return jnp.zeros((), bool), self.distribution.unassign(carry[1], batch, dish)
 
         return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
@@ -227,10 +227,10 @@ class _TokenLoop(NamedTuple):
         batch: Array,
         weights: Array,
         chance: Array,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, PyTree]:
         """The dish of a table, drawn if it is new, and the dishes with it."""
 
-        def come(carry: PyTree) -> Any:
+        def come(carry: PyTree) -> PyTree:
             drawn = tables.choose(weights, chance[1])
             return (
                 jnp.zeros((), bool),

@@ -90,7 +90,7 @@ class _SetLoop(NamedTuple):
         dishes, batches, starts, ends = values_of_sets
         tokens = _SetTokens(self.below, columns, look_up)
 
-        def one_set(index: Array, carry: Any) -> Any:
+        def one_set(index: Array, carry: PyTree) -> PyTree:
             drawn, cache, caches, joined, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
             batch = batch_of(batches, where[0])
@@ -124,7 +124,7 @@ class _SetTokens(NamedTuple):
     columns: Any
     look_up: Any
 
-    def moved(self, caches: Any, dish: Array, where: Any, amount: int) -> Any:
+    def moved(self, caches: PyTree, dish: Array, where: tuple[Array, Array], amount: int) -> PyTree:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
         def one(index: Array, caches: PyTree) -> Any:
@@ -156,7 +156,7 @@ class _SetTokens(NamedTuple):
             joined = self.below.with_token(joined, token, 1)
             return logs + self.below.log_predicted_after(caches, token, joined), joined
 
-        def forget(index: Array, joined: PyTree) -> Any:
+        def forget(index: Array, joined: PyTree) -> PyTree:
             return self.below.with_token(joined, token_at(self.columns, index), -1)
 
         start = (jnp.zeros_like(weights), joined)

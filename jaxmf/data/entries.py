@@ -101,8 +101,8 @@ class Entries:
         row: str,
         column: str,
         value: str,
-        row_names: Any = None,
-        column_names: Any = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from a long table with one observed cell a line.
 

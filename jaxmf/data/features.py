@@ -332,7 +332,7 @@ class Features(FeatureProducts):
             return words + " None matches: check the types of the ids, and which column holds them."
         return words + ' Add their lines, or make the features with missing="zero".'
 
-    def _with(self, matrix: Any, ids: Any) -> Self:
+    def _with(self, matrix: Any, ids: object) -> Self:
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             ids,

@@ -55,7 +55,7 @@ def as_part(name: str, matrix: object) -> Part:
     return Part((rows, columns), (nothing, nothing), shape, table.row_names, table.column_names)
 
 
-def common_ids(parts: list[Part], name: str, passed: object) -> Any:
+def common_ids(parts: list[Part], name: str, passed: object) -> object:
     """The ids of all matrices, which must be the same; those given come first."""
     if passed is not None:
         return passed

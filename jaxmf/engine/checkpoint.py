@@ -292,7 +292,7 @@ def unpack(
     return jax.tree.unflatten(structure, restored)
 
 
-def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> Any:
+def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> PyTree:
     if jax.dtypes.issubdtype(expected.dtype, jax.dtypes.prng_key):
         impl, dtype = expected.dtype._impl, values.dtype
         is_key = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32

@@ -111,7 +111,7 @@ def _flag(name: str) -> int:
 # --- archives of arrays ---------------------------------------------------------------------------
 
 
-def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Write an archive; bools are packed, eight to a byte.
 
     Args:

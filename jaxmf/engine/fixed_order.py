@@ -7,8 +7,6 @@ would not know it again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpyro.distributions as dist
 
@@ -34,7 +32,7 @@ class _Sorted:
         arrays = tuple(restored(by_index[i]) for i in range(len(order)))
         return self.kind.tree_unflatten(self.rest, arrays)
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def tree_flatten(self) -> tuple[tuple[PyTree, ...], tuple[PyTree, ...]]:
         return self.arrays, (self.kind, self.rest)
 
     @classmethod
@@ -49,7 +47,7 @@ class _Flat:
     def __init__(self, leaves: tuple[PyTree, ...], structure: object):
         self.leaves, self.structure = leaves, structure
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+    def tree_flatten(self) -> tuple[tuple[PyTree, ...], PyTree]:
         return self.leaves, self.structure
 
     @classmethod

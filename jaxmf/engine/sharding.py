@@ -32,7 +32,7 @@ class Placement:
         on_mesh = mesh is not None and CHAIN_AXIS in mesh.axis_names
         self.batch = Batch(batched=batched, spmd_axis=CHAIN_AXIS if on_mesh else None)
 
-    def context(self) -> contextlib.AbstractContextManager[Any]:
+    def context(self) -> contextlib.AbstractContextManager[object]:
         """The mesh in place while tracing and running; nothing without one."""
         return contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
 

@@ -9,7 +9,6 @@ import time
 import warnings
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
@@ -205,7 +204,7 @@ class Storage:
         return Group(chains, key, state, averages, saved.manifest["step"], capacity)
 
 
-def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, Any]]:
+def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, object]]:
     """A run read back from its checkpoint folder, without its algorithm.
 
     Args:

@@ -24,6 +24,7 @@ from jaxmf.plot.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from jaxmf.posterior import Posterior
@@ -184,7 +185,7 @@ def _block_axes(shape: tuple[int, int]) -> tuple[Any, list]:
     return figure, axes
 
 
-def _frame(axes: Any, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
+def _frame(axes: Axes, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
     """Frames around the two largest contiguous regions of the pairs with the largest weights."""
     from matplotlib.patches import Rectangle
 

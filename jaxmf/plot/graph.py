@@ -12,6 +12,8 @@ from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from jaxmf.posterior import Posterior
+
 
 def causal_graph(
     z: np.ndarray,
@@ -93,7 +95,7 @@ def _spread(num_circles: int, right: float) -> np.ndarray:
 
 
 def graph_of_draw(
-    posterior: Any, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
+    posterior: Posterior, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
 ) -> Figure:
     """The causal graph of one draw of a posterior with binary features.
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK = "#1f2933"
@@ -40,7 +41,7 @@ def figure_of(num_rows: int, num_columns: int, *, width: float, height: float) -
     return figure, axes
 
 
-def bare(axes: Any) -> None:
+def bare(axes: Axes) -> None:
     """Takes the ticks away and leaves a light frame."""
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():

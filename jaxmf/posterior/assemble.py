@@ -15,7 +15,7 @@ import numpy as np
 from jaxmf import registry
 from jaxmf.arguments import check_count
 from jaxmf.data import Container
-from jaxmf.engine import Run
+from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.model import HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
@@ -24,6 +24,7 @@ from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
+from jaxmf.types import Key, PyTree
 
 _FIXED = (
     "algorithm",
@@ -133,7 +134,9 @@ def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
-def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
+def _particle_draws(
+    model: Model, data: Container, cloud: Any, paths: Paths
+) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
     runs = []
     for run_index in range(cloud.log_weights.shape[0]):
@@ -190,14 +193,14 @@ def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
     return np.concatenate(padded, axis=1)
 
 
-def algorithm_of(posterior: Posterior) -> Any:
+def algorithm_of(posterior: Posterior) -> Algorithm:
     """The algorithm that made a posterior, built again from its model and options."""
     entry = registry.entry_of(posterior.model)
     return entry.builder(posterior.model, posterior.meta.method)(**posterior.meta.options)
 
 
 def extend(
-    posterior: Posterior, new_rows: object, *, num_samples: int | None, settings: dict[str, Any]
+    posterior: Posterior, new_rows: object, *, num_samples: int | None, settings: dict[str, object]
 ) -> Posterior:
     """See `Posterior.extend`."""
     _check_settings(settings)
@@ -308,10 +311,10 @@ def outcome(run: Run, began: float) -> dict[str, Any]:
     }
 
 
-def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
+def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
     """The last state with zeros where arrays are as long as the data, which now has more rows."""
 
-    def start(key: Any, data: Any) -> Any:
+    def start(key: Key, data: PyTree) -> Any:
         state = algorithm.init(key, data)
         larger = {
             axis: before.capacity[axis]

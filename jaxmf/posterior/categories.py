@@ -26,14 +26,22 @@ def has_categories(model: Model) -> bool:
 
 
 @jit
-def _probabilities(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _probabilities(
+    model: HasCategories[Container], draws: Draw, data: Container, rows: Array, columns: Array
+) -> Any:
     return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
 
 
 @jit
 def _new_row_probabilities(
-    model: Any, keys: Array, draws: Draw, data: Any, new: Any, rows: Any, columns: Any
-) -> Any:
+    model: TakesNewRowsOfCategories[Container],
+    keys: Array,
+    draws: Draw,
+    data: Container,
+    new: Container,
+    rows: Array,
+    columns: Array,
+) -> Array:
     def one(key: Any, draw: Any) -> Any:
         return model.new_cell_probabilities(key, draw, data, new, rows, columns)
 
@@ -76,7 +84,7 @@ def probabilities_of_draws(
     data: Container,
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
-    new_data: Any = None,
+    new_data: Container | None = None,
     seed: int = 0,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """The probability of every value of M cells for every draw, block by block: (B, M, V) float."""

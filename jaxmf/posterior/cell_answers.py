@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
+from jaxmf.data import Container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
@@ -17,6 +18,7 @@ from jaxmf.posterior import tables, transposed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
+from jaxmf.types import Draw, Key
 
 
 class CellAnswers(Draws):
@@ -195,5 +197,7 @@ class CellAnswers(Draws):
 
 
 @jit
-def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
+def _transform(
+    model: TransformsRows[Container], key: Key, draw: Draw, data: Container, new_data: Container
+) -> Any:
     return model.transform_rows(key, draw, data, new_data)

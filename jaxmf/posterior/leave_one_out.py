@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.blocks import Network
 from jaxmf.data import Container
 from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
@@ -164,7 +165,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
     return Comparison(unit, *kept)
 
 
-def _two_groups(network: Any, columns: dict[str, np.ndarray], name: str) -> Cells:
+def _two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> Cells:
     """The first column that an indicator hangs on, and the second or the values: errors by both."""
     parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
     labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]

@@ -232,7 +232,9 @@ def _check_axes(meta: Meta, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> N
         raise ValueError(f"draws are of {first[0]} chains, and the run had {expected}")
 
 
-def _read_data(model: Model, written: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _read_data(
+    model: Model, written: Mapping[str, Any], arrays: dict[str, np.ndarray]
+) -> Container:
     container = registry.entry_of(model).container
     if written["container"] != container.__name__:
         raise ValueError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_flag
 from jaxmf.posterior.cell_answers import CellAnswers
@@ -18,6 +18,8 @@ from jaxmf.posterior.group_answers import GroupAnswers
 from jaxmf.posterior.summaries import Summaries
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from jaxmf.plot import Plots
 
 
@@ -85,7 +87,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
 
         return saving.save(self, folder, include_data=check_flag("data", data))
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> xr.DataTree:
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
         Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -13,14 +13,17 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.data import Container
-from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model
+from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
     CellDistribution,
     cell_distribution,
 )
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_SIZE = 2**24
@@ -73,7 +76,7 @@ class Prediction:
         quantiles = zip(self.levels, self.quantiles, strict=True)
         return columns | {f"{100 * level:g}%": values for level, values in quantiles}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -203,15 +206,23 @@ def model_draws(
 
 @jit
 def _sampled_cells(
-    model: Any, key: Any, indices: object, draw: Any, data: Any, rows: Any, columns: Any
-) -> Any:
+    model: DrawsCells[Container],
+    key: Key,
+    indices: object,
+    draw: Draw,
+    data: Container,
+    rows: Array,
+    columns: Array,
+) -> Array:
     def one(index: Any) -> Any:
         return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
 
     return jax.lax.map(one, indices)
 
 
-def _moments_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _moments_of_draws(
+    model: PredictsCells[Container], draws: Draw, data: Container, rows: Array, columns: Array
+) -> Pair:
     return jax.vmap(lambda draw: model.predict_cells(draw, data, rows, columns))(draws)
 
 
@@ -234,11 +245,11 @@ def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> 
 
 @jit
 def _log_density_of_draws(
-    model: Any, draws: Draw, data: Any, rows: Any, columns: Any, values: Any
-) -> Any:
+    model: Model, draws: Draw, data: Container, rows: Array, columns: Array, values: Array
+) -> Array:
     if isinstance(model, HasPointwiseLikelihood):
 
-        def evaluate_draw(draw: Any) -> Any:
+        def evaluate_draw(draw: Draw) -> Array:
             return model.cell_log_density(draw, data, rows, columns, values)
 
         return jax.lax.map(evaluate_draw, draws)
@@ -248,7 +259,7 @@ def _log_density_of_draws(
 
 def over_draws(
     function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], size: int
-) -> Iterator[tuple[slice, Any]]:
+) -> Iterator[tuple[slice, PyTree]]:
     """Call a function on blocks of draws of one size, the last one filled up by repetition.
 
     Args:

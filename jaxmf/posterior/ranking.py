@@ -8,17 +8,22 @@ of whole rows where it has them, else cell by cell.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count
+from jaxmf.data import Container
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BLOCK_CELLS = 2**23
 _SCORED_CELLS = 2**16
@@ -101,7 +106,7 @@ class Recommendations:
             **{name: values[kept] for name, values in self.scores.table().items()},
         }
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -155,19 +160,19 @@ def _scores_of(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> Score
 
 
 @jit
-def _score_cells(model: Any, draw: Any, rows: Any, columns: Any) -> Any:
+def _score_cells(model: ScoresCells, draw: Draw, rows: Array, columns: Array) -> tuple[Array, ...]:
     mean, variance = model.score_cells(draw, rows, columns)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain
 
 
 @jit
-def _score_rows(model: Any, draw: Any, rows: Any) -> Any:
+def _score_rows(model: ScoresCells, draw: Draw, rows: Array) -> Array:
     return model.score_rows(draw, rows)[0]
 
 
 @jit
-def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
+def _probability_rows(model: ScoresCells, draw: Draw, rows: Array) -> Array:
     return model.probability(*model.score_rows(draw, rows))
 
 
@@ -247,7 +252,7 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
     total = np.zeros((rows.size, posterior.data.num_columns))
 
-    def expected_block(block: object, indices: np.ndarray) -> Any:
+    def expected_block(block: object, indices: np.ndarray) -> Array:
         del indices
         return _expected_values(posterior.model, block, posterior.data, rows)
 
@@ -257,7 +262,9 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
 
 
 @jit
-def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
+def _expected_values(
+    model: PredictsWholeRows[Container], draws: Draw, data: Container, rows: Array
+) -> Array:
     return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 
 

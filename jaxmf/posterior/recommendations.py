@@ -9,13 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_flag, check_seed
+from jaxmf.data import Container
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.programs import jit
-from jaxmf.types import Array
+from jaxmf.types import Array, Draw
 
 
 def recommend(
@@ -95,7 +96,7 @@ def _scores(posterior: Draws, new: object) -> Scores:
 
 
 @jit
-def _score_new_rows(model: Any, draw: Any, new: Any) -> Any:
+def _score_new_rows(model: Any, draw: Draw, new: Container) -> Any:
     mean, variance = model.score_new_rows(draw, new)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain

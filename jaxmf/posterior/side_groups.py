@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.data import Container
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
 from jaxmf.programs import jit
+from jaxmf.types import Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIDES = ("row", "column")
 
@@ -39,7 +44,7 @@ class GroupWeights:
             "weight": self.weights.ravel(),
         }
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -116,7 +121,7 @@ def preferences(posterior: Draws, side: str, n: int, titles: object) -> TopEntri
 
 
 @jit
-def _group_means(model: Any, draw: Any, data: Any) -> Any:
+def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -> Any:
     return model.group_means(draw, data)
 
 

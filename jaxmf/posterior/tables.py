@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxmf import diagnostics, settings
+from jaxmf.data import Container
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
 from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 from jaxmf.programs import jit
+from jaxmf.types import Draw
 
 if TYPE_CHECKING:
     from jaxmf.posterior.summaries import Summaries
@@ -163,7 +165,7 @@ def features(posterior: Draws) -> Features:
 
 
 @jit
-def _features(model: Any, draw: Any, data: Any) -> Any:
+def _features(model: HasFeatures[Container], draw: Draw, data: Container) -> Pair:
     return model.features(draw, data)
 
 

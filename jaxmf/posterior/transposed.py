@@ -61,7 +61,9 @@ def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
     return model.for_new_rows(features, target.num_rows, **classes_of_rows)
 
 
-def _same_columns(features: Any, training: Any, name: str) -> Any:
+def _same_columns(
+    features: Features | None, training: Features | None, name: str
+) -> Features | None:
     """Features with the columns of those in training; both are None where there are none.
 
     Raises:

@@ -85,7 +85,7 @@ def _enlarged(posterior: Draws, new: tuple[list[object], list[object]], seed: in
     return dataclasses.replace(posterior, model=model, data=larger, draws=draws)
 
 
-def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray, list[Any]]:
+def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray, list[object]]:
     """Positions, unknown ids standing below the known ones, and the unknown ids."""
     found = positions_or_unknown(index, data, word)
     unknown = np.flatnonzero(found < 0)
@@ -116,7 +116,13 @@ def _vectors(posterior: Draws, counts: tuple[int, int], seed: int) -> dict[str, 
 
 
 @jit(static_argnames="counts")
-def _drawn(model: Any, keys: Array, draws: Draw, data: Any, counts: tuple[int, int]) -> Any:
+def _drawn(
+    model: TakesUnknownIds[Container],
+    keys: Array,
+    draws: Draw,
+    data: Container,
+    counts: tuple[int, int],
+) -> Draw:
     def one(both: Any) -> Any:
         return model.draw_unknown(both[0], both[1], data, counts)
 

@@ -36,7 +36,7 @@ from jaxmf.priors.flexible_weights import (
     gamma_steps,
     steps_of,
 )
-from jaxmf.priors.hyper import is_placeholder
+from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
@@ -142,7 +142,9 @@ class FlexiblePrior(PartitionPrior):
     # --- special cases ----------------------------------------------------------------------------
 
     @classmethod
-    def dirichlet_process(cls, concentration: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+    def dirichlet_process(
+        cls, concentration: Hyperparameter, *, num_items: int, **more: object
+    ) -> FlexiblePrior:
         """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1).
 
         Raises:

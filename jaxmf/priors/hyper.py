@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ from jax import Array
 
 from jaxmf.arguments import check_numbers
 from jaxmf.types import PyTree
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
 Hyperparameter: TypeAlias = Any  # a number, or a numpyro.distributions.Distribution
 
@@ -81,7 +84,7 @@ def log_prior(prior: Hyperparameter, value: Array) -> Array:
     return jnp.where(inside, _log_density(prior, value), -jnp.inf).astype(dtype)
 
 
-def _log_density(prior: Any, value: Array) -> Array:
+def _log_density(prior: dist.Distribution, value: Array) -> Array:
     """`prior.log_prob`, of an inverse Gamma distribution by its own formula.
 
     numpyro takes the logarithm of the squared value: of a variance the fourth power of the scale
@@ -208,7 +211,7 @@ def validate_concentrations(
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def noise_prior(unit: float) -> Any:
+def noise_prior(unit: float) -> dist.Distribution:
     """Prior of a noise scale: even on the log scale, a hundredth of a unit to two units.
 
     Args:
@@ -219,7 +222,7 @@ def noise_prior(unit: float) -> Any:
     return dist.LogUniform(0.01 * unit, 2.0 * unit)
 
 
-def effect_prior(unit: float) -> Any:
+def effect_prior(unit: float) -> dist.Distribution:
     """Prior of the scale of features or weights: InverseGamma(2, 2 units).
 
     Rarely below a quarter of a unit, where rows would take very many small features; a long upper
@@ -262,7 +265,9 @@ def _as_real(name: str, value: Any, what: str) -> float:
     return float(value)
 
 
-def _validate_distribution(name: str, prior: Any, shape: tuple[int, ...] = ()) -> None:
+def _validate_distribution(
+    name: str, prior: dist.Distribution, shape: tuple[int, ...] = ()
+) -> None:
     _validate_real(name, prior, shape)
     if any(bool(np.any(prior.support(value))) for value in (-1e-6, -0.5, -1.0, -1e6)):
         raise ValueError(
@@ -271,7 +276,7 @@ def _validate_distribution(name: str, prior: Any, shape: tuple[int, ...] = ()) -
         )
 
 
-def _validate_real(name: str, prior: Any, shape: tuple[int, ...] = ()) -> None:
+def _validate_real(name: str, prior: dist.Distribution, shape: tuple[int, ...] = ()) -> None:
     """A distribution over one real number, or a batch of such, with finite parameters."""
     label = type(prior).__name__
     if not hasattr(prior, "support") or not hasattr(prior, "sample"):

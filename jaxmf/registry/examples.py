@@ -92,7 +92,7 @@ def sparse_binary() -> tuple[Model, object]:
     return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
 
 
-def corpus() -> Any:
+def corpus() -> Tokens:
     """Six documents of eight words."""
     generator = np.random.default_rng(0)
     shares = generator.dirichlet([0.5, 0.5], size=6)
@@ -121,7 +121,7 @@ def stars() -> object:
     return Entries(rows, columns, 3 + means + 0.3 * generator.normal(size=30), (8, 6))
 
 
-def written() -> Any:
+def written() -> Tokens:
     """Forty tokens with author, year and word."""
     generator = np.random.default_rng(0)
     columns = {"author": 4, "year": 3, "word": 5}
@@ -141,7 +141,7 @@ def flexible_mixture() -> tuple[Model, object]:
     return FlexibleMixture(prior), rows()
 
 
-def flexible_topics() -> tuple[Any, Any]:
+def flexible_topics() -> tuple[Model, object]:
     """The corpus with a flexible prior of tables."""
     documents = corpus()
     tables = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=documents.num_tokens)

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.devices import block_size
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 from jaxmf.variational_bayes.pieces import Layout, Pieces, lay_out
 
 
@@ -69,7 +69,7 @@ def _stack(layouts: list[Layout]) -> Layout:
             counts=level([part.counts for part in parts]),
         )
 
-    def table(parts: list[Any]) -> Any:
+    def table(parts: list[PyTree]) -> Any:
         num_lines = parts[0].starts.shape[0] - 1
         gaps = [part.missing for part in parts]
         return parts[0]._replace(

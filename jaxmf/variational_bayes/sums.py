@@ -320,7 +320,7 @@ def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
     return map_lines(one_block, (view.factors, zeros), num_cells=num_cells)
 
 
-def map_lines(function: Callable[[Any], Any], lines: object, *, num_cells: int) -> PyTree:
+def map_lines(function: Callable[[PyTree], PyTree], lines: object, *, num_cells: int) -> PyTree:
     """A function of blocks of lines over all lines, a block at a time, in bounded memory.
 
     Args:

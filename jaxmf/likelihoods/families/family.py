@@ -10,10 +10,10 @@ when a value joins or leaves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxmf.arguments import check_object
@@ -78,7 +78,7 @@ class Family(SweptFamily):
     hyperparameters: tuple[str, ...] = ()
 
     @abstractmethod
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: object, name: str) -> np.ndarray:
         """The values as they are kept.
 
         Args:

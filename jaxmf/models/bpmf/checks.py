@@ -253,7 +253,7 @@ def _values(values: np.ndarray, name: str) -> None:
         )
 
 
-def matched(model: Any, entries: Entries) -> Any:
+def matched(model: BPMF, entries: Entries) -> Any:
     """The model with its features in the order of the data; see `BPMF.matched`."""
     sides = {
         "row_features": (entries.row_names, entries.num_rows),

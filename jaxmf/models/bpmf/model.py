@@ -46,7 +46,7 @@ from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes.likelihood import Gaussian
 
 Draw = dict[str, Array]
@@ -310,7 +310,7 @@ class BPMF(Readable, Model):
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def standardised(self, data: Any) -> Array:
+    def standardised(self, data: Entries | Prepared) -> Array:
         """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
@@ -324,7 +324,9 @@ class BPMF(Readable, Model):
         """log p(cells | vectors, noise): () float."""
         return density.log_likelihood(self, state, self.prepare(data))
 
-    def simulate(self, key: Key, rows: Array, columns: Array, shape: Any) -> tuple[State, Entries]:
+    def simulate(
+        self, key: Key, rows: Array, columns: Array, shape: tuple[int, int]
+    ) -> tuple[State, Entries]:
         """A state from the prior, and values of some cells from it.
 
         Args:
@@ -386,7 +388,7 @@ class BPMF(Readable, Model):
 
     # --- queries on one draw ----------------------------------------------------------------------
 
-    def noise_draw(self, noise: Any) -> Draw:
+    def noise_draw(self, noise: PyTree) -> Draw:
         """What a draw keeps of the noise."""
         if self.is_normal:
             return {"noise_scale": jnp.sqrt(noise)}

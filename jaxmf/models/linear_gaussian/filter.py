@@ -152,7 +152,13 @@ def _check_plan(plan: Plan, model: object) -> None:
 
 
 def extend(
-    plan: Plan, model: Any, key: Key, particle: Particle, choice: Any, data: Dense, row: Array
+    plan: Plan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: Particle,
+    choice: Any,
+    data: Dense,
+    row: Array,
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
     x, observed = model.centred(data).row(row)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,8 +40,11 @@ from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key, PyTree
 
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
-def _default_alpha() -> Any:
+
+def _default_alpha() -> dist.Distribution:
     import numpyro.distributions as dist
 
     return dist.Gamma(1.0, 1.0)
@@ -316,7 +319,7 @@ class LinearGaussianIBP(Readable, Model):
         )
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:

@@ -229,7 +229,7 @@ class NoisyOrIBP(Readable, Model):
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:

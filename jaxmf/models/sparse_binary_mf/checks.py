@@ -38,7 +38,7 @@ def settings(model: SparseBinaryMF) -> dict[str, Any]:
     return found
 
 
-def options(model: Any, settings: dict[str, Any]) -> None:
+def options(model: SparseBinaryMF, settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
@@ -66,7 +66,7 @@ def options(model: Any, settings: dict[str, Any]) -> None:
         )
 
 
-def hold_out(model: Any, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
+def hold_out(model: SparseBinaryMF, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
     """How many ones are held out.
 
     Args:
