@@ -70,7 +70,7 @@ def fit(
 
 def sample(
     model: Model,
-    data: Any,
+    data: object,
     *,
     num_warmup: int = 500,
     num_samples: int = 500,
@@ -84,7 +84,7 @@ def sample(
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     memory_limit: int | None = None,
-    predict_at: Any = None,
+    predict_at: object = None,
     **options: Any,
 ) -> Posterior:
     """Draw from the posterior by Markov chain Monte Carlo.

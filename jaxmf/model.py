@@ -533,7 +533,7 @@ class SimulatesAlike(Protocol[SameData]):
 # --- what is read of any model --------------------------------------------------------------------
 
 
-def settings_of(model: Any) -> dict[str, Any]:
+def settings_of(model: object) -> dict[str, Any]:
     """The fields of a model by name: the hyperparameters that it was made with.
 
     Raises:

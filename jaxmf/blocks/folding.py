@@ -81,7 +81,9 @@ class _KnownPartition(PartitionPrior):
         del capacity
         return self.table.shape[1]
 
-    def begin(self, counts: Array, hyperparameters: dict[str, Array], *, with_sizes: bool) -> Any:
+    def begin(
+        self, counts: Array, hyperparameters: dict[str, Array], *, with_sizes: bool
+    ) -> PyTree:
         del counts, hyperparameters, with_sizes
         return self.table
 

@@ -43,6 +43,7 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _parameters(
 
 
 def _sample_family(
-    key: Key, distribution: Any, statistics: PyTree, hyperparameters: dict[str, Array]
+    key: Key, distribution: Family, statistics: PyTree, hyperparameters: dict[str, Array]
 ) -> PyTree:
     return distribution.sample_parameters(key, statistics, hyperparameters)
 

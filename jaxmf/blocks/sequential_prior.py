@@ -9,12 +9,13 @@ import jax.numpy as jnp
 
 from jaxmf import tables
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 
 def assign_all(
     key: Key,
-    distribution: Any,
+    distribution: PartitionPrior,
     hyperparameters: dict[str, Array],
     batches: Array,
     shape: tuple[int, int],

@@ -41,6 +41,7 @@ from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    network: Network, dish: str, distribution: Any, state: State, data: Tokens
+    network: Network, dish: str, distribution: PartitionPrior, state: State, data: Tokens
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -99,7 +100,7 @@ def problem_of(
 
 
 def ended(
-    dish: str, distribution: Any, state: State, cache: Any, values: dict[str, Array]
+    dish: str, distribution: PartitionPrior, state: State, cache: PyTree, values: dict[str, Array]
 ) -> State:
     """The state with what a sweep leaves of the dishes."""
     counts, hyperparameters = distribution.end(cache)

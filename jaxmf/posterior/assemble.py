@@ -24,7 +24,7 @@ from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Key, PyTree
 
 _FIXED = (
     "algorithm",
@@ -325,7 +325,7 @@ def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
 
     shapes = jax.eval_shape(start, jax.random.key(0), data)
 
-    def pad(leaf: Any, shape: Any) -> Any:
+    def pad(leaf: Array, shape: jax.ShapeDtypeStruct) -> Any:
         more = [(0, 0)] + [(0, b - a) for a, b in zip(leaf.shape[1:], shape.shape, strict=True)]
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 

@@ -83,15 +83,15 @@ def with_predictions(algorithm: Algorithm, model: Model, cells: Cells, *, keep: 
 
 
 def _moments(
-    model: Any,
+    model: PyTree,
     whole: Callable[..., Draw],
-    other: Any,
-    rows: Any,
-    columns: Any,
-    key: Any,
-    state: Any,
-    data: Any,
-) -> dict[str, Any]:
+    other: Callable[..., Draw] | None,
+    rows: Array,
+    columns: Array,
+    key: Key,
+    state: PyTree,
+    data: Container,
+) -> Draw:
     draw = whole(key, state, data)
     mean, variance = model.predict_cells(draw, data, rows, columns)
     moments = {"predicted": mean, "predicted_square": variance + mean**2}

@@ -239,7 +239,9 @@ def _rows_of_draws(
     return jax.vmap(one)(keys, draws)
 
 
-def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> Any:
+def _rows_of_draw(
+    model: PyTree, data: Container, new_data: Container, key: Key, draw: Draw
+) -> Pair:
     return model.predict_rows(key, draw, data, new_data)
 
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 from jaxmf.posterior.draws import Draws
@@ -223,7 +223,7 @@ def check_question(model: Model, n: object, by: object) -> None:
         )
 
 
-def known_cells(model: Any, data: Any) -> Any:
+def known_cells(model: RanksColumns[Container], data: Any) -> Any:
     """(N, D) sparse, the cells that are not recommended."""
     if isinstance(model, ScoresCells):
         return data.to_scipy().tocsr()
@@ -298,7 +298,7 @@ def best_columns(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def assemble(
-    data: Any, rows: np.ndarray, best: np.ndarray, scores: Scores | ExpectedRatings
+    data: MatrixContainer, rows: np.ndarray, best: np.ndarray, scores: Scores | ExpectedRatings
 ) -> Recommendations:
     """The recommendations with the ids of rows and columns.
 

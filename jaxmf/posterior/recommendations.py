@@ -9,14 +9,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_flag, check_seed
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw
+from jaxmf.types import Array, Draw, PyTree
 
 
 def recommend(
@@ -55,7 +55,14 @@ def recommend(
 
 
 def _recommend_new_rows(
-    posterior: Draws, new: Any, rows: Array, *, n: int, by: str, include_known: bool, seed: int
+    posterior: Draws,
+    new: MatrixContainer,
+    rows: Array,
+    *,
+    n: int,
+    by: str,
+    include_known: bool,
+    seed: int,
 ) -> Recommendations:
     """The best columns of new rows; all of their cells are predicted at once.
 
@@ -96,7 +103,7 @@ def _scores(posterior: Draws, new: object) -> Scores:
 
 
 @jit
-def _score_new_rows(model: Any, draw: Draw, new: Container) -> Any:
+def _score_new_rows(model: PyTree, draw: Draw, new: Container) -> tuple[Array, ...]:
     mean, variance = model.score_new_rows(draw, new)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain

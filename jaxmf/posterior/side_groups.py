@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
@@ -146,7 +146,7 @@ def _by_size(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, sizes[order]
 
 
-def _names(data: Any, side: str) -> np.ndarray | None:
+def _names(data: MatrixContainer, side: str) -> np.ndarray | None:
     return data.row_names if side == "row" else data.column_names
 
 

@@ -157,7 +157,12 @@ class FlexiblePrior(PartitionPrior):
 
     @classmethod
     def pitman_yor(
-        cls, concentration: object, discount: object, *, num_items: int, **more: Any
+        cls,
+        concentration: object,
+        discount: object,
+        *,
+        num_items: int,
+        **more: int | Sequence[int] | None,
     ) -> FlexiblePrior:
         """That of a Pitman-Yor process.
 
@@ -327,7 +332,7 @@ class FlexiblePrior(PartitionPrior):
         """Items drawn sequentially do not follow the joint distribution of all."""
         return False
 
-    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> PyTree:
         del with_sizes
         dtype = jnp.result_type(float)
         steps = jnp.asarray(self.log_steps, dtype)
@@ -355,11 +360,13 @@ class FlexiblePrior(PartitionPrior):
         del uniform
         return self.move(cache, batch, group, 1)
 
-    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move(self, cache: PyTree, batch: Array, group: Array, amount: Array | int) -> PyTree:
         counts = tables.add_entry(cache.counts, batch, group, amount)
         return joined(cache._replace(counts=counts), batch, group)
 
-    def move_unobserved(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move_unobserved(
+        self, cache: PyTree, batch: Array, group: Array, amount: Array | int
+    ) -> PyTree:
         """An item that no data belong to joins a group (amount 1) or leaves it (-1)."""
         unobserved = tables.add_entry(cache.unobserved, batch, group, amount)
         return joined(cache._replace(unobserved=unobserved), batch, group)

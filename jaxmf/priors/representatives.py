@@ -37,7 +37,7 @@ class Representatives(PartitionPrior):
 
     hyperparameters = ()
 
-    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> PyTree:
         del with_sizes
         dtype = jnp.result_type(float)
         return RepresentativeCache(
@@ -51,7 +51,7 @@ class Representatives(PartitionPrior):
     def weights(self, cache: PyTree, batch: Array) -> tuple[Array, Array]:
         return tables.row(cache.unobserved, batch), jnp.ones((), bool)
 
-    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> PyTree:
+    def move(self, cache: PyTree, batch: Array, group: Array, amount: Array | int) -> PyTree:
         return RepresentativeCache(
             tables.add_entry(cache.counts, batch, group, amount),
             tables.add_entry(cache.unobserved, batch, group, -amount),

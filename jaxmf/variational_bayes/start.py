@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes.likelihood import Gaussian
@@ -181,7 +182,7 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     )
 
 
-def start_priors(settings: Any, dtype: Any) -> Priors:
+def start_priors(settings: Any, dtype: DTypeLike) -> Priors:
     """The priors of a model; what is learned starts at mean zero and variance one."""
 
     def vector(value: Any, otherwise: float) -> Array:

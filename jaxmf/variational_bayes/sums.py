@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
 from jaxmf.types import Array, PyTree
 from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
@@ -294,7 +295,7 @@ def _add_gathered(
     return jax.lax.scan(one_chunk, total, pieces)[0]
 
 
-def piece_mask(chunk: Pieces, dtype: Any) -> Array:
+def piece_mask(chunk: Pieces, dtype: DTypeLike) -> Array:
     """(B, P) float: one where a piece has a cell."""
     return (jnp.arange(chunk.indices.shape[1]) < chunk.counts[:, None]).astype(dtype)
 

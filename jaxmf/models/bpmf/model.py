@@ -27,6 +27,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
+from jax.typing import DTypeLike
 
 from jaxmf.arguments import check_count
 from jaxmf.data import CellFeatures, Entries, Features
@@ -282,7 +283,7 @@ class BPMF(Readable, Model):
         rows = self._dense(self.row_features, num_rows, cells.dtype)
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
-    def _dense(self, features: Features | None, num_rows: int, dtype: Any) -> Array:
+    def _dense(self, features: Features | None, num_rows: int, dtype: DTypeLike) -> Array:
         chosen = checks.parts_with_coefficients(features, self.coefficients)
         if features is None or not chosen:
             return jnp.zeros((num_rows, 0), dtype)

@@ -133,7 +133,7 @@ def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int:
     return 4 if resample_fn is optimal else 8
 
 
-def _check_plan(plan: Plan, model: object) -> None:
+def _check_plan(plan: Plan, model: LinearGaussianIBP) -> None:
     if plan.proposal not in PROPOSALS:
         raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
     if plan.has_children and plan.proposal != "exact":
@@ -189,7 +189,9 @@ def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
     return jnp.where(observed, x, drawn)
 
 
-def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
+def refresh(
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, num_rows: Array
+) -> Particle:
     """Kernel: the hyperparameters that have priors, given Z and X of the rows so far."""
     start = model.first_slot()
     alpha, concentration = update_feature_prior(
@@ -217,7 +219,7 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
 
 
 def rejuvenate(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
     assert particle.z is not None

@@ -43,6 +43,8 @@ from jaxmf.types import Array, Key, PyTree
 if TYPE_CHECKING:
     import numpyro.distributions as dist
 
+    from jaxmf.models.linear_gaussian.particle import Particle
+
 
 def _default_alpha() -> dist.Distribution:
     import numpyro.distributions as dist
@@ -139,7 +141,7 @@ class LinearGaussianIBP(Readable, Model):
         """The data minus the offset."""
         return units.centred(data, self.offset)
 
-    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
         return self.feature_prior(state.alpha, state.concentration)
 

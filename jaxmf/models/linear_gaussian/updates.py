@@ -7,7 +7,7 @@ the data minus the offset.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -91,7 +91,7 @@ def update_scales(
 
 
 def update_features(
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,

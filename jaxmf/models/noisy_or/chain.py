@@ -41,7 +41,7 @@ class SamplerPlan:
     num_moves: int
 
 
-def init(plan: SamplerPlan, model: object, key: Key, data: Dense) -> State:
+def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
     """No causes; hyperparameters at the means of their priors."""
     del key
     num_rows, num_columns = data.values.shape
@@ -57,7 +57,7 @@ def init(plan: SamplerPlan, model: object, key: Key, data: Dense) -> State:
 
 
 def step(
-    plan: SamplerPlan, model: object, key: Key, state: State, data: Dense, progress: Array
+    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
     """A sweep, moves of whole causes, hyperparameters."""
     del progress

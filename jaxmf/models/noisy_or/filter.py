@@ -129,7 +129,7 @@ def build_filter(
 
 
 def propose(
-    plan: Plan, model: object, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Setting, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -213,7 +213,7 @@ def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
 
 
 def extend(
-    model: object, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
+    model: NoisyOrIBP, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -242,7 +242,7 @@ def extend(
 
 
 def rejuvenate(
-    model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one Gibbs sweep over all rows so far and Y."""
     assert particle.z is not None
@@ -268,7 +268,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
+def _conditional(model: NoisyOrIBP, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
     return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)

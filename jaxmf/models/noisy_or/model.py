@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +41,9 @@ from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
 from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.particle import Particle
 
 
 def _default_priors() -> dict[str, object]:
@@ -135,7 +138,7 @@ class NoisyOrIBP(Readable, Model):
                 "Threshold it first, for instance x > 0.",
             )
 
-    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
         return self.feature_prior(state.alpha, state.concentration)
 
