@@ -35,7 +35,7 @@ def _is_a_warning(public):
 
 def test_every_public_class_and_function_is_called():
     called = {t.name.split("[")[0] for group in public_api.GROUPS.values() for t in group()}
-    without_arguments = {"Exact", "Probit", "Sigmoid"}
+    without_arguments = {"Exact", "Probit", "Bernoulli"}
     made_by_jaxmf = {"Posterior", "Prediction"}
     takes_blocks_by_name = {"Network"}
     takes_functions_and_a_fitted_model = {"contrastive_divergence"}

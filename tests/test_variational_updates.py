@@ -8,12 +8,12 @@ import pytest
 
 from jaxmf.testing import check_means
 from jaxmf.variational_bayes import (
+    Bernoulli,
     Exact,
     Gaussian,
     Normal,
     RowSample,
     SharedSample,
-    Sigmoid,
     free_energy,
     partial_newton,
 )
@@ -42,8 +42,8 @@ SPECS = {
 }
 LIKELIHOODS = {
     "gaussian": Gaussian(),
-    "sigmoid": Sigmoid("quadratic"),
-    "tilted": Sigmoid("tilted"),
+    "sigmoid": Bernoulli("quadratic"),
+    "tilted": Bernoulli("tilted"),
 }
 
 
@@ -365,7 +365,7 @@ def test_the_free_energy_bounds_the_evidence():
 
     @jax.jit
     def energy(p):
-        return free_energy(p, layout, zeros=All(), likelihood=Sigmoid())
+        return free_energy(p, layout, zeros=All(), likelihood=Bernoulli())
 
     def move(q, slope):
         return Normal(q.mean - 0.1 * slope.mean, q.variance * jnp.exp(-0.1 * slope.variance))

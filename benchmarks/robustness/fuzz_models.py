@@ -177,7 +177,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "bpmf-features": Subject(_rated_features, stars),
     "sparse-binary": Subject(
-        lambda data: mf.SparseBinaryMF(2, likelihood=mf.Sigmoid()),
+        lambda data: mf.SparseBinaryMF(2, likelihood=mf.Bernoulli()),
         baskets, "variational", "binary", _FIT,
     ),
     "sparse-binary-gaussian": Subject(
