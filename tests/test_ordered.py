@@ -306,7 +306,7 @@ def regression(noise, augment=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("noise", [ProbitNoise(mf.Probit()), THRESHOLDS])
+@pytest.mark.parametrize("noise", [ProbitNoise(mf.Probit()), THRESHOLDS], ids=["probit", "ordinal"])
 def test_joint_distribution(noise):
     kernel, problem = regression(noise)
     print(check_kernel(kernel, **problem, num_replicates=16_384))

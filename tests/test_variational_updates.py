@@ -6,11 +6,11 @@ import numpy as np
 import optax
 import pytest
 
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.testing import check_means
 from jaxmf.variational_bayes import (
-    Bernoulli,
     Exact,
-    Gaussian,
     Normal,
     RowSample,
     SharedSample,
