@@ -97,8 +97,8 @@ class Likelihood(Readable, ABC):
             return
         first = np.argwhere(bad)[0].tolist()
         where = f"row {first[0]}, column {first[1]}" if array.ndim == 2 else f"position {first[0]}"
-        number = int(bad.sum())
-        others = f" ({number} such values)" if number > 1 else ""
+        num_bad = int(bad.sum())
+        others = f" ({num_bad} such values)" if num_bad > 1 else ""
         raise ValueError(
             f"{name}: {array[tuple(first)]:g} at {where}; likelihood={self!r} needs {self.support}"
             f"{others}. {self.remedy}, or use another likelihood"

@@ -53,14 +53,14 @@ def draw_singletons(
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
     # `exists` without any one row: a column with a single one is free without it
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
-    given: dict[str, Any] = {"weight_prior": weight_prior, "column_exists": column_exists}
+    options: dict[str, Any] = {"weight_prior": weight_prior, "column_exists": column_exists}
     if isinstance(likelihood, Gaussian):
         u, weights, overflow = _draw_singletons_exactly(
-            key, side, conditional, likelihood=likelihood, **given
+            key, side, conditional, likelihood=likelihood, **options
         )
     else:
         u, weights, overflow = _propose_singletons(
-            key, side, conditional, likelihood=likelihood, **given
+            key, side, conditional, likelihood=likelihood, **options
         )
     gone = conditional.free & ~jnp.any(u, axis=0)
     return u, slots.release(weights, gone, axis=0), overflow
