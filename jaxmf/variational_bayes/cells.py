@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Pair
 from jaxmf.types import Array
 from jaxmf.variational_bayes import answers
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 
 
 class ScoredCells(ABC):

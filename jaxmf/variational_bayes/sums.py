@@ -24,8 +24,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import DTypeLike
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, PyTree
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
     Pieces,
