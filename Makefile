@@ -38,8 +38,9 @@ test slow exhaustive newest oldest notebooks docs: export JAX_PERSISTENT_CACHE_M
 # programs only wait for one another on more.
 test slow exhaustive newest oldest notebooks docs: export PJRT_NPROC ?= 1
 test slow exhaustive newest oldest notebooks docs: export OPENBLAS_NUM_THREADS ?= 1
-# The default tests compile more than they run; the slow ones compile as a user's programs are.
-test newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+# Tests compile more than they run, and share what they compiled; the tests before a release,
+# notebooks, pages and demo compile as a user's programs are.
+test slow newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
 .PHONY: all demo test slow exhaustive compare newest oldest lock lint format notebooks docs wheel env clean
 all: test lint slow notebooks docs wheel
