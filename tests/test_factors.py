@@ -230,7 +230,7 @@ def test_what_the_columns_add_is_not_forgotten():
     whole = design(jnp.asarray(given["v"]), known, given["num_factors"])
     zeros = jnp.zeros(given["u"].shape)
     (right, _), _ = draw(given, zeros)
-    (wrong, _), _ = draw(given, zeros, design=whole._replace(own=0 * whole.own))
+    (wrong, _), _ = draw(given, zeros, design=whole._replace(row_part=0 * whole.row_part))
     assert np.max(np.abs(right - wrong)) > 0.1
 
 

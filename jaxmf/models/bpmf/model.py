@@ -180,7 +180,7 @@ class BPMF(Readable, Model):
         return NormalCells(squared(scale))
 
     def transpose(self) -> BPMF:
-        """The model of the transposed matrix: rows and columns in each other's place."""
+        """The model of the transposed matrix: rows and columns exchanged."""
         swapped = {
             "row_features": self.column_features,
             "column_features": self.row_features,
@@ -282,11 +282,11 @@ class BPMF(Readable, Model):
         rows = self._dense(self.row_features, num_rows, cells.dtype)
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
-    def _dense(self, features: Features | None, number: int, dtype: Any) -> Array:
+    def _dense(self, features: Features | None, num_rows: int, dtype: Any) -> Array:
         chosen = checks.parts_with_coefficients(features, self.coefficients)
         if features is None or not chosen:
-            return jnp.zeros((number, 0), dtype)
-        return features.take_columns([place for part in chosen for place in range(*part)])
+            return jnp.zeros((num_rows, 0), dtype)
+        return features.take_columns([index for part in chosen for index in range(*part)])
 
     def centre(self, data: Any) -> Array:
         """What is subtracted from the cells: () float."""
@@ -418,24 +418,24 @@ class BPMF(Readable, Model):
     # --- rows not seen in training ----------------------------------------------------------------
 
     def for_new_rows(
-        self, features: Features | None, number: int, classes: Features | None = None
+        self, features: Features | None, num_rows: int, classes: Features | None = None
     ) -> BPMF:
         """The model with the features of new rows in the place of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.
-          number: of new rows.
+          num_rows: of new rows.
           classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.row_features is not None:
             if features is None:
-                features = unknown.no_features(self.row_features, number)
+                features = unknown.no_features(self.row_features, num_rows)
             else:
                 features = in_units_of(features, self.row_features)
         if self.row_classes is not None and classes is None:
-            classes = Features(np.zeros((number, self.row_classes.width)))
-        cells = unknown.no_cells(self.cell_features, number)
+            classes = Features(np.zeros((num_rows, self.row_classes.width)))
+        cells = unknown.no_cells(self.cell_features, num_rows)
         new = {"row_features": features, "row_classes": classes, "cell_features": cells}
         return bare(BPMF, **present | new)
 
@@ -468,12 +468,12 @@ class BPMF(Readable, Model):
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
-        """Draws of the transposed model: rows and columns in each other's place."""
+        """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
         for name in draws:
-            for own, other in (("row_", "column_"), ("column_", "row_")):
-                if name.startswith(own):
-                    turned[name] = other + name.removeprefix(own)
+            for prefix, other in (("row_", "column_"), ("column_", "row_")):
+                if name.startswith(prefix):
+                    turned[name] = other + name.removeprefix(prefix)
         return {turned.get(name, name): value for name, value in draws.items()}
 
 

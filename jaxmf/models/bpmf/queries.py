@@ -105,17 +105,17 @@ def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
 
 def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
     parts = design(v, known, model.num_factors)
-    left = jnp.concatenate([u[:, : parts.num_shared], parts.own], axis=1)
+    left = jnp.concatenate([u[:, : parts.num_shared], parts.row_part], axis=1)
     return left @ parts.table[:-1].T
 
 
-def _prior_of_new(draw: Draw, number: int) -> SidePrior:
+def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:
     """The prior of the vectors of new rows, all in the first group."""
     moments = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
     nothing = jnp.zeros((0, moments.mean.shape[1]), moments.mean.dtype)
     return SidePrior(
         moments=moments,
-        groups=jnp.zeros((number,), jnp.int32),
+        groups=jnp.zeros((num_rows,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
         link_precision=jnp.ones((0,), moments.mean.dtype),  # nothing is drawn of it
         coefficients=_coefficients(draw),
@@ -170,12 +170,12 @@ def fold_in(
     return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, prior))
 
 
-def _log_shares(model: BPMF, draw: Draw, number: int) -> Array:
+def _log_shares(model: BPMF, draw: Draw, num_rows: int) -> Array:
     """Log probabilities of the groups of new rows before their cells are seen: (N', K), or (K,)."""
     if model.row_mixture() is None:
         return jnp.zeros((1,))
     log_weights = jnp.log(jnp.asarray(draw["row_group_weights"]))
-    return log_weights[class_of_rows(model, number)[0]] if log_weights.ndim > 1 else log_weights
+    return log_weights[class_of_rows(model, num_rows)[0]] if log_weights.ndim > 1 else log_weights
 
 
 def row_moments(
