@@ -12,12 +12,13 @@ import numpy as np
 from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational_bayes.likelihood import Gaussian
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -191,6 +192,8 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool | None) ->
 def _likelihood(likelihood: Any) -> Any:
     if hyper.is_placeholder(likelihood):
         return likelihood
+    if isinstance(likelihood, Ordinal) and likelihood.thresholds is not None:
+        raise ValueError("likelihood: BPMF learns thresholds; leave them out: Ordinal(levels)")
     if isinstance(likelihood, Probit | Ordinal):
         return likelihood
     if not isinstance(likelihood, Gaussian):
@@ -233,10 +236,7 @@ def data(model: Any, entries: Entries, name: str) -> None:
     if model.is_normal:
         _values(np.asarray(entries.values), name)
         return
-    try:
-        model.likelihood.check(entries.values)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    model.likelihood.check(entries.values, name)
 
 
 def _values(values: np.ndarray, name: str) -> None:

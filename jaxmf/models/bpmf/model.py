@@ -33,7 +33,11 @@ from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells import NormalCells
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
+from jaxmf.likelihoods.cells.normal_noise import NormalNoise
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
@@ -47,7 +51,6 @@ from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 
 Draw = dict[str, Array]
 
@@ -127,7 +130,7 @@ class BPMF(Readable, Model):
     cell_features: CellFeatures | None = None
     row_classes: Any = None
     column_classes: Any = None
-    likelihood: Any = Gaussian()  # noqa: RUF009
+    likelihood: Gaussian | Probit | Ordinal = Gaussian()  # noqa: RUF009
     row_prior: NormalInverseWishart | None = None
     column_prior: NormalInverseWishart | None = None
     mixture: Any = None
@@ -166,18 +169,20 @@ class BPMF(Readable, Model):
     @property
     def values(self) -> tuple[float, ...] | None:
         """The values that a cell may have; None for real ones."""
-        return None if self.is_normal else self.likelihood.levels
+        return None if isinstance(self.likelihood, Gaussian) else self.likelihood.levels
 
     def cell_noise(self, unit: Any = 1.0) -> Any:
-        """The distribution of cells given means; `unit` is the spread of the default prior."""
-        if not self.is_normal:
-            return self.likelihood
+        """What a state knows of the noise of cells; `unit` is the spread of the default prior."""
+        if isinstance(self.likelihood, Probit):
+            return ProbitNoise(self.likelihood)
+        if isinstance(self.likelihood, Ordinal):
+            return ThresholdNoise(self.likelihood)
         scale = self.likelihood.noise_scale
         if scale is None:
             import numpyro.distributions as dist
 
-            return NormalCells(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
-        return NormalCells(squared(scale))
+            return NormalNoise(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
+        return NormalNoise(squared(scale))
 
     def transpose(self) -> BPMF:
         """The model of the transposed matrix: rows and columns exchanged."""
@@ -395,7 +400,7 @@ class BPMF(Readable, Model):
     def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
-        return self.cell_noise().probabilities(queries.noise_of(self, draw), means)
+        return queries.likelihood_of(self, draw).probabilities(means)
 
     def predict_cells(
         self, draw: Draw, data: Any, rows: Array, columns: Array

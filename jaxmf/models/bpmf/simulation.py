@@ -88,7 +88,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.cell_noise().sample(key, state.noise, _unit(model) * means)
+    values = model.cell_noise().at_noise(state.noise).sample(key, _unit(model) * means)
     if model.is_normal and model.offset is not None:
         values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}
