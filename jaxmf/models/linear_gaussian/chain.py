@@ -78,11 +78,7 @@ def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> 
         x = jnp.where(observed, values, centre + spread * noise)
 
     def start(prior, guess):
-        value = hyper.initial_value(prior)
-        if not hyper.is_fixed(prior):
-            # inside the support of a prior that has bounds
-            value = jnp.where((guess > 0) & prior.support(guess), guess, value)
-        return jnp.asarray(value, dtype)
+        return jnp.asarray(hyper.initial_value_near(prior, guess), dtype)
 
     z = jnp.zeros((values.shape[0], plan.num_slots), bool)
     return State(
