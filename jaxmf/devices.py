@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import jax
 
@@ -134,7 +134,7 @@ def default_platform() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def device_of(data: Any, mesh: Any = None) -> jax.Device | None:
+def device_of(data: object, mesh: object = None) -> jax.Device | None:
     """The device that a run on these data is bound to: None where it is the default one.
 
     Args:
@@ -152,7 +152,7 @@ def device_of(data: Any, mesh: Any = None) -> jax.Device | None:
     return None
 
 
-def platform_of(data: Any, mesh: Any = None) -> str:
+def platform_of(data: object, mesh: object = None) -> str:
     """The platform of the devices of a mesh, of those that hold the data, or the default one.
 
     Args:
@@ -162,7 +162,9 @@ def platform_of(data: Any, mesh: Any = None) -> str:
     return default_platform() if device is None else device.platform
 
 
-def default_device_of(data: Any, mesh: Any = None) -> contextlib.AbstractContextManager[Any]:
+def default_device_of(
+    data: object, mesh: object = None
+) -> contextlib.AbstractContextManager[object]:
     """Makes the device that holds the data the default one, for programs that are traced within.
 
     What is decided while tracing (block sizes, fused loops, the order of sweeps) goes by the
@@ -175,7 +177,7 @@ def default_device_of(data: Any, mesh: Any = None) -> contextlib.AbstractContext
     return contextlib.nullcontext() if device is None else jax.default_device(device)
 
 
-def put_beside(container: Container, data: Any) -> Container:
+def put_beside(container: Container, data: object) -> Container:
     """The container that was made of data, its arrays on the device that holds these.
 
     Its ids, which live on the host, stay; `jax.device_put` of a container would drop them.

@@ -9,12 +9,13 @@ import jax.numpy as jnp
 
 from jaxmf import tables
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.types import Array, Key
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.types import Array, Key, PyTree
 
 
 def assign_all(
     key: Key,
-    distribution: Any,
+    distribution: PartitionPrior,
     hyperparameters: dict[str, Array],
     batches: Array,
     shape: tuple[int, int],
@@ -40,7 +41,7 @@ def assign_all(
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
     def loop(cache: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             drawn, cache = carry
             batch, first_of_set = batch_of(batches, index), tables.row(first, index)
             weights, _ = distribution.weights(cache, batch)
@@ -53,7 +54,7 @@ def assign_all(
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
 
-    run = fused_on_cpu(loop, in_turn=True) if distribution.fuses else loop
+    run = fused_on_cpu(loop, sequential=True) if distribution.fuses else loop
     drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
     counts, hyperparameters = distribution.end(cache)
     return drawn, hyperparameters, counts

@@ -26,7 +26,7 @@ from jaxmf.engine import Info, merge_overflow
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.tables import count_pairs
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
@@ -196,7 +196,7 @@ def _moved(
     cache = distribution.begin(counts, state.hyperparameters[name], with_sizes=False)
     uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
     compiled = _Loop(distribution).loop
-    loop = fused_on_cpu(compiled, in_turn=True) if distribution.fuses else compiled
+    loop = fused_on_cpu(compiled, sequential=True) if distribution.fuses else compiled
     # what is not read must not be there: see `fused_on_cpu`
     batches = hidden.batches if parts.num_parts > 1 else None
     cache, no_room = loop(cache, batches, hidden.waiting if is_first else None, uniforms)
@@ -208,11 +208,11 @@ class _Loop(NamedTuple):
     distribution: Any
 
     def loop(
-        self, cache: Any, batches: Array | None, waiting: Array | None, uniforms: Array
+        self, cache: PyTree, batches: Array | None, waiting: Array | None, uniforms: Array
     ) -> Any:
         distribution = self.distribution
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             cache, no_room = carry
             batch, chance = batch_of(batches, index), tables.row(uniforms, index)
             if waiting is not None:

@@ -25,7 +25,7 @@ from jaxmf.engine.executables import CACHE, Executable, num_bytes
 from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 # a chunk's draws wait on the device in a buffer of a fixed number of rows, so that one program
 # serves every length: as many as fit these bytes, a power of two
@@ -167,23 +167,23 @@ class Program:
     def grow(self, group: Group, sizes: dict[str, int]) -> None:
         """Gives a group larger capacity on the named axes."""
         before = group.capacity
-        wanted = before | sizes
-        if wanted == before:
+        larger = before | sizes
+        if larger == before:
             return
         shapes = self.placement.shapes_of_group(group.state, group.averages)
-        program = self._grow_program(group.keys, shapes, wanted)
+        program = self._grow_program(group.keys, shapes, larger)
         group.state, group.averages = self._call(
             program, self.algorithm, self.data, group.keys, group.state, group.averages
         )
-        if self.capacity(group.state) != wanted:
+        if self.capacity(group.state) != larger:
             raise ValueError(
-                f"the algorithm's grow was asked for the sizes {wanted} and gave "
+                f"the algorithm's grow was asked for the sizes {larger} and gave "
                 f"{self.capacity(group.state)}"
             )
-        group.capacity, group.has_grown = wanted, True
+        group.capacity, group.has_grown = larger, True
         if group.usual is not None:
             # steps take longer at larger capacity, by no more than its cube
-            group.usual *= max(wanted[axis] / max(1, before[axis]) for axis in wanted) ** 3
+            group.usual *= max(larger[axis] / max(1, before[axis]) for axis in larger) ** 3
 
     def advance(
         self, groups: list[Group], end: int, supervisor: Supervisor | None = None
@@ -210,13 +210,13 @@ class Program:
         may_stop = supervisor.is_stopping if len(groups) == 1 or any(before) else _never
         self._advance(groups, done, end, supervisor, may_stop)
         reached = min(group.step for group in groups)
-        ahead = [index for index, group in enumerate(groups) if group.step > reached]
-        if ahead and not any(progress.failure for progress in done):
-            for index in ahead:
+        later = [index for index, group in enumerate(groups) if group.step > reached]
+        if later and not any(progress.failure for progress in done):
+            for index in later:
                 vars(groups[index]).update(self._restored(before[index]))
                 done[index] = Progress(seconds=done[index].seconds)
-            again = [groups[index] for index in ahead]
-            self._advance(again, [done[index] for index in ahead], reached, supervisor, _never)
+            again = [groups[index] for index in later]
+            self._advance(again, [done[index] for index in later], reached, supervisor, _never)
         return done
 
     def _advance(
@@ -265,7 +265,7 @@ class Program:
         self.grow(group, sizes)
         return None
 
-    def _remember(self, groups: list[Group]) -> list[dict[str, Any]]:
+    def _remember(self, groups: list[Group]) -> list[dict[str, PyTree]]:
         """The groups as they are, where some could get ahead of others that must stop."""
         if len(groups) == 1 or not groups[0].capacity:
             return [{} for _ in groups]
@@ -275,7 +275,7 @@ class Program:
             for group in groups
         ]
 
-    def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
+    def _restored(self, remembered: dict[str, object]) -> dict[str, object]:
         trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
         return remembered | dict(zip(DONATED, self.placement.put_group(**trees), strict=True))
 
@@ -325,16 +325,16 @@ class Program:
                 group.averages,
                 self._plan(group.step, end),
             )
-        numbers = (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
-        num_draws, step, overflow, bad = jax.device_get(numbers)
+        counts = (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
+        num_draws, step, overflow, bad = jax.device_get(counts)
         return outcome._replace(num_draws=num_draws, step=step, overflow=overflow, bad=bad)
 
-    def _call(self, program: Executable, *args: object) -> Any:
+    def _call(self, program: Executable, *args: object) -> PyTree:
         _ = program.compiled
         with program.turns.take(), self.placement.context():
             return jax.block_until_ready(program(*args))
 
-    def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int, step: int) -> None:
+    def _keep(self, progress: Progress, draws: Draw, num_draws: int, step: int) -> None:
         piece = {}
         was_kept = step > self.num_warmup and (step - self.num_warmup) % self.thin == 0
         for name, buffer in draws.items():
@@ -348,8 +348,8 @@ class Program:
             progress.rows.append(num_draws)
 
     def _plan(self, step: int, end: int) -> Plan:
-        numbers = (step, end, self.num_warmup, self.thin)
-        return Plan(*(np.asarray(number, np.int32) for number in numbers))
+        counts = (step, end, self.num_warmup, self.thin)
+        return Plan(*(np.asarray(count, np.int32) for count in counts))
 
     def _grow_program(
         self, keys: Key, shapes: tuple[PyTree, dict], capacity: dict[str, int]
@@ -374,13 +374,13 @@ class _Words:
     impl: Any
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: PyTree) -> PyTree:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
     return np.array(leaf)
 
 
-def _from_host(leaf: object) -> Any:
+def _from_host(leaf: object) -> PyTree:
     if isinstance(leaf, _Words):
         return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
     return leaf
@@ -402,7 +402,7 @@ def _num_steps(num_left: int, usual: float | None, chunk_seconds: float) -> int:
     return max(1, min(num_left, int(chunk_seconds / usual)))
 
 
-def _failure(group: Group, bad: dict[str, Any]) -> Failure | None:
+def _failure(group: Group, bad: dict[str, Array]) -> Failure | None:
     for name, flags in bad.items():
         for chain in np.flatnonzero(flags):
             return Failure(name, group.chains.start + int(chain), group.step - 1)

@@ -43,7 +43,7 @@ class Placement:
         self._row_arrays = frozenset(row_arrays if has_rows else ())
         self._start: PyTree = None
 
-    def context(self) -> contextlib.AbstractContextManager[Any]:
+    def context(self) -> contextlib.AbstractContextManager[object]:
         """The mesh in place while tracing and running; nothing without one."""
         return contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
 
@@ -176,7 +176,7 @@ def validate_mesh(mesh: object, num_chains: int) -> None:
 
 
 def check_mesh_axes(
-    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, Any]
+    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, object]
 ) -> None:
     """Refuses a mesh with an axis over which nothing would be spread.
 

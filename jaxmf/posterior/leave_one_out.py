@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.blocks import Network
+from jaxmf.data import Container
 from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
@@ -30,7 +32,7 @@ _SHARE_OF_DRAWS = 2  # one of so many is used where there are more than a hundre
 _LEAST_RELIABLE = 0.5
 _LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
 _FEWEST_GROUPS = 20
-_MOST_NUMBERS = 2**25  # in the draws that are used
+_MOST_ENTRIES = 2**25  # in the draws that are used
 _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
 
 Cells = tuple[np.ndarray, np.ndarray]
@@ -163,7 +165,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
     return Comparison(unit, *kept)
 
 
-def _two_groups(network: Any, columns: dict[str, np.ndarray], name: str) -> Cells:
+def _two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> Cells:
     """The first column that an indicator hangs on, and the second or the values: errors by both."""
     parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
     labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]
@@ -211,8 +213,8 @@ def _num_used(posterior: Draws) -> int:
     """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
-    number = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
-    return min(total, number, _MOST_NUMBERS // max(size, 1))
+    num_used = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
+    return min(total, num_used, _MOST_ENTRIES // max(size, 1))
 
 
 def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
@@ -261,7 +263,7 @@ def without_cell(
 
 
 def _log_probabilities(
-    model: Any, data: Any, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+    model: Any, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
 ) -> np.ndarray:
     """Log probabilities (S, M) of the values of cells that have few."""
     levels = np.asarray(model.values, float)
@@ -279,8 +281,8 @@ def column_frequencies(columns: np.ndarray, values: np.ndarray, chosen: np.ndarr
         chosen: (M,) positions of some of them.
     """
     ones, sizes = np.bincount(columns, values), np.bincount(columns)
-    of_cell = columns[chosen]
-    return (ones[of_cell] - values[chosen] + 0.5) / sizes[of_cell]
+    chosen_columns = columns[chosen]
+    return (ones[chosen_columns] - values[chosen] + 0.5) / sizes[chosen_columns]
 
 
 def row_and_column_means(

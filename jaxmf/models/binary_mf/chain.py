@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -66,19 +67,19 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     mean = jnp.sum(values * seen) / jnp.sum(seen)
     spread = jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
     guesses = {}
-    if model.likelihood == "gaussian":
+    if isinstance(model.likelihood, Gaussian):
         # features that fit noise would fill the slots in the first steps
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
     for name in HYPERPARAMETERS:
         prior: Any = defaults.hyperprior(model, name)
         prior = 1.0 if prior is None else prior
-        value = hyper.initial_value(prior)
-        if name in guesses and not hyper.is_fixed(prior):
-            # Inside the support of a prior that has bounds. Equal cells have no spread: the prior
-            # knows their unit, and from far below its bulk a slice would reach as far above it.
-            is_usable = (spread > 0) & prior.support(guesses[name])
-            value = jnp.where(is_usable, guesses[name], value)
+        if name in guesses:
+            # Equal cells have no spread: the prior knows their unit, and from far below its bulk a
+            # slice would reach as far above it.
+            value = hyper.initial_value_near(prior, guesses[name])
+        else:
+            value = hyper.initial_value(prior)
         numbers[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,

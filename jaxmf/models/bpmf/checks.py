@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,12 +12,16 @@ import numpy as np
 from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational_bayes.likelihood import Gaussian
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -25,21 +29,21 @@ _FIRST_SLOTS = 32
 _SMALLEST = 1e-15  # of a spread
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: BPMF) -> dict[str, Any]:
     """The settings of a model with defaults filled in.
 
     Raises:
       TypeError, ValueError: see `BPMF`.
     """
-    number = model.num_factors
-    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"num_factors must be a whole number, got {number!r}")
-    if number < 0:
-        raise ValueError(f"num_factors must not be negative, got {number}")
+    num_factors = model.num_factors
+    if isinstance(num_factors, (bool, np.bool_)) or not isinstance(num_factors, (int, np.integer)):
+        raise TypeError(f"num_factors must be a whole number, got {num_factors!r}")
+    if num_factors < 0:
+        raise ValueError(f"num_factors must not be negative, got {num_factors}")
     flag("bias", model.bias)
     if model.coefficients is not None:
         flag("coefficients", model.coefficients)
-    if number == 0 and not model.bias:
+    if num_factors == 0 and not model.bias:
         raise ValueError("num_factors=0 without a bias leaves nothing to be learned")
     for name, kind in (
         ("row_features", Features),
@@ -55,7 +59,7 @@ def settings(model: Any) -> dict[str, Any]:
                 f"{name} must be NormalInverseWishart(...) or None, got {type(prior).__name__}"
             )
     _sizes(model)
-    found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model)}
+    found: dict[str, Any] = {"num_factors": int(num_factors), "mixture": _mixture(model)}
     is_mixed = any(prior is not None for prior in found["mixture"])
     found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
@@ -66,7 +70,7 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def _sizes(model: Any) -> None:
+def _sizes(model: BPMF) -> None:
     """Refuses priors of vectors of another length than there are."""
     for name in ("row_prior", "column_prior"):
         size = getattr(getattr(model, name), "size", None)
@@ -77,7 +81,7 @@ def _sizes(model: Any) -> None:
             )
 
 
-def classes(model: Any) -> dict[str, Any]:
+def classes(model: BPMF) -> dict[str, Any]:
     """Features of both sides without the columns that name classes, and these.
 
     Raises:
@@ -103,17 +107,17 @@ def classes(model: Any) -> dict[str, Any]:
     return found
 
 
-def _mixture(model: Any) -> tuple[Any, Any]:
+def _mixture(model: BPMF) -> tuple[Any, Any]:
     """The priors of the groups of both sides."""
     mixture = model.mixture
     pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
     if len(pair) != 2:
         raise ValueError(f"mixture: a prior for both sides, or a pair of them, got {len(pair)}")
     for prior, side in zip(pair, ("row", "column"), strict=True):
-        own_classes = getattr(model, f"{side}_classes")
+        classes = getattr(model, f"{side}_classes")
         if prior is not None and not hyper.is_placeholder(prior):
-            _prior_of_groups(prior, side, own_classes)
-        elif prior is None and own_classes is not None:
+            _prior_of_groups(prior, side, classes)
+        elif prior is None and classes is not None:
             raise ValueError(
                 f"{side}_classes: are for groups that classes share, of which there are none; give "
                 "mixture=HDP()"
@@ -121,25 +125,25 @@ def _mixture(model: Any) -> tuple[Any, Any]:
     return pair
 
 
-def _prior_of_groups(prior: Any, side: str, own_classes: Any) -> None:
+def _prior_of_groups(prior: object, side: str, classes: object) -> None:
     if not isinstance(prior, PartitionPrior):
         raise TypeError(
             "mixture must be DirichletProcess(), PitmanYor(), HDP(), Dirichlet(num_components) or "
             f"None, got {prior!r}"
         )
-    if isinstance(prior, HDP) and own_classes is None:
+    if isinstance(prior, HDP) and classes is None:
         raise ValueError(
             f"mixture: HDP() is of groups that classes share; name the {side}s' classes by "
             f"{side}_classes, or give that side another prior, mixture=(of rows, of columns)"
         )
-    if own_classes is not None and not prior.labels_shared:
+    if classes is not None and not prior.labels_shared:
         raise ValueError(
             f"{side}_classes: have groups of their own with {type(prior).__name__}; give "
             "mixture=HDP(), or Dirichlet(num_components), whose groups they share"
         )
 
 
-def capacity(value: Any) -> int:
+def capacity(value: object) -> int:
     """Slots for groups to begin with.
 
     Raises:
@@ -150,7 +154,7 @@ def capacity(value: Any) -> int:
     return check_count("capacity", value, most=MOST_SLOTS)
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """True or False.
 
     Raises:
@@ -188,9 +192,11 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool | None) ->
         )
 
 
-def _likelihood(likelihood: Any) -> Any:
+def _likelihood(likelihood: object) -> Any:
     if hyper.is_placeholder(likelihood):
         return likelihood
+    if isinstance(likelihood, Ordinal) and likelihood.thresholds is not None:
+        raise ValueError("likelihood: BPMF learns thresholds; leave them out: Ordinal(levels)")
     if isinstance(likelihood, Probit | Ordinal):
         return likelihood
     if not isinstance(likelihood, Gaussian):
@@ -202,7 +208,7 @@ def _likelihood(likelihood: Any) -> Any:
     return likelihood
 
 
-def _with_default(name: str, prior: Any, rate: float) -> Any:
+def _with_default(name: str, prior: object, rate: float) -> Any:
     if prior is None:
         import numpyro.distributions as dist
 
@@ -211,20 +217,20 @@ def _with_default(name: str, prior: Any, rate: float) -> Any:
     return prior
 
 
-def _offset(offset: Any) -> None:
+def _offset(offset: object) -> None:
     if offset is None or hyper.is_placeholder(offset) or isinstance(offset, jax.Array):
         return
     if isinstance(offset, bool) or not isinstance(offset, (int, float)) or not np.isfinite(offset):
         raise TypeError(f"offset must be a number or None, got {offset!r}")
 
 
-def _scale(scale: Any) -> None:
+def _scale(scale: object) -> None:
     if scale is None or hyper.is_placeholder(scale) or isinstance(scale, jax.Array):
         return
     check_number("scale", scale, above=0)
 
 
-def data(model: Any, entries: Entries, name: str) -> None:
+def data(model: BPMF, entries: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
     Raises:
@@ -233,10 +239,7 @@ def data(model: Any, entries: Entries, name: str) -> None:
     if model.is_normal:
         _values(np.asarray(entries.values), name)
         return
-    try:
-        model.likelihood.check(entries.values)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    model.likelihood.check(entries.values, name)
 
 
 def _values(values: np.ndarray, name: str) -> None:
@@ -250,7 +253,7 @@ def _values(values: np.ndarray, name: str) -> None:
         )
 
 
-def matched(model: Any, entries: Entries) -> Any:
+def matched(model: BPMF, entries: Entries) -> Any:
     """The model with its features in the order of the data; see `BPMF.matched`."""
     sides = {
         "row_features": (entries.row_names, entries.num_rows),
