@@ -1,7 +1,7 @@
 """Rows of the linear-Gaussian model over the axis "data" of a mesh: eight virtual devices.
 
-In processes of their own. The same discrete draws on 1, 2 and 8 devices; what a device holds; the
-joint-distribution test of the sweep on eight devices, and of one that leaves a device's counts out.
+In processes of their own. The same discrete draws on 1, 2 and 8 devices, what a device holds, and
+what passes between devices.
 """
 
 import jax.numpy as jnp
@@ -109,53 +109,6 @@ print("agrees")
 @pytest.mark.slow
 def test_a_run_over_chains_and_rows_has_the_draws_of_one_device():
     assert run_on_eight_devices(RUN) == ["agrees"]
-
-
-JOINT = """
-import sys
-import jax, jax.numpy as jnp, numpy as np
-import tests.test_linear_gaussian_kernels as kernels
-from jax.sharding import Mesh
-from jaxmf import row_shards
-from jaxmf.models.linear_gaussian import LinearGaussianIBP
-
-kernels.NUM_ROWS, kernels.OBSERVED = 8, jnp.tile(kernels.OBSERVED, (2, 1))
-kind = sys.argv[1]
-if kind == "step":
-    model = LinearGaussianIBP(**kernels.PRIORS)
-    kernel = kernels.step_kernel(model, "parallel")
-else:
-    model = LinearGaussianIBP(concentration=1.4, **kernels.FIXED)
-    kernel = kernels.sweep_kernel(model, "parallel")
-
-def counts_without_a_device(z, dtype):
-    def part(z):
-        is_left_out = jax.lax.axis_index("data") == 5
-        return jnp.where(is_left_out, 0, jnp.sum(z, axis=0, dtype=dtype))
-    return row_shards.sum_over_rows(part, (z,))
-
-if kind == "twin":
-    row_shards.column_counts = counts_without_a_device
-setup = kernels.Setup(model, missing=kind == "missing")
-with jax.set_mesh(Mesh(np.array(jax.devices()), ("data",))):
-    assert row_shards.num_shards(8) == 8
-    try:
-        setup.check(kernel, key=jax.random.key(31))
-    except AssertionError as error:
-        print("refused")
-    else:
-        print("right")
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "answer"),
-    [("sweep", "right"), ("missing", "right"), ("step", "right"), ("twin", "refused")],
-)
-def test_the_joint_distribution_of_a_sweep_of_eight_devices(kind, answer):
-    """One row a device; `twin` leaves the counts of one device out."""
-    assert run_on_eight_devices(JOINT, kind) == [answer]
 
 
 UNEVEN = """
