@@ -14,7 +14,7 @@ from jaxmf.data import Tokens
 from jaxmf.fusion import LONG_ROW, fused_on_cpu, wide_vectors
 
 
-@partial(fused_on_cpu, in_turn=True)
+@partial(fused_on_cpu, sequential=True)
 def _loop(columns: Any, topics: Array, working: Any, pseudo: Array, uniforms: Array) -> Array:
     documents, words = columns
     last = jnp.asarray(working[1].shape[0] - 1, jnp.int32)

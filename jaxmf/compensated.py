@@ -55,16 +55,16 @@ def expm1(exponent: Array) -> Array:
     return jnp.expm1(jnp.minimum(exponent, _MOST))
 
 
-def normal_change(number: Array | int, squares: Array, old: Array, new: Array) -> Array:
+def normal_change(count: Array | int, squares: Array, old: Array, new: Array) -> Array:
     """log density of normal residuals with the scale `new`, less that with the scale `old`.
 
     Args:
-      number: of residuals.
+      count: of residuals.
       squares: () float, their sum of squares.
       old, new: () float, positive.
     """
     by = log_ratio(new, old)
-    return -number * by - 0.5 * squares / old**2 * expm1(-2 * by)
+    return -count * by - 0.5 * squares / old**2 * expm1(-2 * by)
 
 
 class Eigenvalues(NamedTuple):

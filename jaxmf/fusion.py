@@ -36,13 +36,13 @@ def is_available() -> bool:
     return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
 
 
-def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[..., Any]:
+def fused_on_cpu(fn: Callable[..., Any], *, sequential: bool = False) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
       fn: a function of pytrees of arrays (nothing traced may be closed over) without scatters,
         sorts or calls into libraries such as LAPACK.
-      in_turn: for loops of many items. Under `vmap` one call follows the other, each a kernel of
+      sequential: for loops of many items. Under `vmap` one call follows the other, each a kernel of
         its own, instead of one loop over all. And what the loop calls is fused with it; it must
         change a table first and read it then, or the table is copied for every item.
 
@@ -55,10 +55,10 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
     def inner(*leaves, structure):
         # the request is for the loop alone: else each function of JAX that it calls, such as an
         # indexed read, stays a function, and nothing is fused across it
-        within = {"xla_cpu_small_call": None, "inlineable": None} if in_turn else {}
+        within = {"xla_cpu_small_call": None, "inlineable": None} if sequential else {}
         with set_xla_metadata(**within):
             out = fn(*jax.tree.unflatten(structure, leaves))
-        return out, _first_numbers(leaves, out)
+        return out, _first_elements(leaves, out)
 
     def call(*args):
         leaves, structure = jax.tree.flatten(args)
@@ -68,7 +68,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
 
         @jax.custom_batching.custom_vmap
         def fused(*leaves):
-            # a constant would be put inside, and the array in its place not be used
+            # a constant would be put inside, and the array not be used
             leaves = jax.lax.optimization_barrier(leaves)
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
                 out, read = inner(*leaves, structure=structure)
@@ -78,7 +78,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
         @fused.def_vmap
         def batched(axis_size, in_batched, *leaves):
             del axis_size
-            if in_turn:
+            if sequential:
                 out = _map(fused, in_batched, leaves)
             else:
                 axes = tuple(0 if one else None for one in in_batched)
@@ -93,7 +93,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, in_turn: bool = False) -> Callable[.
 def wide_vectors() -> dict[str, Any]:
     """Options of the compiler for a program of loops over long rows, of `LONG_ROW` numbers on.
 
-    XLA's CPU backend uses half of the longest vectors of the processor unless it is told otherwise.
+    XLA's CPU backend uses half of the longest vectors of the processor unless asked otherwise.
     Sweeps over 400 and 1,000 groups take 1.07 and 1.17 times as long with those; loops over short
     rows become slower with whole ones.
 
@@ -103,7 +103,7 @@ def wide_vectors() -> dict[str, Any]:
     return {"xla_cpu_prefer_vector_width": 512} if is_available() else {}
 
 
-def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
+def sequential_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
 
     Args:
@@ -129,8 +129,8 @@ def in_turn_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
-def _first_numbers(leaves: Sequence[Array], out: object) -> list[Array]:
-    """The first number of each argument of a fused function, to be returned beside its values.
+def _first_elements(leaves: Sequence[Array], out: object) -> list[Array]:
+    """The first element of each argument of a fused function, to be returned beside its values.
 
     XLA ends the process where such a function has an argument that nothing in it reads, and whether
     one is read is known only when all simplifications are done: rows of a table of one row are
@@ -149,8 +149,8 @@ def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Arra
     """`fn` of each case in turn; arguments that are not batched are the same for all."""
     pairs = tuple(zip(args, is_batched, strict=True))
 
-    def one(own: list[Array]) -> Any:
-        left = iter(own)
+    def one(batched_args: list[Array]) -> Any:
+        left = iter(batched_args)
         return fn(*(next(left) if batched else arg for arg, batched in pairs))
 
     return jax.lax.map(one, [arg for arg, batched in pairs if batched])

@@ -37,8 +37,10 @@ def main(dumps: Path) -> None:
     expected, num_plain = results("plain", plain)
     kinds = {
         "once": fused_on_cpu(_loop),
-        "sequential": fused_on_cpu(_loop, in_turn=True),
-        "unread": partial(fused_on_cpu(_loop_with_more, in_turn=True), jnp.zeros(400), table[:1]),
+        "sequential": fused_on_cpu(_loop, sequential=True),
+        "unread": partial(
+            fused_on_cpu(_loop_with_more, sequential=True), jnp.zeros(400), table[:1]
+        ),
     }
     findings = {}
     for name, fused in kinds.items():

@@ -119,10 +119,10 @@ def normals(key: Array, num_slots: int, size: int, dtype) -> Array:
         (K, L) of that dtype.
     """
 
-    def of_slot(slot: Array) -> Array:
+    def visit(slot: Array) -> Array:
         return jax.random.normal(jax.random.fold_in(key, slot), (size,), dtype)
 
-    return jax.vmap(of_slot)(jnp.arange(num_slots))
+    return jax.vmap(visit)(jnp.arange(num_slots))
 
 
 def compact(key: Array, occupied: Array, *arrays: Array, axis: int = -1) -> tuple[Array, ...]:

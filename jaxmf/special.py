@@ -193,21 +193,21 @@ def uniforms(key: Array, shape: tuple[int, ...]) -> Array:
     dtype = jnp.result_type(float)
     if dtype != jnp.float32 or jax.random.key_impl(key) != "threefry2x32":
         return jax.random.uniform(key, shape, dtype)
-    number, data = math.prod(shape), jax.random.key_data(key)
-    size = block_size("table entries")
-    if number <= size:
-        counters = jnp.arange(number, dtype=jnp.uint32)
+    size, data = math.prod(shape), jax.random.key_data(key)
+    block = block_size("table entries")
+    if size <= block:
+        counters = jnp.arange(size, dtype=jnp.uint32)
         return _as_uniforms(threefry_2x32(data, counters)).reshape(shape)
 
     def piece(index: Array, drawn: Array) -> Array:
-        # the last one begins inside the one before: counters go with places, so none is used twice
-        start = jnp.minimum(index * size, number - size)
-        counters = start.astype(jnp.uint32) + jnp.arange(size, dtype=jnp.uint32)
-        own = _as_uniforms(threefry_2x32(data, counters))
-        return jax.lax.dynamic_update_slice_in_dim(drawn, own, start, 0)
+        # the last one begins inside the one before: counters follow positions, none is used twice
+        start = jnp.minimum(index * block, size - block)
+        counters = start.astype(jnp.uint32) + jnp.arange(block, dtype=jnp.uint32)
+        new = _as_uniforms(threefry_2x32(data, counters))
+        return jax.lax.dynamic_update_slice_in_dim(drawn, new, start, 0)
 
-    nothing = jnp.zeros((number,), dtype)
-    return jax.lax.fori_loop(0, -(-number // size), piece, nothing).reshape(shape)
+    nothing = jnp.zeros((size,), dtype)
+    return jax.lax.fori_loop(0, -(-size // block), piece, nothing).reshape(shape)
 
 
 def _as_uniforms(words: Array) -> Array:

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array, lax
 
 from jaxmf.devices import block_size
-from jaxmf.fusion import fused_on_cpu, in_turn_on_cpu
+from jaxmf.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf.types import PyTree
 
 MOST_FLAT = 2**31 - 1
@@ -23,7 +23,7 @@ MOST_FLAT = 2**31 - 1
 
 
 class Lanes(NamedTuple):
-    """Places of one axis: start, start + stride, ...; looked up in `table` where there is one.
+    """Positions on one axis: start, start + stride, ...; looked up in `table` where there is one.
 
     Attributes:
         start: () int32.
@@ -37,14 +37,14 @@ class Lanes(NamedTuple):
     size: int
     table: Array | None = None
 
-    def places(self) -> Array:
+    def positions(self) -> Array:
         """(size,) int32."""
-        place = self.start + self.stride * jnp.arange(self.size, dtype=jnp.int32)
-        return place if self.table is None else self.table[place]
+        position = self.start + self.stride * jnp.arange(self.size, dtype=jnp.int32)
+        return position if self.table is None else self.table[position]
 
     @property
     def is_run(self) -> bool:
-        """Whether the places stand side by side."""
+        """Whether the positions stand side by side."""
         return self.stride == 1 and self.table is None
 
 
@@ -74,7 +74,7 @@ def entry(table: Array, row: Array, column: Array) -> Array:
 
 
 def put(table: Array, index: Array, value: Array) -> Array:
-    """The table (M, ...) with `value` in place of row `index`."""
+    """The table (M, ...) with `value` for row `index`."""
     return _update(table, jnp.asarray(value, table.dtype)[None], (index,))
 
 
@@ -90,33 +90,33 @@ def add_entry(table: Array, row: Array, column: Array, amount: Array | float) ->
 
 
 def put_entry(table: Array, row: Array, column: Array, value: Array) -> Array:
-    """The table (M, L) with `value` in place of one cell."""
+    """The table (M, L) with `value` in one cell."""
     return _update(table, value[None, None], (row, column))
 
 
 def take(table: Array, lanes: Lanes) -> Array:
-    """Entries of a table (M, ...) at some places of its first axis: (lanes.size, ...)."""
+    """Entries of a table (M, ...) at some positions of its first axis: (lanes.size, ...)."""
     if lanes.is_run:
         return _slice(table, (lanes.start,), (lanes.size,))
-    return table[lanes.places()]
+    return table[lanes.positions()]
 
 
 def take_from_row(table: Array, index: Array, lanes: Lanes) -> Array:
-    """Entries of row `index` of a table (M, L) at some places: (lanes.size,)."""
+    """Entries of row `index` of a table (M, L) at some positions: (lanes.size,)."""
     if lanes.is_run:
         return _slice(table, (index, lanes.start), (1, lanes.size))[0]
-    return row(table, index)[lanes.places()]
+    return row(table, index)[lanes.positions()]
 
 
 def take_from_column(table: Array, lanes: Lanes, index: Array) -> Array:
-    """Entries of column `index` of a table (M, L) at some places: (lanes.size,)."""
+    """Entries of column `index` of a table (M, L) at some positions: (lanes.size,)."""
     if lanes.is_run:
         return _slice(table, (lanes.start, index), (lanes.size, 1))[:, 0]
-    return table[lanes.places(), jnp.broadcast_to(index, (lanes.size,))]
+    return table[lanes.positions(), jnp.broadcast_to(index, (lanes.size,))]
 
 
 def lowest(free: Array) -> Array:
-    """The lowest place that is free, or the number of places where none is.
+    """The lowest position that is free, or how many there are where none is.
 
     Args:
         free: (K,) bool.
@@ -129,7 +129,7 @@ def lowest(free: Array) -> Array:
 
 
 def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
-    """How often each pair of places occurs.
+    """How often each pair of positions occurs.
 
     Args:
         first, second: (T,) int32, within `shape`.
@@ -141,28 +141,28 @@ def count_pairs(first: Array, second: Array, shape: tuple[int, int]) -> Array:
     return _count(shape)(first, second)
 
 
-def sorted_by(places: Array, size: int) -> tuple[Array, Array]:
-    """The order in which places rise, and how often each occurs, in time linear in their number.
+def sorted_by(positions: Array, size: int) -> tuple[Array, Array]:
+    """The order that sorts positions, and how often each occurs, in time linear in their count.
 
     Args:
-        places: (T,) int32, below `size`.
+        positions: (T,) int32, below `size`.
         size: M.
 
     Returns:
-        (T,) int32, those at one place in the order in which they stand; (M,) int32.
+        (T,) int32, equal ones in the order in which they stand; (M,) int32.
     """
-    number = count_pairs(jnp.zeros_like(places), places, (1, size))[0]
+    counts = count_pairs(jnp.zeros_like(positions), positions, (1, size))[0]
 
-    def loop(places: Array, following: Array) -> Array:
+    def loop(positions: Array, following: Array) -> Array:
         def one(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             order, following = carry
-            place = row(places, index)
-            following = add(following, place, 1)
-            return put(order, row(following, place) - 1, index), following
+            position = row(positions, index)
+            following = add(following, position, 1)
+            return put(order, row(following, position) - 1, index), following
 
-        return lax.fori_loop(0, places.shape[0], one, (jnp.zeros_like(places), following))[0]
+        return lax.fori_loop(0, positions.shape[0], one, (jnp.zeros_like(positions), following))[0]
 
-    return fused_on_cpu(loop, in_turn=True)(places, jnp.cumsum(number) - number), number
+    return fused_on_cpu(loop, sequential=True)(positions, jnp.cumsum(counts) - counts), counts
 
 
 def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
@@ -173,22 +173,22 @@ def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
         index = (first * shape[1] + second,) if is_flat else (first, second)
         return counts.at[index].add(amount, mode="promise_in_bounds")
 
-    @in_turn_on_cpu
+    @sequential_on_cpu
     def count(first: Array, second: Array) -> Array:
-        number, size = first.shape[0], block_size("table entries")
+        num_pairs, size = first.shape[0], block_size("table entries")
         counts = jnp.zeros((shape[0] * shape[1],) if is_flat else shape, jnp.int32)
-        if number <= size:
+        if num_pairs <= size:
             return added(counts, first, second, 1).reshape(shape)
 
         def piece(index: Array, counts: Array) -> Array:
-            start = jnp.minimum(index * size, number - size)
+            start = jnp.minimum(index * size, num_pairs - size)
             # the last one begins inside the one before
             is_new = start + jnp.arange(size) >= index * size
-            own_first = lax.dynamic_slice_in_dim(first, start, size)
-            own_second = lax.dynamic_slice_in_dim(second, start, size)
-            return added(counts, own_first, own_second, is_new.astype(jnp.int32))
+            first_piece = lax.dynamic_slice_in_dim(first, start, size)
+            second_piece = lax.dynamic_slice_in_dim(second, start, size)
+            return added(counts, first_piece, second_piece, is_new.astype(jnp.int32))
 
-        return lax.fori_loop(0, -(-number // size), piece, counts).reshape(shape)
+        return lax.fori_loop(0, -(-num_pairs // size), piece, counts).reshape(shape)
 
     return count
 
@@ -198,7 +198,7 @@ _FANOUT = 4
 
 
 def lanes_for(size: int) -> int:
-    """How many lanes `choose` does best with, for a number of places that does not grow."""
+    """How many lanes `choose` does best with, for as many positions, where these do not grow."""
     return 8 if size <= 32 else 16 if size <= 128 else 32
 
 
@@ -209,13 +209,13 @@ def padded(size: int) -> int:
 
 
 def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Array:
-    """Draws a place with probability proportional to its weight.
+    """Draws a position with probability proportional to its weight.
 
-    Every `num_lanes`-th place belongs to one lane, and every few lanes to one bundle where there
-    are more than eight. The way leads to a bundle, to a lane of it and within that to the place.
+    Every `num_lanes`-th position belongs to one lane, and every few lanes to one bundle where there
+    are more than eight. The way leads to a bundle, to a lane of it and within that to the position.
     Each step makes a few running sums and counts those that the goal has passed, so there is
-    neither a cumulative sum of all nor a branch, and more places of weight zero at the end change
-    nothing. A token waits for all of it: the steps are as short as they can be, not as few.
+    neither a cumulative sum of all nor a branch, and more positions of weight zero at the end
+    change nothing. A token waits for all of it: the steps are as short as they can be, not as few.
 
     Args:
         weights: (K,) float, not negative, at least one positive.
@@ -223,30 +223,30 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
         num_lanes: 8, 16 or 32.
 
     Returns:
-        () int32, a place of positive weight.
+        () int32, a position of positive weight.
     """
     size = weights.shape[0]
     height = -(-size // num_lanes)
     weights = jnp.pad(weights, (0, height * num_lanes - size))
     # a reduction is computed once; sums of slices would be once for each use
     sums = jnp.sum(weights.reshape(height, num_lanes), axis=0) if height > 1 else weights
-    lanes = _entries(sums, 0, stride=1, number=num_lanes)
+    lanes = _entries(sums, 0, stride=1, count=num_lanes)
     num_bundles = num_lanes // _FANOUT if num_lanes > 8 else num_lanes
     running = _running_sums(
-        [_running_sums(lanes[place::num_bundles])[-1] for place in range(num_bundles)]
+        [_running_sums(lanes[position::num_bundles])[-1] for position in range(num_bundles)]
     )
-    place, goal = _passed(running[:-1], uniform * running[-1])
+    position, goal = _passed(running[:-1], uniform * running[-1])
     if num_bundles < num_lanes:
-        own = _entries(sums, place, stride=num_bundles, number=_FANOUT - 1)
-        passed, goal = _passed(_running_sums(own), goal)
-        place = place + num_bundles * passed
+        in_bundle = _entries(sums, position, stride=num_bundles, count=_FANOUT - 1)
+        passed, goal = _passed(_running_sums(in_bundle), goal)
+        position = position + num_bundles * passed
     if height > 1:
-        own = _entries(weights, place, stride=num_lanes, number=height - 1)
-        passed, _ = _passed(_running_sums(own), goal)
-        place = place + num_lanes * passed
-    # Rounding may have led to a place of weight zero; the one before it is meant. The loop, which
-    # seldom turns, also keeps the compiler from working the place out again for each of its uses.
-    return _downwards(weights, place)
+        in_lane = _entries(weights, position, stride=num_lanes, count=height - 1)
+        passed, _ = _passed(_running_sums(in_lane), goal)
+        position = position + num_lanes * passed
+    # Rounding may have led to a position of weight zero; the one before it is meant. The loop,
+    # which seldom turns, also keeps the compiler from computing it again for each of its uses.
+    return _downwards(weights, position)
 
 
 def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
@@ -254,9 +254,9 @@ def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
 
 
-def _entries(table: Array, start: Array | int, *, stride: int, number: int) -> list[Array]:
-    """Some entries of a table as numbers of their own."""
-    return [row(table, jnp.asarray(start + stride * index, jnp.int32)) for index in range(number)]
+def _entries(table: Array, start: Array | int, *, stride: int, count: int) -> list[Array]:
+    """Some entries of a table as separate scalars."""
+    return [row(table, jnp.asarray(start + stride * index, jnp.int32)) for index in range(count)]
 
 
 def _running_sums(parts: list[Array]) -> list[Array]:
@@ -280,26 +280,26 @@ def _passed(running: list[Array], goal: Array) -> tuple[Array, Array]:
     compiler picks one in a single instruction.
     """
     whole = jnp.int32 if goal.dtype == jnp.float32 else jnp.int64
-    own = lax.bitcast_convert_type(goal, whole)
+    goal_bits = lax.bitcast_convert_type(goal, whole)
     passed, below = jnp.zeros((), jnp.int32), jnp.zeros((), whole)
     for total in running:
         bits = lax.bitcast_convert_type(total, whole)
-        is_passed = bits <= own
+        is_passed = bits <= goal_bits
         passed += is_passed.astype(jnp.int32)
         below = jnp.where(is_passed, bits, below)
     return passed, goal - lax.bitcast_convert_type(below, goal.dtype)
 
 
-def _downwards(weights: Array, place: Array) -> Array:
-    """The first place of positive weight from `place` on downwards, then from the end."""
+def _downwards(weights: Array, position: Array) -> Array:
+    """The first position of positive weight from `position` downwards, then from the end."""
     size = weights.shape[0]
 
     def is_empty(carry: tuple[Array, Array]) -> Array:
-        place, steps = carry
-        return ~(row(weights, place) > 0) & (steps < size)
+        position, steps = carry
+        return ~(row(weights, position) > 0) & (steps < size)
 
     def step(carry: tuple[Array, Array]) -> tuple[Array, Array]:
-        place, steps = carry
-        return jnp.where(place > 0, place - 1, size - 1), steps + 1
+        position, steps = carry
+        return jnp.where(position > 0, position - 1, size - 1), steps + 1
 
-    return lax.while_loop(is_empty, step, (place, jnp.zeros((), jnp.int32)))[0]
+    return lax.while_loop(is_empty, step, (position, jnp.zeros((), jnp.int32)))[0]

@@ -16,7 +16,6 @@ from jaxmf.samplers.annealing import (
     noise_while_annealed,
     start_that_shows,
 )
-from jaxmf.samplers.bilinear.cells import LIKELIHOODS, Cells
 from tests import FAST_COMPILE
 
 
@@ -103,9 +102,12 @@ def test_a_few_rows_of_noise_do_not_fill_the_slots(seed):
     assert post.draws["num_features"].mean() < 2
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(likelihood):
-    cells = Cells(likelihood, noise_scale=jnp.asarray(0.7), base_rate=jnp.asarray(0.3))
+@pytest.mark.parametrize(
+    "cells",
+    [mf.Gaussian(0.7), mf.Bernoulli(), mf.Poisson(0.3)],
+    ids=["gaussian", "logistic", "poisson"],
+)
+def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(cells):
     x, one, other = jnp.asarray([1.0, 0.0]), jnp.asarray([0.4, 2.0]), jnp.asarray([1.5, 0.1])
 
     def gain(cells):
@@ -116,7 +118,9 @@ def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(lik
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["gaussian", "logistic"])
+@pytest.mark.parametrize(
+    "likelihood", [mf.Gaussian(), mf.Bernoulli()], ids=["gaussian", "logistic"]
+)
 def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_up(likelihood):
     prior = mf.BetaBernoulli(1.0, 1.0, 2)
     model = mf.BinaryMF(row_prior=prior, column_prior=prior, likelihood=likelihood)

@@ -152,7 +152,7 @@ def test_a_table_read_before_it_is_changed_is_found_out():
 
         return jax.lax.fori_loop(0, places.size, one, (table, jnp.zeros(places.size)))
 
-    loop = jax.jit(fusion.fused_on_cpu(careless, in_turn=True))
+    loop = jax.jit(fusion.fused_on_cpu(careless, sequential=True))
     places = jnp.zeros(NUM_TOKENS, jnp.int32)
     text = loop.lower(jnp.zeros((NUM_DOCUMENTS, 8)), places).compile().as_text()
     assert copied_tables(text) == {(NUM_DOCUMENTS, 8)}

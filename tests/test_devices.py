@@ -83,7 +83,7 @@ def test_weights_that_are_named_stay_on_every_device():
     model = mf.BinaryMF()
     options = {"weights": "collapsed"}
     assert model.device_options(options, platform="gpu") == {"sweep": "bits"}
-    poisson = mf.BinaryMF(likelihood="poisson")
+    poisson = mf.BinaryMF(likelihood=mf.Poisson())
     assert poisson.device_options({}, platform="gpu") == {"sweep": "bits"}
 
 

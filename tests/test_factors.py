@@ -69,15 +69,13 @@ def draw(given, normals, **changed):
         "chunks": arranged(data, (size, size)).by_row,
         "precision": 1.7,
     } | changed
-    drawn = row_kernels.draw_rows(
-        normals,
-        u,
-        arguments.pop("design"),
-        jnp.append(data.values, 0.0),
-        priors=priors,
-        **arguments,
-    )
-    return drawn, priors
+    whole, values = arguments.pop("design"), jnp.append(data.values, 0.0)
+
+    @jax.jit
+    def drawn(normals):
+        return row_kernels.draw_rows(normals, u, whole, values, priors=priors, **arguments)
+
+    return drawn(normals), priors
 
 
 @pytest.mark.parametrize("name", ["plain"])
@@ -230,7 +228,7 @@ def test_what_the_columns_add_is_not_forgotten():
     whole = design(jnp.asarray(given["v"]), known, given["num_factors"])
     zeros = jnp.zeros(given["u"].shape)
     (right, _), _ = draw(given, zeros)
-    (wrong, _), _ = draw(given, zeros, design=whole._replace(own=0 * whole.own))
+    (wrong, _), _ = draw(given, zeros, design=whole._replace(row_part=0 * whole.row_part))
     assert np.max(np.abs(right - wrong)) > 0.1
 
 

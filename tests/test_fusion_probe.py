@@ -85,12 +85,12 @@ import jax
 import jax.numpy as jnp
 from jaxmf import fusion
 if not {reads}:
-    fusion._first_numbers = lambda leaves, out: []
+    fusion._first_elements = lambda leaves, out: []
 def total(numbers, table, unread, start):
     first = jax.lax.dynamic_index_in_dim(table, unread[0], 0, keepdims=False)
     return jax.lax.fori_loop(0, 10, lambda i, x: x + numbers[i], start + first)
 def whole(numbers, table, unread, start):
-    return fusion.fused_on_cpu(total, in_turn=True)(numbers, table, unread + 1, start)
+    return fusion.fused_on_cpu(total, sequential=True)(numbers, table, unread + 1, start)
 print(jax.jit(whole)(jnp.arange(10.0), jnp.ones(1), jnp.zeros(3, int), jnp.zeros(())))
 """
     paths = os.pathsep.join(filter(None, sys.path))

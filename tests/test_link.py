@@ -62,7 +62,7 @@ def test_parts_are_blocks_levels_of_a_heading_and_numbers_beside_each_other():
     blocks = Features.from_blocks({"people": people, "other": Features(np.eye(2))})
     assert blocks.parts == (5, 2)
     assert jax.tree.map(lambda leaf: leaf, blocks).parts == (5, 2)
-    found = kernels.of_columns(blocks, jnp.array([1.0, 2.0]))
+    found = kernels.per_column(blocks, jnp.array([1.0, 2.0]))
     assert found.tolist() == [1.0] * 5 + [2.0] * 2
 
 

@@ -180,7 +180,7 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
     np.testing.assert_array_equal(parts.of(values, None), wanted)
     one = {name: own[0] for name, own in values.items()}
     for name, places in (("a", [20, 23]), ("b", [21, 22, 23]), ("c", [5, 11, 17, 23])):
-        assert parts.lanes(one, name, None).places().tolist() == places
+        assert parts.lanes(one, name, None).positions().tolist() == places
     assert isinstance(parts, Parts)
 
 

@@ -119,7 +119,7 @@ def test_lanes_are_the_places_of_one_axis():
         def read(start, table, pair, own=own):
             own = own._replace(start=start)
             taken = tables.take(table, own), tables.take_from_row(pair, jnp.asarray(1), own)
-            return own.places(), *taken, tables.take_from_column(pair.T, own, jnp.asarray(1))
+            return own.positions(), *taken, tables.take_from_column(pair.T, own, jnp.asarray(1))
 
         places, *taken = jax.jit(read)(own.start, table, pair)
         np.testing.assert_array_equal(table[places], wanted)

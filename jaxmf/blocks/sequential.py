@@ -111,7 +111,7 @@ def _run(
     lanes = tuple(_num_lanes(network.blocks[name].distribution, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
     fuses = all(role.distribution.fuses for role in roles if role.is_indicator)
-    loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
+    loop = fused_on_cpu(compiled.loop, sequential=True) if fuses else compiled.loop
     drawn, caches, no_room = loop(columns, caches, look_up, uniforms)
     hyperparameters, occupied = dict(state.hyperparameters), dict(state.slots)
     for name in names:

@@ -53,7 +53,7 @@ def assign_all(
 
         return jax.lax.fori_loop(0, first.shape[0], one, (jnp.zeros_like(first), cache))
 
-    run = fused_on_cpu(loop, in_turn=True) if distribution.fuses else loop
+    run = fused_on_cpu(loop, sequential=True) if distribution.fuses else loop
     drawn, cache = run(cache, batches if shape[0] > 1 else None, first, uniforms)
     counts, hyperparameters = distribution.end(cache)
     return drawn, hyperparameters, counts

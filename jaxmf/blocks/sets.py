@@ -144,7 +144,7 @@ def sweep_tokens(
     uniforms = jax.random.uniform(key, (data.num_tokens, 4), jnp.result_type(float))
     compiled = _TokenLoop(problem.distribution, problem.below, distribution)
     fuses = distribution.fuses and problem.distribution.fuses
-    loop = fused_on_cpu(compiled.loop, in_turn=True) if fuses else compiled.loop
+    loop = fused_on_cpu(compiled.loop, sequential=True) if fuses else compiled.loop
     drawn, cache, dish_cache, no_table, no_dish = loop(
         problem.columns,
         problem.look_up,

@@ -197,8 +197,8 @@ def _shared_out(
     passes = _Passes(partitioned)
     num_passes = uniforms.shape[1]
     sides, forced = now, ~splits
-    first_pass = partial(fused_on_cpu(passes.first, in_turn=True), look_up_of(partitioned.roles))
-    scan_again = partial(fused_on_cpu(passes.again, in_turn=True), look_up_of(partitioned.roles))
+    first_pass = partial(fused_on_cpu(passes.first, sequential=True), look_up_of(partitioned.roles))
+    scan_again = partial(fused_on_cpu(passes.again, sequential=True), look_up_of(partitioned.roles))
     is_last = forced if num_passes == 1 else jnp.zeros((), bool)
     scan = first_pass(columns, empty, discount, now, num_members, is_last, uniforms[:, 0])
     for index in range(1, num_passes):

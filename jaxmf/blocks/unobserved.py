@@ -196,7 +196,7 @@ def _moved(
     cache = distribution.begin(counts, state.hyperparameters[name], with_sizes=False)
     uniforms = jax.random.uniform(key, (hidden.batches.shape[0], 2), jnp.result_type(float))
     compiled = _Loop(distribution).loop
-    loop = fused_on_cpu(compiled, in_turn=True) if distribution.fuses else compiled
+    loop = fused_on_cpu(compiled, sequential=True) if distribution.fuses else compiled
     # what is not read must not be there: see `fused_on_cpu`
     batches = hidden.batches if parts.num_parts > 1 else None
     cache, no_room = loop(cache, batches, hidden.waiting if is_first else None, uniforms)

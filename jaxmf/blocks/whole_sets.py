@@ -58,7 +58,9 @@ def sweep_sets(
     uniforms = jax.random.uniform(key, (num_tokens, 2), jnp.result_type(float))
     compiled = _SetLoop(problem.distribution, problem.below)
     loop = (
-        fused_on_cpu(compiled.loop, in_turn=True) if problem.distribution.fuses else compiled.loop
+        fused_on_cpu(compiled.loop, sequential=True)
+        if problem.distribution.fuses
+        else compiled.loop
     )
     batches = None if problem.batches is None else problem.batches[order]
     values_of_sets = (state.values[dish][order], batches, starts, ends)

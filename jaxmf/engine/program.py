@@ -168,23 +168,23 @@ class Program:
     def grow(self, group: Group, sizes: dict[str, int]) -> None:
         """Gives a group larger capacity on the named axes."""
         before = group.capacity
-        wanted = before | sizes
-        if wanted == before:
+        larger = before | sizes
+        if larger == before:
             return
         shapes = shapes_of((group.state, group.averages), self.placement.chains)
-        program = self._grow_program(group.keys, shapes, wanted)
+        program = self._grow_program(group.keys, shapes, larger)
         group.state, group.averages = self._call(
             program, self.algorithm, self.data, group.keys, group.state, group.averages
         )
-        if self.capacity(group.state) != wanted:
+        if self.capacity(group.state) != larger:
             raise ValueError(
-                f"the algorithm's grow was asked for the sizes {wanted} and gave "
+                f"the algorithm's grow was asked for the sizes {larger} and gave "
                 f"{self.capacity(group.state)}"
             )
-        group.capacity, group.has_grown = wanted, True
+        group.capacity, group.has_grown = larger, True
         if group.usual is not None:
             # steps take longer at larger capacity, by no more than its cube
-            group.usual *= max(wanted[axis] / max(1, before[axis]) for axis in wanted) ** 3
+            group.usual *= max(larger[axis] / max(1, before[axis]) for axis in larger) ** 3
 
     def advance(
         self, groups: list[Group], end: int, supervisor: Supervisor | None = None
@@ -211,13 +211,13 @@ class Program:
         may_stop = supervisor.is_stopping if len(groups) == 1 or any(before) else _never
         self._advance(groups, done, end, supervisor, may_stop)
         reached = min(group.step for group in groups)
-        ahead = [index for index, group in enumerate(groups) if group.step > reached]
-        if ahead and not any(progress.failure for progress in done):
-            for index in ahead:
+        later = [index for index, group in enumerate(groups) if group.step > reached]
+        if later and not any(progress.failure for progress in done):
+            for index in later:
                 vars(groups[index]).update(self._restored(before[index]))
                 done[index] = Progress(seconds=done[index].seconds)
-            again = [groups[index] for index in ahead]
-            self._advance(again, [done[index] for index in ahead], reached, supervisor, _never)
+            again = [groups[index] for index in later]
+            self._advance(again, [done[index] for index in later], reached, supervisor, _never)
         return done
 
     def _advance(
@@ -326,8 +326,8 @@ class Program:
                 group.averages,
                 self._plan(group.step, end),
             )
-        numbers = (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
-        num_draws, step, overflow, bad = jax.device_get(numbers)
+        counts = (outcome.num_draws, outcome.step, outcome.overflow, outcome.bad)
+        num_draws, step, overflow, bad = jax.device_get(counts)
         return outcome._replace(num_draws=num_draws, step=step, overflow=overflow, bad=bad)
 
     def _call(self, program: Executable, *args: object) -> Any:
@@ -349,8 +349,8 @@ class Program:
             progress.rows.append(num_draws)
 
     def _plan(self, step: int, end: int) -> Plan:
-        numbers = (step, end, self.num_warmup, self.thin)
-        return Plan(*(np.asarray(number, np.int32) for number in numbers))
+        counts = (step, end, self.num_warmup, self.thin)
+        return Plan(*(np.asarray(count, np.int32) for count in counts))
 
     def _grow_program(
         self, keys: Key, shapes: tuple[PyTree, dict], capacity: dict[str, int]

@@ -21,7 +21,7 @@ class Placement:
     """Puts the chain axis on the mesh's axis "chain" and everything else on every device.
 
     Other axes of the mesh (particles) are for the algorithm, which may constrain its arrays to
-    them: its programs are traced with the mesh in place.
+    them: its programs are traced with the mesh in put.
     """
 
     def __init__(self, mesh: Mesh | None, *, batched: bool):
@@ -75,13 +75,13 @@ class Placement:
         return None if self.mesh is None else NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def _put(self, tree: PyTree, sharding: NamedSharding | None) -> PyTree:
-        place: Callable[[Any], Any] = jnp.asarray
+        put: Callable[[Any], Any] = jnp.asarray
         if sharding is not None:
 
-            def place(leaf: object) -> Any:
+            def put(leaf: object) -> Any:
                 return jax.device_put(jnp.asarray(leaf), sharding)
 
-        return jax.tree.map(place, tree)
+        return jax.tree.map(put, tree)
 
 
 def validate_mesh(mesh: object, num_chains: int) -> None:

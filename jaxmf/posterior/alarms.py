@@ -122,7 +122,7 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
     weights = posterior.weights
     if spread == 0 or _quantile(noise, weights, 0.05) <= 1.02 * spread:
         return
-    fixed = settings_of(posterior.model).get("noise_scale")
+    fixed = posterior.model.hyperparameters.get("noise_scale")
     if isinstance(fixed, int | float):
         yield Alarm(
             "noise",

@@ -30,7 +30,7 @@ _SHARE_OF_DRAWS = 2  # one of so many is used where there are more than a hundre
 _LEAST_RELIABLE = 0.5
 _LEAST_REMAINDER = 1e-4  # of 1 - leverage, so that floats have digits left
 _FEWEST_GROUPS = 20
-_MOST_NUMBERS = 2**25  # in the draws that are used
+_MOST_ENTRIES = 2**25  # in the draws that are used
 _LATENT = ("z", "u")  # what draws must keep for predictions; large factors are kept on request
 
 Cells = tuple[np.ndarray, np.ndarray]
@@ -211,8 +211,8 @@ def _num_used(posterior: Draws) -> int:
     """How many draws are used: half of them, 100 to 400, fewer where they are large."""
     total = posterior.num_chains * posterior.num_draws
     size = sum(int(np.prod(values.shape[2:])) for values in posterior.draws.values())
-    number = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
-    return min(total, number, _MOST_NUMBERS // max(size, 1))
+    num_used = int(np.clip(total // _SHARE_OF_DRAWS, _FEWEST_DRAWS, _MOST_DRAWS))
+    return min(total, num_used, _MOST_ENTRIES // max(size, 1))
 
 
 def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
@@ -279,8 +279,8 @@ def column_frequencies(columns: np.ndarray, values: np.ndarray, chosen: np.ndarr
         chosen: (M,) positions of some of them.
     """
     ones, sizes = np.bincount(columns, values), np.bincount(columns)
-    of_cell = columns[chosen]
-    return (ones[of_cell] - values[chosen] + 0.5) / sizes[of_cell]
+    chosen_columns = columns[chosen]
+    return (ones[chosen_columns] - values[chosen] + 0.5) / sizes[chosen_columns]
 
 
 def row_and_column_means(

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmf.blocks import Block, Network
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.bpmf import BPMF
@@ -58,7 +59,9 @@ def binary_mf() -> tuple[Any, Any]:
     values = rows @ weights @ columns.T + 0.3 * generator.normal(size=(12, 6))
     values[[1, 4, 7], [0, 2, 4]] = np.nan
     prior = IndianBuffet(1.0)
-    model = BinaryMF(row_prior=prior, column_prior=prior, noise_scale=0.3, weight_scale=1.0)
+    model = BinaryMF(
+        row_prior=prior, column_prior=prior, likelihood=Gaussian(0.3), weight_scale=1.0
+    )
     return model, Dense.from_array(values)
 
 

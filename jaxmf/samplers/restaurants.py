@@ -56,7 +56,7 @@ def _count_plain(
     return jax.lax.fori_loop(0, batches.shape[0], one_item, start)[1]
 
 
-_count = fused_on_cpu(_count_plain, in_turn=True)
+_count = fused_on_cpu(_count_plain, sequential=True)
 
 
 def count_tables_at_once(key: Key, counts: Array, pseudo: Array, *, num_items: int) -> Array:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
 from jaxmf.variational_bayes import answers
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 
 
 class ScoredCells(ABC):

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 from jaxmf.variational_bayes.pieces import Layout, num_others
 from jaxmf.variational_bayes.state import State
 from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_zeros

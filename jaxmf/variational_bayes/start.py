@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
 

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -73,7 +74,7 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     mean = jnp.sum(values * seen) / jnp.sum(seen)
     spread = jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
     guesses = {}
-    if model.likelihood == "gaussian":
+    if isinstance(model.likelihood, Gaussian):
         # features that fit noise would fill the slots in the first steps
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
@@ -143,7 +144,7 @@ def step(
 
 def _direction(model: BinaryMF, data: Dense, progress: Array) -> LeadingDirection | None:
     """The first singular vectors of Gaussian data, looked for while annealing lasts only."""
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         return None
 
     def nothing(values: Array, observed: Array | None) -> LeadingDirection:

@@ -70,24 +70,24 @@ def _start_noise(model: BPMF, data: Prepared) -> Array:
     return noise.start(values, unit) if model.is_normal else noise.start(values)
 
 
-def _start(model: BPMF, key: Key, number: int) -> Array:
+def _start(model: BPMF, key: Key, num_rows: int) -> Array:
     # smaller factors leave their saddle late: at a standard deviation of 0.1 chains on a million
     # ratings are still behind after 80 sweeps
-    vectors = as_normals(uniforms(key, (number, model.row_width())))
+    vectors = as_normals(uniforms(key, (num_rows, model.row_width())))
     parts = model.row_coefficients()
     scale = np.ones(model.core_width)
     scale[model.num_factors :] = 0
     if not parts.widths:
         return vectors * scale.astype(vectors.dtype)
     # from zero their precision would be drawn so high that they stay there
-    own = coefficients.start(parts, model.coefficient_precision)
-    of_columns = 1 / jnp.sqrt(parts.of_columns(own.precision))
-    return vectors * jnp.concatenate([jnp.asarray(scale), of_columns]).astype(vectors.dtype)
+    first = coefficients.start(parts, model.coefficient_precision)
+    coefficient_scale = 1 / jnp.sqrt(parts.per_column(first.precision))
+    return vectors * jnp.concatenate([jnp.asarray(scale), coefficient_scale]).astype(vectors.dtype)
 
 
 def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> SidePrior:
     size = groups.num_groups(model, plan.num_slots)
-    number, width = vectors.shape[0], model.core_width
+    num_rows, width = vectors.shape[0], model.core_width
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
     identity = jnp.eye(width, dtype=vectors.dtype)
@@ -95,10 +95,12 @@ def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Si
         jnp.zeros((size, width), vectors.dtype),
         jnp.broadcast_to(identity, (size, width, width)),
     )
-    places, mixture = groups.start(model, key, number, plan.num_slots, split_merge=plan.split_merge)
+    start_groups, mixture = groups.start(
+        model, key, num_rows, plan.num_slots, split_merge=plan.split_merge
+    )
     return SidePrior(
         moments=moments,
-        groups=places,
+        groups=start_groups,
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=jnp.full(
             (num_parts,), _start_precision(model.link_precision), vectors.dtype
@@ -129,18 +131,18 @@ def step(
             jax.random.fold_in(key, 0), state.noise, targets, means, there
         )
         state = state._replace(noise=noise)
-    given: dict[str, Any] = {"targets": targets, "precision": precision}
+    cells: dict[str, Any] = {"targets": targets, "precision": precision}
     draws = _draws(model, key, state, data)
     proposals = {"split_merge": plan.split_merge}
     state, no_rows = update_row_prior(model, draws.rows, state, data, **proposals)
     state, _ = update_row_vectors(
-        model, draws.u, state, data, key=jax.random.fold_in(key, 7), **given
+        model, draws.u, state, data, key=jax.random.fold_in(key, 7), **cells
     )
     turned, columns = wait(state).transpose(), model.transpose()
     data_turned = data.transpose()
     turned, no_columns = update_row_prior(columns, draws.columns, turned, data_turned, **proposals)
     turned, squares = update_row_vectors(
-        columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **given
+        columns, draws.v, turned, data_turned, key=jax.random.fold_in(key, 8), **cells
     )
     state = moves.shift(model, jax.random.fold_in(key, 6), turned.transpose(), data)
     if model.is_normal:
@@ -194,21 +196,23 @@ def _draws(model: BPMF, key: Key, state: State, data: Prepared) -> _Draws:
     flat = as_normals(uniforms(jax.random.fold_in(key, 1), (sum(sizes),)))
     parts = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
     normals = [part.reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
-    of_sides = [gamma_shapes(model, state), gamma_shapes(model.transpose(), state.transpose())]
-    of_noise = noise_shape(model, data)
-    alike = [shape.ravel() for shape in of_sides]
-    alike += [] if of_noise is None else [of_noise.astype(alike[0].dtype)]
+    side_shapes = [gamma_shapes(model, state), gamma_shapes(model.transpose(), state.transpose())]
+    noise_shapes = noise_shape(model, data)
+    alike = [shape.ravel() for shape in side_shapes]
+    alike += [] if noise_shapes is None else [noise_shapes.astype(alike[0].dtype)]
     log_gammas = loggammas(jax.random.fold_in(key, 2), jnp.concatenate(alike))
-    ends = of_sides[0].size, of_sides[0].size + of_sides[1].size
+    ends = side_shapes[0].size, side_shapes[0].size + side_shapes[1].size
     rows, columns, rest = jnp.split(log_gammas, ends)
     return _Draws(
-        rows=MomentDraws(rows.reshape(of_sides[0].shape), normals[0], jax.random.fold_in(key, 3)),
+        rows=MomentDraws(
+            rows.reshape(side_shapes[0].shape), normals[0], jax.random.fold_in(key, 3)
+        ),
         columns=MomentDraws(
-            columns.reshape(of_sides[1].shape), normals[1], jax.random.fold_in(key, 4)
+            columns.reshape(side_shapes[1].shape), normals[1], jax.random.fold_in(key, 4)
         ),
         u=normals[2],
         v=normals[3],
-        noise=None if of_noise is None else rest[0],
+        noise=None if noise_shapes is None else rest[0],
     )
 
 
@@ -226,16 +230,16 @@ def record(
         "log_joint": model.log_joint(state, data),
     }
     draw |= model.noise_draw(state.noise)
-    for name, own, side in (
+    for name, side_model, side in (
         ("row", model, state.row_side),
         ("column", model.transpose(), state.column_side),
     ):
-        if own.row_link() is not None:
+        if side_model.row_link() is not None:
             draw[f"{name}_link"] = side.link
             draw[f"{name}_link_precision"] = side.link_precision
         if side.coefficients.mean.shape[0]:
             draw[f"{name}_coefficient_mean"] = side.coefficients.mean
             draw[f"{name}_coefficient_precision"] = side.coefficients.precision
         if side.mixture is not None:
-            draw |= groups.recorded(own, name, side)
+            draw |= groups.recorded(side_model, name, side)
     return draw | ({"u": state.u, "v": state.v} if plan.keep_factors else {})

@@ -12,12 +12,13 @@ import numpy as np
 from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational_bayes.likelihood import Gaussian
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -31,15 +32,15 @@ def settings(model: Any) -> dict[str, Any]:
     Raises:
       TypeError, ValueError: see `BPMF`.
     """
-    number = model.num_factors
-    if isinstance(number, (bool, np.bool_)) or not isinstance(number, (int, np.integer)):
-        raise TypeError(f"num_factors must be a whole number, got {number!r}")
-    if number < 0:
-        raise ValueError(f"num_factors must not be negative, got {number}")
+    num_factors = model.num_factors
+    if isinstance(num_factors, (bool, np.bool_)) or not isinstance(num_factors, (int, np.integer)):
+        raise TypeError(f"num_factors must be a whole number, got {num_factors!r}")
+    if num_factors < 0:
+        raise ValueError(f"num_factors must not be negative, got {num_factors}")
     flag("bias", model.bias)
     if model.coefficients is not None:
         flag("coefficients", model.coefficients)
-    if number == 0 and not model.bias:
+    if num_factors == 0 and not model.bias:
         raise ValueError("num_factors=0 without a bias leaves nothing to be learned")
     for name, kind in (
         ("row_features", Features),
@@ -55,7 +56,7 @@ def settings(model: Any) -> dict[str, Any]:
                 f"{name} must be NormalInverseWishart(...) or None, got {type(prior).__name__}"
             )
     _sizes(model)
-    found: dict[str, Any] = {"num_factors": int(number), "mixture": _mixture(model)}
+    found: dict[str, Any] = {"num_factors": int(num_factors), "mixture": _mixture(model)}
     is_mixed = any(prior is not None for prior in found["mixture"])
     found["link"] = not is_mixed if model.link is None else flag("link", model.link)
     found["likelihood"] = _likelihood(model.likelihood)
@@ -110,10 +111,10 @@ def _mixture(model: Any) -> tuple[Any, Any]:
     if len(pair) != 2:
         raise ValueError(f"mixture: a prior for both sides, or a pair of them, got {len(pair)}")
     for prior, side in zip(pair, ("row", "column"), strict=True):
-        own_classes = getattr(model, f"{side}_classes")
+        classes = getattr(model, f"{side}_classes")
         if prior is not None and not hyper.is_placeholder(prior):
-            _prior_of_groups(prior, side, own_classes)
-        elif prior is None and own_classes is not None:
+            _prior_of_groups(prior, side, classes)
+        elif prior is None and classes is not None:
             raise ValueError(
                 f"{side}_classes: are for groups that classes share, of which there are none; give "
                 "mixture=HDP()"
@@ -121,18 +122,18 @@ def _mixture(model: Any) -> tuple[Any, Any]:
     return pair
 
 
-def _prior_of_groups(prior: Any, side: str, own_classes: Any) -> None:
+def _prior_of_groups(prior: Any, side: str, classes: Any) -> None:
     if not isinstance(prior, PartitionPrior):
         raise TypeError(
             "mixture must be DirichletProcess(), PitmanYor(), HDP(), Dirichlet(num_components) or "
             f"None, got {prior!r}"
         )
-    if isinstance(prior, HDP) and own_classes is None:
+    if isinstance(prior, HDP) and classes is None:
         raise ValueError(
             f"mixture: HDP() is of groups that classes share; name the {side}s' classes by "
             f"{side}_classes, or give that side another prior, mixture=(of rows, of columns)"
         )
-    if own_classes is not None and not prior.labels_shared:
+    if classes is not None and not prior.labels_shared:
         raise ValueError(
             f"{side}_classes: have groups of their own with {type(prior).__name__}; give "
             "mixture=HDP(), or Dirichlet(num_components), whose groups they share"
@@ -191,6 +192,8 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool | None) ->
 def _likelihood(likelihood: Any) -> Any:
     if hyper.is_placeholder(likelihood):
         return likelihood
+    if isinstance(likelihood, Ordinal) and likelihood.thresholds is not None:
+        raise ValueError("likelihood: BPMF learns thresholds; leave them out: Ordinal(levels)")
     if isinstance(likelihood, Probit | Ordinal):
         return likelihood
     if not isinstance(likelihood, Gaussian):
@@ -233,10 +236,7 @@ def data(model: Any, entries: Entries, name: str) -> None:
     if model.is_normal:
         _values(np.asarray(entries.values), name)
         return
-    try:
-        model.likelihood.check(entries.values)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    model.likelihood.check(entries.values, name)
 
 
 def _values(values: np.ndarray, name: str) -> None:

@@ -12,7 +12,7 @@ from jaxmf.models.bpmf.state import Prepared, SidePrior, State
 from jaxmf.models.bpmf.updates import linked, means_of_data
 from jaxmf.priors.hyper import log_prior
 from jaxmf.samplers.factors.coefficients import log_density
-from jaxmf.samplers.factors.link import of_columns
+from jaxmf.samplers.factors.link import per_column
 from jaxmf.samplers.factors.moments import log_determinant, log_hyperprior, precisions
 from jaxmf.types import Array
 
@@ -24,7 +24,8 @@ def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
     """log p(observed cells | vectors, noise): () float."""
     unit, means = model.unit(data), means_of_data(model, state, data)
     values = model.standardised(data) * unit
-    return jnp.sum(model.cell_noise().log_density(state.noise, values, means * unit))
+    likelihood = model.cell_noise().at_noise(state.noise)
+    return jnp.sum(likelihood.log_density(values, means * unit))
 
 
 def log_joint(model: BPMF, state: State, data: Prepared) -> Array:
@@ -54,15 +55,15 @@ def _log_side(model: BPMF, state: State) -> Array:
         total = others + groups.log_density(model, side, core - linked(model, side))
         return total + _log_link(model, side, jnp.sum(side.link**2, axis=1), jnp.zeros(()))
     inverse = precisions(side.moments)
-    apart = core - side.moments.mean[side.groups] - linked(model, side)
+    residuals = core - side.moments.mean[side.groups] - linked(model, side)
     # of one group: no matrix for every row
-    distances = jnp.sum((apart @ inverse[0]) * apart)
+    distances = jnp.sum((residuals @ inverse[0]) * residuals)
     determinant = log_determinant(side.moments)[0]
     level = width * jnp.log(2 * jnp.pi) + determinant
     vectors = -0.5 * (state.u.shape[0] * level + distances)
     total = others + vectors + log_hyperprior(model.row_hyperprior(), side.moments, inverse)[0]
-    of_lines = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
-    return total + _log_link(model, side, of_lines, determinant)
+    link_squares = jnp.sum((side.link @ inverse[0]) * side.link, axis=1)
+    return total + _log_link(model, side, link_squares, determinant)
 
 
 def _log_link(model: BPMF, side: SidePrior, squares: Array, determinant: Array) -> Array:
@@ -71,7 +72,11 @@ def _log_link(model: BPMF, side: SidePrior, squares: Array, determinant: Array) 
     if features is None:
         return jnp.zeros(())
     width, size = side.link.shape
-    of_lines = of_columns(features, side.link_precision)
+    column_precisions = per_column(features, side.link_precision)
     level = size * jnp.log(2 * jnp.pi) + determinant
-    link = -0.5 * (width * level - size * jnp.sum(jnp.log(of_lines)) + jnp.sum(of_lines * squares))
+    link = -0.5 * (
+        width * level
+        - size * jnp.sum(jnp.log(column_precisions))
+        + jnp.sum(column_precisions * squares)
+    )
     return link + jnp.sum(log_prior(model.link_precision, side.link_precision))

@@ -65,10 +65,10 @@ def _tokens(model: BPMF, vectors: Array) -> Tokens:
     return bare(Tokens, columns={"class": columns}, sizes={"class": size}, values=values, names={})
 
 
-def class_of_rows(model: BPMF, number: int) -> tuple[Array, int]:
+def class_of_rows(model: BPMF, num_rows: int) -> tuple[Array, int]:
     """The class of every row, (N,) int32, and how many there are, that of rows without included."""
     if model.row_classes is None:
-        return jnp.zeros((number,), jnp.int32), 1
+        return jnp.zeros((num_rows,), jnp.int32), 1
     return model.row_classes.levels(), model.row_classes.width + 1
 
 
@@ -79,7 +79,7 @@ def num_groups(model: BPMF, capacity: int) -> int:
 
 
 def start(
-    model: BPMF, key: Key, number: int, capacity: int, *, split_merge: int
+    model: BPMF, key: Key, num_rows: int, capacity: int, *, split_merge: int
 ) -> tuple[Array, Mixture | None]:
     """Groups of the vectors (N,), and what their prior keeps.
 
@@ -90,17 +90,17 @@ def start(
     """
     prior = model.row_mixture()
     if prior is None:
-        return jnp.zeros((number,), jnp.int32), None
+        return jnp.zeros((num_rows,), jnp.int32), None
     size = prior.num_groups(capacity)
     num_first = 1 if _proposals(model, split_merge) else min(size, _FIRST_GROUPS)
-    places = jnp.minimum((uniforms(key, (number,)) * num_first).astype(jnp.int32), num_first - 1)
-    occupied = jnp.zeros((size,), bool).at[places].set(True)
-    of_groups = prior.start(size)
-    if "weights" in of_groups:  # of an HDP: as many parts as there are groups, and the rest
-        part = 1 / (1 + jnp.sum(occupied)).astype(of_groups["rest"].dtype)
-        of_groups = of_groups | {"weights": jnp.where(occupied, part, 0), "rest": part}
-    numbers = {"group": of_groups, "vector": model.row_hyperprior().start()}
-    return places, Mixture(numbers, {"group": occupied} if prior.grows else {})
+    first = jnp.minimum((uniforms(key, (num_rows,)) * num_first).astype(jnp.int32), num_first - 1)
+    occupied = jnp.zeros((size,), bool).at[first].set(True)
+    group_state = prior.start(size)
+    if "weights" in group_state:  # of an HDP: as many parts as there are groups, and the rest
+        part = 1 / (1 + jnp.sum(occupied)).astype(group_state["rest"].dtype)
+        group_state = group_state | {"weights": jnp.where(occupied, part, 0), "rest": part}
+    hyperparameters = {"group": group_state, "vector": model.row_hyperprior().start()}
+    return first, Mixture(hyperparameters, {"group": occupied} if prior.grows else {})
 
 
 def update(
@@ -147,12 +147,12 @@ def weights(model: BPMF, side: SidePrior) -> Array:
     prior, size = model.row_mixture(), side.moments.mean.shape[0]
     if prior is None or side.mixture is None:
         return jnp.ones((1,), side.moments.mean.dtype)
-    places, num_classes = class_of_rows(model, side.groups.shape[0])
-    counts = jnp.zeros((num_classes, size), jnp.int32).at[places, side.groups].add(1)
-    seating = prior.begin(counts, dict(side.mixture.hyperparameters["group"]), with_sizes=False)
-    found = jax.vmap(lambda own: prior.weights(seating, own)[0])(jnp.arange(num_classes))
-    found = found[:, :size] / jnp.sum(found[:, :size], axis=1, keepdims=True)
-    return found[0] if model.row_classes is None else found
+    classes, num_classes = class_of_rows(model, side.groups.shape[0])
+    counts = jnp.zeros((num_classes, size), jnp.int32).at[classes, side.groups].add(1)
+    cache = prior.begin(counts, dict(side.mixture.hyperparameters["group"]), with_sizes=False)
+    values = jax.vmap(lambda label: prior.weights(cache, label)[0])(jnp.arange(num_classes))
+    values = values[:, :size] / jnp.sum(values[:, :size], axis=1, keepdims=True)
+    return values[0] if model.row_classes is None else values
 
 
 def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
@@ -163,12 +163,12 @@ def log_density(model: BPMF, side: SidePrior, vectors: Array) -> Array:
 
 
 def simulate_groups(
-    model: BPMF, key: Key, number: int, capacity: int
+    model: BPMF, key: Key, num_rows: int, capacity: int
 ) -> tuple[Array, Mixture | None]:
     """Groups (N,) from their prior, and what it keeps."""
     if model.row_mixture() is None:
-        return jnp.zeros((number,), jnp.int32), None
-    empty = jnp.zeros((number, model.core_width))
+        return jnp.zeros((num_rows,), jnp.int32), None
+    empty = jnp.zeros((num_rows, model.core_width))
     state, _ = simulate(network(model), key, _tokens(model, empty), capacity=capacity)
     return state.values["group"], Mixture(state.hyperparameters, state.slots)
 
@@ -200,7 +200,7 @@ def recorded(model: BPMF, name: str, side: SidePrior) -> dict[str, Array]:
     prior = model.row_mixture()
     assert prior is not None
     assert side.mixture is not None
-    for label, number in side.mixture.hyperparameters["group"].items():
+    for label, value in side.mixture.hyperparameters["group"].items():
         if label in prior.hyperparameters and not is_fixed(getattr(prior, label)):
-            draw[f"{name}_group_{label}"] = number
+            draw[f"{name}_group_{label}"] = value
     return draw

@@ -33,7 +33,11 @@ from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells import NormalCells
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
+from jaxmf.likelihoods.cells.normal_noise import NormalNoise
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
@@ -47,7 +51,6 @@ from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 
 Draw = dict[str, Array]
 
@@ -127,7 +130,7 @@ class BPMF(Readable, Model):
     cell_features: CellFeatures | None = None
     row_classes: Any = None
     column_classes: Any = None
-    likelihood: Any = Gaussian()  # noqa: RUF009
+    likelihood: Gaussian | Probit | Ordinal = Gaussian()  # noqa: RUF009
     row_prior: NormalInverseWishart | None = None
     column_prior: NormalInverseWishart | None = None
     mixture: Any = None
@@ -166,21 +169,23 @@ class BPMF(Readable, Model):
     @property
     def values(self) -> tuple[float, ...] | None:
         """The values that a cell may have; None for real ones."""
-        return None if self.is_normal else self.likelihood.levels
+        return None if isinstance(self.likelihood, Gaussian) else self.likelihood.levels
 
     def cell_noise(self, unit: Any = 1.0) -> Any:
-        """The distribution of cells given means; `unit` is the spread of the default prior."""
-        if not self.is_normal:
-            return self.likelihood
+        """What a state knows of the noise of cells; `unit` is the spread of the default prior."""
+        if isinstance(self.likelihood, Probit):
+            return ProbitNoise(self.likelihood)
+        if isinstance(self.likelihood, Ordinal):
+            return ThresholdNoise(self.likelihood)
         scale = self.likelihood.noise_scale
         if scale is None:
             import numpyro.distributions as dist
 
-            return NormalCells(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
-        return NormalCells(squared(scale))
+            return NormalNoise(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
+        return NormalNoise(squared(scale))
 
     def transpose(self) -> BPMF:
-        """The model of the transposed matrix: rows and columns in each other's place."""
+        """The model of the transposed matrix: rows and columns exchanged."""
         swapped = {
             "row_features": self.column_features,
             "column_features": self.row_features,
@@ -282,11 +287,11 @@ class BPMF(Readable, Model):
         rows = self._dense(self.row_features, num_rows, cells.dtype)
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
-    def _dense(self, features: Features | None, number: int, dtype: Any) -> Array:
+    def _dense(self, features: Features | None, num_rows: int, dtype: Any) -> Array:
         chosen = checks.parts_with_coefficients(features, self.coefficients)
         if features is None or not chosen:
-            return jnp.zeros((number, 0), dtype)
-        return features.take_columns([place for part in chosen for place in range(*part)])
+            return jnp.zeros((num_rows, 0), dtype)
+        return features.take_columns([index for part in chosen for index in range(*part)])
 
     def centre(self, data: Any) -> Array:
         """What is subtracted from the cells: () float."""
@@ -395,7 +400,7 @@ class BPMF(Readable, Model):
     def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
-        return self.cell_noise().probabilities(queries.noise_of(self, draw), means)
+        return queries.likelihood_of(self, draw).probabilities(means)
 
     def predict_cells(
         self, draw: Draw, data: Any, rows: Array, columns: Array
@@ -418,24 +423,24 @@ class BPMF(Readable, Model):
     # --- rows not seen in training ----------------------------------------------------------------
 
     def for_new_rows(
-        self, features: Features | None, number: int, classes: Features | None = None
+        self, features: Features | None, num_rows: int, classes: Features | None = None
     ) -> BPMF:
         """The model with the features of new rows in the place of those of the rows in training.
 
         Args:
           features: of the new rows; None for zeros.
-          number: of new rows.
+          num_rows: of new rows.
           classes: indicators of their classes; None where these are not known.
         """
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         if self.row_features is not None:
             if features is None:
-                features = unknown.no_features(self.row_features, number)
+                features = unknown.no_features(self.row_features, num_rows)
             else:
                 features = in_units_of(features, self.row_features)
         if self.row_classes is not None and classes is None:
-            classes = Features(np.zeros((number, self.row_classes.width)))
-        cells = unknown.no_cells(self.cell_features, number)
+            classes = Features(np.zeros((num_rows, self.row_classes.width)))
+        cells = unknown.no_cells(self.cell_features, num_rows)
         new = {"row_features": features, "row_classes": classes, "cell_features": cells}
         return bare(BPMF, **present | new)
 
@@ -468,12 +473,12 @@ class BPMF(Readable, Model):
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
     def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
-        """Draws of the transposed model: rows and columns in each other's place."""
+        """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
         for name in draws:
-            for own, other in (("row_", "column_"), ("column_", "row_")):
-                if name.startswith(own):
-                    turned[name] = other + name.removeprefix(own)
+            for prefix, other in (("row_", "column_"), ("column_", "row_")):
+                if name.startswith(prefix):
+                    turned[name] = other + name.removeprefix(prefix)
         return {turned.get(name, name): value for name, value in draws.items()}
 
 

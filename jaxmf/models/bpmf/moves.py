@@ -34,10 +34,10 @@ def shift(model: BPMF, key: Key, state: State, data: Prepared) -> State:
     flat = uniforms(key, (int(ends[-1]),))
     drawn = zip(jnp.split(flat, ends[:-1]), shapes, strict=True)
     level, parts, cells, stretch, *shared = (part.reshape(shape) for part, shape in drawn)
-    for place in range(2):  # the rows, then the columns
-        of_side = parts[: num_parts[0]] if place == 0 else parts[num_parts[0] :]
-        state = _shift_parts(model, as_normals(of_side), state, data)
-        state = _shift_features(model, as_normals(shared[place]), state, data)
+    for index in range(2):  # the rows, then the columns
+        side_parts = parts[: num_parts[0]] if index == 0 else parts[num_parts[0] :]
+        state = _shift_parts(model, as_normals(side_parts), state, data)
+        state = _shift_features(model, as_normals(shared[index]), state, data)
         model, state, data = model.transpose(), state.transpose(), data.transpose()
     if model.mixture == (None, None):
         if model.bias:
@@ -57,7 +57,7 @@ def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -
     linked = model.column_link()
     if features is None or linked is None or columns.mixture is not None or not model.num_factors:
         return state
-    places = {part.start: place for place, part in enumerate(slices(linked))}
+    part_indices = {part.start: index for index, part in enumerate(slices(linked))}
     width, start = model.core_width, 0
     inverse = precisions(shifts.after_moments(columns.moments, state.v))[0]
     factors, coefficients = state.u[:, : model.num_factors], state.row_side.coefficients
@@ -65,19 +65,19 @@ def _shift_features(model: BPMF, normals: Array, state: State, data: Prepared) -
         checks.parts_with_coefficients(features, model.coefficients)
     ):
         part = slice(start, start + last - first)
-        own = slice(width + part.start, width + part.stop)
+        chosen = slice(width + part.start, width + part.stop)
         moved = shifts.shift_features(
             normals[part],
             factors,
-            state.u[:, own] - coefficients.mean[part],
+            state.u[:, chosen] - coefficients.mean[part],
             state.column_side.link[first:last],
             precision=coefficients.precision[index],
             inverse=inverse,
-            line_precision=columns.link_precision[places[first]],
+            line_precision=columns.link_precision[part_indices[first]],
         )
         link = state.column_side.link.at[first:last, : model.num_factors].add(-moved)
         state = state._replace(
-            u=state.u.at[:, own].add(factors @ moved.T),
+            u=state.u.at[:, chosen].add(factors @ moved.T),
             v=state.v.at[:, : model.num_factors].add(-data.known.columns[:, part] @ moved),
             column_side=state.column_side._replace(link=link),
         )
@@ -138,13 +138,13 @@ def _shift_parts(model: BPMF, normals: Array, state: State, data: Prepared) -> S
     if features is None or side.mixture is not None:
         return state
     moments, link = side.moments, side.link
-    for place, part in enumerate(slices(features)):
+    for index, part in enumerate(slices(features)):
         moments, lines = shifts.shift_part(
-            normals[place],
+            normals[index],
             moments,
             link[part],
-            precision=side.link_precision[place],
-            length=data.row_spectra[place].total,
+            precision=side.link_precision[index],
+            length=data.row_spectra[index].total,
             prior=model.row_hyperprior(),
         )
         link = link.at[part].set(lines)
@@ -153,18 +153,19 @@ def _shift_parts(model: BPMF, normals: Array, state: State, data: Prepared) -> S
 
 def _shift_cells(model: BPMF, normals: Array, state: State) -> State:
     """The means of the rows' coefficients of cells against those of the columns'."""
-    number = normals.shape[0]
+    num_cells = normals.shape[0]
     sides = [state.row_side.coefficients, state.column_side.coefficients]
     ends = [
-        (side.mean[-number:], jnp.broadcast_to(side.precision[-1], (number,))) for side in sides
+        (side.mean[-num_cells:], jnp.broadcast_to(side.precision[-1], (num_cells,)))
+        for side in sides
     ]
     (mean, precision), (other_mean, other_precision) = ends
     moved = shifts.shift_shared(normals, (mean, other_mean), (precision, other_precision))
 
     def by(vectors: Array, side: SidePrior, change: Array) -> tuple[Array, SidePrior]:
-        own = side.coefficients
-        own = own._replace(mean=own.mean.at[-number:].add(change))
-        return vectors.at[:, -number:].add(change), side._replace(coefficients=own)
+        moved = side.coefficients
+        moved = moved._replace(mean=moved.mean.at[-num_cells:].add(change))
+        return vectors.at[:, -num_cells:].add(change), side._replace(coefficients=moved)
 
     u, row_side = by(state.u, state.row_side, moved)
     v, column_side = by(state.v, state.column_side, -moved)

@@ -37,6 +37,11 @@ def noise_of(model: BPMF, draw: Draw) -> Any:
     return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
+def likelihood_of(model: BPMF, draw: Draw) -> Any:
+    """The likelihood of a cell at the noise of a draw."""
+    return model.cell_noise().at_noise(noise_of(model, draw))
+
+
 def means_of_cells(model: BPMF, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
     """Means of cells given a draw, in units of the data: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
@@ -57,7 +62,7 @@ def cell_moments(
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
-    return model.cell_noise().moments(noise_of(model, draw), means)
+    return likelihood_of(model, draw).moments(means)
 
 
 def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array:
@@ -66,9 +71,7 @@ def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=known.rows[rows])
     means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
-    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[
-        0
-    ]
+    return likelihood_of(model, draw).mean(_in_units_of_data(model, means, data))
 
 
 def group_means(model: BPMF, draw: Draw, data: object) -> Array:
@@ -80,7 +83,7 @@ def group_means(model: BPMF, draw: Draw, data: object) -> Array:
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
     means = _in_units_of_data(model, _all_means(model, mean, v, known), data)
-    return model.cell_noise().moments(noise_of(model, draw), means)[0]
+    return likelihood_of(model, draw).mean(means)
 
 
 def _group_means(draw: Draw) -> Array:
@@ -105,17 +108,17 @@ def _known(model: BPMF, num_rows: int, v: Array, num_cells: int) -> Known:
 
 def _all_means(model: BPMF, u: Array, v: Array, known: Known) -> Array:
     parts = design(v, known, model.num_factors)
-    left = jnp.concatenate([u[:, : parts.num_shared], parts.own], axis=1)
+    left = jnp.concatenate([u[:, : parts.num_shared], parts.row_part], axis=1)
     return left @ parts.table[:-1].T
 
 
-def _prior_of_new(draw: Draw, number: int) -> SidePrior:
+def _prior_of_new(draw: Draw, num_rows: int) -> SidePrior:
     """The prior of the vectors of new rows, all in the first group."""
     moments = Parameters(jnp.asarray(draw["row_mean"]), jnp.asarray(draw["row_factor"]))
     nothing = jnp.zeros((0, moments.mean.shape[1]), moments.mean.dtype)
     return SidePrior(
         moments=moments,
-        groups=jnp.zeros((number,), jnp.int32),
+        groups=jnp.zeros((num_rows,), jnp.int32),
         link=jnp.asarray(draw.get("row_link", nothing)),
         link_precision=jnp.ones((0,), moments.mean.dtype),  # nothing is drawn of it
         coefficients=_coefficients(draw),
@@ -170,12 +173,12 @@ def fold_in(
     return jax.lax.fori_loop(0, last + 1, sweep, row_means(model, prior))
 
 
-def _log_shares(model: BPMF, draw: Draw, number: int) -> Array:
+def _log_shares(model: BPMF, draw: Draw, num_rows: int) -> Array:
     """Log probabilities of the groups of new rows before their cells are seen: (N', K), or (K,)."""
     if model.row_mixture() is None:
         return jnp.zeros((1,))
     log_weights = jnp.log(jnp.asarray(draw["row_group_weights"]))
-    return log_weights[class_of_rows(model, number)[0]] if log_weights.ndim > 1 else log_weights
+    return log_weights[class_of_rows(model, num_rows)[0]] if log_weights.ndim > 1 else log_weights
 
 
 def row_moments(
@@ -185,7 +188,7 @@ def row_moments(
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
     means = _all_means(model, u, jnp.asarray(draw["v"]), known)
-    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))
+    return likelihood_of(model, draw).moments(_in_units_of_data(model, means, data))
 
 
 def new_cell_probabilities(
@@ -195,7 +198,7 @@ def new_cell_probabilities(
     u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
     known = _known(model, new_data.num_rows, v, rows.shape[0])
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
-    return model.cell_noise().probabilities(noise_of(model, draw), means)
+    return likelihood_of(model, draw).probabilities(means)
 
 
 def latent_factors(model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:

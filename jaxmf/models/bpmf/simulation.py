@@ -15,7 +15,7 @@ from jaxmf.models.bpmf.updates import row_means
 from jaxmf.priors import hyper
 from jaxmf.programs import full_products
 from jaxmf.samplers.factors import coefficients
-from jaxmf.samplers.factors.link import of_columns
+from jaxmf.samplers.factors.link import per_column
 from jaxmf.samplers.factors.vectors import cell_means
 from jaxmf.types import Array, Key
 
@@ -39,12 +39,14 @@ def _unit(model: BPMF) -> Any:
     return 1.0 if model.scale is None or not model.is_normal else model.scale
 
 
-def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, SidePrior]:
+def _side(model: BPMF, key: Key, num_rows: int, capacity: int) -> tuple[Array, SidePrior]:
     moments_key, vector_key, link_key, precision_key = jax.random.split(key, 4)
     prior = model.row_hyperprior()
     num_groups = groups.num_groups(model, capacity)
     moments = prior.sample_parameters(moments_key, prior.empty(num_groups), {})
-    places, mixture = groups.simulate_groups(model, jax.random.fold_in(key, 1), number, capacity)
+    row_groups, mixture = groups.simulate_groups(
+        model, jax.random.fold_in(key, 1), num_rows, capacity
+    )
     size = moments.mean.shape[1]
     features = model.row_link()
     num_features, num_parts = (0, 0) if features is None else (features.width, len(features.parts))
@@ -55,26 +57,26 @@ def _side(model: BPMF, key: Key, number: int, capacity: int) -> tuple[Array, Sid
     if mixture is None:  # else no covariance is that of all
         link = link @ moments.factor[0].T
     if features is not None:
-        link = link / jnp.sqrt(of_columns(features, precision))[:, None]
+        link = link / jnp.sqrt(per_column(features, precision))[:, None]
     parts = model.row_coefficients()
     others = coefficients.start(parts, model.coefficient_precision)
     if parts.widths:
-        own_key = jax.random.fold_in(key, 2)
-        others = coefficients.simulate(own_key, parts, model.coefficient_precision)
+        coefficient_key = jax.random.fold_in(key, 2)
+        others = coefficients.simulate(coefficient_key, parts, model.coefficient_precision)
     side = SidePrior(
         moments=moments,
-        groups=places,
+        groups=row_groups,
         link=link,
         link_precision=precision,
         coefficients=others,
         mixture=mixture,
     )
-    normals = jax.random.normal(vector_key, (number, model.row_width()), moments.mean.dtype)
-    apart = jnp.einsum("nde,ne->nd", moments.factor[places], normals[:, :size])
+    normals = jax.random.normal(vector_key, (num_rows, model.row_width()), moments.mean.dtype)
+    residuals = jnp.einsum("nde,ne->nd", moments.factor[row_groups], normals[:, :size])
     if parts.widths:
-        rest = normals[:, size:] / jnp.sqrt(parts.of_columns(others.precision))
-        apart = jnp.concatenate([apart, rest], axis=1)
-    return row_means(model, side) + apart, side
+        rest = normals[:, size:] / jnp.sqrt(parts.per_column(others.precision))
+        residuals = jnp.concatenate([residuals, rest], axis=1)
+    return row_means(model, side) + residuals, side
 
 
 @full_products
@@ -86,7 +88,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.cell_noise().sample(key, state.noise, _unit(model) * means)
+    values = model.cell_noise().at_noise(state.noise).sample(key, _unit(model) * means)
     if model.is_normal and model.offset is not None:
         values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}

@@ -53,7 +53,7 @@ class State(NamedTuple):
     noise: Any
 
     def transpose(self) -> State:
-        """Rows and columns in each other's place."""
+        """Rows and columns exchanged."""
         return State(self.v, self.u, self.column_side, self.row_side, self.noise)
 
 
@@ -87,6 +87,6 @@ class Prepared(NamedTuple):
         return self.cells.num_columns
 
     def transpose(self) -> Prepared:
-        """Rows and columns in each other's place."""
+        """Rows and columns exchanged."""
         turned = self.cells.transpose(), self.known.transpose()
         return Prepared(*turned, self.column_spectra, self.row_spectra)

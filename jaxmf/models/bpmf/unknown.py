@@ -45,21 +45,21 @@ def draw_unknown(
     return {"u": rows, "v": columns}
 
 
-def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: object, number: int) -> Array:
+def _drawn(model: BPMF, key: Key, draw: queries.Draw, data: object, num_rows: int) -> Array:
     """The rows' vectors of a draw and below them those of further rows without cells."""
     known = jnp.asarray(draw["u"])
-    if number == 0:
+    if num_rows == 0:
         return known
     none = jnp.zeros((0,), jnp.int32)
-    shape = number, jnp.asarray(draw["v"]).shape[0]
+    shape = num_rows, jnp.asarray(draw["v"]).shape[0]
     ids = {"row_names": None, "column_names": None}
     nothing = jnp.zeros((0,), known.dtype)
     cells = bare(Entries, rows=none, columns=none, values=nothing, shape=shape, **ids)
-    new = queries.fold_in(model.for_new_rows(None, number), key, draw, data, cells)
+    new = queries.fold_in(model.for_new_rows(None, num_rows), key, draw, data, cells)
     return jnp.concatenate([known, new.astype(known.dtype)])
 
 
-def no_features(features: Features, number: int) -> Features:
+def no_features(features: Features, num_rows: int) -> Features:
     """Lines of zeros with the columns, and so the parts, of some features."""
     present = {field.name: getattr(features, field.name) for field in fields(features)}
     if features.is_sparse:
@@ -67,28 +67,28 @@ def no_features(features: Features, number: int) -> Features:
         assert features.columns is not None
         lines = {name: present[name][:0] for name in ("values", "rows", "columns")}
     else:
-        lines = {"values": jnp.zeros((number, features.width), features.values.dtype)}
+        lines = {"values": jnp.zeros((num_rows, features.width), features.values.dtype)}
     # inside a transformation descriptions are left out, and the class would ask for them
-    return bare(Features, **present | lines | {"shape": (number, features.width), "ids": None})
+    return bare(Features, **present | lines | {"shape": (num_rows, features.width), "ids": None})
 
 
-def no_cells(features: CellFeatures | None, number: int) -> CellFeatures | None:
+def no_cells(features: CellFeatures | None, num_rows: int) -> CellFeatures | None:
     """The features of cells, of which new rows have none; vectors keep their coefficients."""
     if features is None:
         return None
     return bare(
         CellFeatures,
-        offsets=jnp.zeros((number + 1,), features.offsets.dtype),
+        offsets=jnp.zeros((num_rows + 1,), features.offsets.dtype),
         columns=features.columns[:0],
         values=features.values[:0],
-        shape=(number, features.shape[1]),
+        shape=(num_rows, features.shape[1]),
         row_names=None,
         column_names=features.column_names,
         described=features.described,
     )
 
 
-def _longer(features: Features, number: int) -> Features:
-    empty = scipy.sparse.coo_array((number, features.width))
+def _longer(features: Features, num_rows: int) -> Features:
+    empty = scipy.sparse.coo_array((num_rows, features.width))
     matrix = scipy.sparse.vstack([features.to_scipy(), empty])
     return Features(matrix if features.is_sparse else matrix.toarray(), columns=features.described)

@@ -48,8 +48,8 @@ class MomentDraws(NamedTuple):
 def gamma_shapes(model: BPMF, state: State) -> Array:
     """Shapes of the Gamma draws that the rows' prior needs without a mixture: (1, D) float."""
     side = state.row_side
-    number = jnp.full((1,), state.u.shape[0])
-    return _raised(model, side).gamma_shapes(number).astype(state.u.dtype)
+    num_rows = jnp.full((1,), state.u.shape[0])
+    return _raised(model, side).gamma_shapes(num_rows).astype(state.u.dtype)
 
 
 def _core(model: BPMF, vectors: Array) -> Array:
@@ -104,13 +104,13 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
     side, prior, features = state.row_side, model.row_hyperprior(), model.row_link()
     vectors = _core(model, state.u)
     values = vectors - linked(model, side)
-    places, mixture, overflow = groups.update(
+    new_groups, mixture, overflow = groups.update(
         model, group_key, side, values, split_merge=split_merge
     )
-    statistics = prior.statistics(places, values, side.moments.mean.shape[0])
+    statistics = prior.statistics(new_groups, values, side.moments.mean.shape[0])
     # empty groups have moments from the prior: the lowest of them is that of a new group
     moments = prior.sample_parameters(moments_key, statistics, {})
-    side = side._replace(moments=moments, groups=places, mixture=mixture)
+    side = side._replace(moments=moments, groups=new_groups, mixture=mixture)
     if features is not None:
         link = update_link_of_groups(
             link_key,
@@ -118,7 +118,7 @@ def _update_groups(model: BPMF, key: Key, state: State, split_merge: int) -> tup
             vectors=vectors,
             features=features,
             moments=moments,
-            groups=places,
+            groups=new_groups,
             precision_prior=model.link_precision,
         )
         side = side._replace(link=link.weights, link_precision=link.precision)
@@ -170,7 +170,7 @@ def row_precisions(model: BPMF, side: SidePrior) -> Array:
     if not parts.widths:
         return core
     width = sum(parts.widths)
-    others = jnp.diag(parts.of_columns(side.coefficients.precision))
+    others = jnp.diag(parts.per_column(side.coefficients.precision))
     return jnp.pad(core, ((0, 0), (0, width), (0, width))) + jnp.pad(
         others, ((core.shape[1], 0), (core.shape[1], 0))
     )
@@ -202,11 +202,11 @@ def update_row_vectors(
     """
     side, parts = state.row_side, model.row_coefficients()
     has_scale = bool(parts.widths) and not is_fixed(model.coefficient_precision)
-    place_key, scale_key = jax.random.split(key)
-    place = jax.random.randint(place_key, (), 0, max(len(parts.widths), 1))
+    part_key, scale_key = jax.random.split(key)
+    index = jax.random.randint(part_key, (), 0, max(len(parts.widths), 1))
     mask = None
     if has_scale:
-        chosen = parts.of_columns(jnp.arange(len(parts.widths)) == place)
+        chosen = parts.per_column(jnp.arange(len(parts.widths)) == index)
         mask = jnp.pad(chosen.astype(state.u.dtype), (model.core_width, 0))
     priors = RowPriors(row_means(model, side), side.groups, row_precisions(model, side))
     u, residuals = draw_rows(
@@ -224,23 +224,23 @@ def update_row_vectors(
         return state, residuals.squares
     scale = scale_of_part(
         scale_key,
-        side.coefficients.precision[place],
+        side.coefficients.precision[index],
         residuals=residuals,
         noise_precision=precision,
         precision_prior=model.coefficient_precision,
     )
-    moved = _with_scale(state, mask, place, scale)
+    moved = _with_scale(state, mask, index, scale)
     return moved, residuals.scaled(scale - 1).squares
 
 
-def _with_scale(state: State, mask: Array, place: Array, scale: Array) -> State:
+def _with_scale(state: State, mask: Array, index: Array, scale: Array) -> State:
     """The coefficients of a part, their means and the root of their variance multiplied."""
     side = state.row_side
     now = side.coefficients
     by = jnp.where(mask == 1, scale, 1)
     moved = Coefficients(
         now.mean * by[by.shape[0] - now.mean.shape[0] :],
-        now.precision.at[place].divide(scale**2),
+        now.precision.at[index].divide(scale**2),
     )
     return state._replace(u=state.u * by, row_side=side._replace(coefficients=moved))
 
@@ -278,7 +278,7 @@ def update_noise(
         model.cell_noise(unit).noise_variance,
         state.noise,
         squares=squares * unit**2,
-        number=data.values.shape[0],
+        count=data.values.shape[0],
         log_gamma=log_gamma,
     )
     return state._replace(noise=noise)

@@ -75,8 +75,8 @@ class _Mixture(NetworkModel):
             prior = network.blocks["group"].distribution
             known = {} if prior.grows else {"num_groups": prior.num_groups(1)}
             family = NormalInverseWishart.from_data(tokens.values["x"], **known)
-            own = network.blocks["x"].with_distribution(family)
-            network = Network(network.blocks | {"x": own}, network.order)
+            block = network.blocks["x"].with_distribution(family)
+            network = Network(network.blocks | {"x": block}, network.order)
         return network, tokens
 
     def tokens(self, data: Dense) -> Tokens:
@@ -135,26 +135,26 @@ class _Mixture(NetworkModel):
         mean, variance = predict_moments(network, draw, "x", tokens, {"all": rows * 0})
         if mean.ndim == 1:
             return mean, variance
-        places = jnp.arange(rows.shape[0])
-        return mean[places, columns], variance[places, columns]
+        positions = jnp.arange(rows.shape[0])
+        return mean[positions, columns], variance[positions, columns]
 
     def cell_log_density(
         self, draw: Draw, data: Dense, rows: Array, columns: Array, values: Array
     ) -> Array:
         """Log predictive density of cells of a further row, each by itself: (M,) float."""
-        weights, distribution, statistics = self._of_entries(draw, data)
-        working = distribution.begin(statistics, {})
+        weights, distribution, statistics = self._entry_mixture(draw, data)
+        cache = distribution.begin(statistics, {})
         parts = jnp.arange(weights.size)[None, :] * data.num_columns + columns[:, None]
-        of_cell = partial(log_mixture, distribution, working)
-        return jax.vmap(of_cell, (0, None, 0))(parts, weights, values)
+        log_density = partial(log_mixture, distribution, cache)
+        return jax.vmap(log_density, (0, None, 0))(parts, weights, values)
 
     def draw_cells(self, key: Key, draw: Draw, data: Dense, rows: Array, columns: Array) -> Array:
         """A draw from the predictive distribution of every cell, each by itself: (M,) float."""
-        weights, distribution, statistics = self._of_entries(draw, data)
-        of_group, of_value = jax.random.split(key)
-        groups = draw_indices(of_group, jnp.broadcast_to(weights, (rows.size, weights.size)))
+        weights, distribution, statistics = self._entry_mixture(draw, data)
+        group_key, value_key = jax.random.split(key)
+        groups = draw_indices(group_key, jnp.broadcast_to(weights, (rows.size, weights.size)))
         parts = groups * data.num_columns + columns
-        return draw_in_parts(distribution, of_value, statistics, {}, parts)
+        return draw_in_parts(distribution, value_key, statistics, {}, parts)
 
     def group_moments(self, draw: Draw, data: Dense) -> GroupMoments:
         """Sizes, probabilities and means of the groups given a draw.
@@ -190,7 +190,7 @@ class _Mixture(NetworkModel):
             return num_rows + concentration
         return num_rows + jnp.sum(jnp.broadcast_to(concentration, draw["group_counts"].shape))
 
-    def _of_entries(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
+    def _entry_mixture(self, draw: Draw, data: Dense) -> tuple[Array, Family, PyTree]:
         """Probabilities of the groups, and the distribution of single entries of a row."""
         network, _ = self.over(data)
         weights = probabilities(network, draw, "group")
@@ -274,7 +274,7 @@ class DPMixture(_Mixture):
 
     Args:
         concentration: alpha, a number or a numpyro distribution; by default Gamma(1, 1).
-        discount: None, or d of a Pitman-Yor process in its place; a number or a numpyro
+        discount: None, or d of a Pitman-Yor process instead; a number or a numpyro
             distribution.
         family: of the rows; by default `NormalInverseWishart.from_data` of them, whatever their
             units; or one with settings of your own, and `NormalInverseGamma`, `GammaPoisson` for

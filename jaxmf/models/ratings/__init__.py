@@ -1,4 +1,4 @@
-"""Ratings of items by users: groups of both, and a law of ratings for every pair of groups."""
+"""Ratings of items by users: groups of both, a distribution for every pair of groups."""
 
 from jaxmf.models.ratings.model import URP as URP
 from jaxmf.models.ratings.model import BiHDP as BiHDP

@@ -5,7 +5,7 @@
     URP     user_group by user, rating by the user's group and the item itself
 
 A user belongs to several groups, one for each of his ratings; so does an item. With the groups and
-their laws of ratings summed out an unseen rating has the law (eq 6.8 to 6.11)
+their distributions of ratings summed out an unseen rating has the distribution (eq 6.8 to 6.11)
 
     p(r | u, i) = sum_jk E[pi_u]_j E[pi_i]_k E[phi_jk]_r
 
@@ -92,7 +92,7 @@ class _Ratings(NetworkModel):
         self.network()
 
     def tokens(self, data: Entries) -> Tokens:
-        """A token a rating; values as places in `values`."""
+        """A token a rating; values as positions in `values`."""
         columns = {"user": data.rows, "item": data.columns}
         sizes = {"user": data.num_rows, "item": data.num_columns}
         if self.values is None:
@@ -147,10 +147,10 @@ class _Ratings(NetworkModel):
             where = {"user": rows, "item": columns}
             moments = predict_moments(network, draw, "rating", tokens, where)
             return moments.mean, moments.variance
-        law = self.cell_probabilities(draw, data, rows, columns)
-        levels = jnp.asarray(self.values, law.dtype)
-        mean = law @ levels
-        return mean, jnp.sum(law * (levels - mean[:, None]) ** 2, axis=1)
+        shares = self.cell_probabilities(draw, data, rows, columns)
+        levels = jnp.asarray(self.values, shares.dtype)
+        mean = shares @ levels
+        return mean, jnp.sum(shares * (levels - mean[:, None]) ** 2, axis=1)
 
     def cell_log_density(
         self, draw: Draw, data: Entries, rows: Array, columns: Array, values: Array
@@ -161,7 +161,7 @@ class _Ratings(NetworkModel):
         return log_density(network, draw, "rating", tokens, where, values)
 
     def draw_cells(self, key: Key, draw: Draw, data: Entries, rows: Array, columns: Array) -> Array:
-        """A draw from the predictive law of every cell, of real values: (M,) float."""
+        """A draw from the predictive distribution of every cell, of real values: (M,) float."""
         network, tokens = self.over(data)
         return draw_values(network, key, draw, "rating", tokens, {"user": rows, "item": columns})
 
@@ -196,9 +196,11 @@ class _Ratings(NetworkModel):
         network, _ = self.over(data)
         if self.values is None:
             statistics, shape = family_statistics(network, draw, "rating")
-            numbers = hyperparameters_of(network, draw, "rating")
+            hyperparameters = hyperparameters_of(network, draw, "rating")
             return (
-                network.blocks["rating"].distribution.moments(statistics, numbers)[0].reshape(shape)
+                network.blocks["rating"]
+                .distribution.moments(statistics, hyperparameters)[0]
+                .reshape(shape)
             )
         return category_probabilities(network, draw, "rating") @ jnp.asarray(self.values)
 
@@ -215,7 +217,7 @@ class _Ratings(NetworkModel):
 )
 @dataclass(frozen=True)
 class BiLDA(_Ratings):
-    """A given number of groups of users and of items, and a law of ratings for every pair of them.
+    """Fixed numbers of groups of users and of items, and a distribution of ratings for every pair.
 
     Args:
         num_user_groups, num_item_groups: J and K.
@@ -302,7 +304,7 @@ class BiHDP(_Ratings):
 )
 @dataclass(frozen=True)
 class URP(_Ratings):
-    """The user rating profile model: groups of users, with a law of ratings for every item.
+    """The user rating profile model: groups of users, a distribution of ratings for every item.
 
     It is `BiLDA` with every item a group of its own.
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmf.data import SparseSeries
-from jaxmf.variational_bayes import Sigmoid, checks
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.variational_bayes import checks
 from jaxmf.variational_bayes.paths import KERNELS
 
 UPDATES = ("joint", "factors")
@@ -38,10 +39,10 @@ def _quadratic(likelihood: Any) -> Any:
     if likelihood.is_quadratic:
         return likelihood
     if likelihood.bound is None:
-        return Sigmoid("quadratic")
+        return Bernoulli("quadratic")
     raise ValueError(
         f"likelihood: a series has the quadratic bound only, got {likelihood!r}; use "
-        'mf.Sigmoid("quadratic"), or leave likelihood out'
+        'mf.Bernoulli("quadratic"), or leave likelihood out'
     )
 
 

@@ -27,11 +27,12 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.model import Model
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.updates import Learned
@@ -63,7 +64,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         of one's own for every time.
       kernel: "matern_3_2" (paths with one derivative), "matern_5_2", "squared_exponential" (very
         smooth) or "matern_1_2" (rough).
-      likelihood: `Sigmoid()`, the default, with the quadratic bound, or `Gaussian(noise_scale)`,
+      likelihood: `Bernoulli()`, the default, with the quadratic bound, or `Gaussian(noise_scale)`,
         whose noise is learned unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through, as in `SparseBinaryMF`.
       bias: "rows_columns" (an intercept, a bias of every column, and one of every row that is a
@@ -90,7 +91,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     num_factors: int = 20
     lengthscale: float | None = None
     kernel: str = "matern_3_2"
-    likelihood: Likelihood = None
+    likelihood: Likelihood = None  # type: ignore[assignment]
     zeros: ZerosSpec = None  # type: ignore[assignment]
     bias: str = "rows_columns"
     row_mean: float | Array = 0.0
@@ -106,14 +107,14 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
 
     def learned(self) -> Learned:
         """Which priors and noise are learned; a length scale is learned where it is None."""
-        is_gaussian = isinstance(self.likelihood, Gaussian)
+        likelihood = self.likelihood
         return Learned(
             row_mean=False,
             row_variance=False,
             column_mean=self.column_mean is None,
             column_variance=self.column_scale is None,
             bias_variance=self.bias_scale is None,
-            noise_variance=is_gaussian and self.likelihood.noise_scale is None,
+            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
         )
 
     def check_data(self, data: SparseSeries, name: str) -> None:

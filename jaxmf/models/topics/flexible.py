@@ -40,8 +40,8 @@ class HFP(WordModel):
 
     Words move from table to table, tables with all their words from topic to topic. Where the topic
     prior is flexible each word has a representative: those of empty tables have topics too, which
-    the sampler keeps (Figure 7.4). A Dirichlet process needs none, as its law for fewer tables is
-    that of more with some left out.
+    the sampler keeps (Figure 7.4). A Dirichlet process needs none, as its distribution for fewer
+    tables is that of more with some left out.
 
     Args:
         table_prior: `FlexiblePrior` of the tables of a document; it covers the longest one. Words
@@ -103,10 +103,10 @@ class HFP(WordModel):
         return word_probabilities(network, state, tokens, jnp.asarray(documents), words)
 
 
-def _check_held_out(numbers: np.ndarray, documents: Array) -> None:
-    """Refuses documents without words that are held out, given their numbers (G,) int."""
-    places = np.asarray(documents)
-    without = places[numbers[places] == 0]
+def _check_held_out(num_held_out: np.ndarray, documents: Array) -> None:
+    """Refuses documents without words that are held out, given how many each has, (G,) int."""
+    positions = np.asarray(documents)
+    without = positions[num_held_out[positions] == 0]
     if without.size:
         raise ValueError(
             f"documents: {without[0]} has no words that are held out; count them in the "

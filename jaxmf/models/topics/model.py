@@ -53,13 +53,13 @@ class _TopicModel(WordModel):
         return shares
 
     def word_probabilities(
-        self, draw: Draw, data: Tokens, new: Tokens, given: dict[str, Array]
+        self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
         """p(word | document) of tokens of documents that were folded in: (T,) float."""
         network, _ = self.over(data)
         columns = {"document": new.columns["document"]}
-        law = predict_categories(network, draw, "word", data, columns, given)
-        return law[jax.numpy.arange(law.shape[0]), new.columns["word"]]
+        probabilities = predict_categories(network, draw, "word", data, columns, folded)
+        return probabilities[jax.numpy.arange(probabilities.shape[0]), new.columns["word"]]
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])
@@ -100,7 +100,7 @@ class DirichletCompoundMultinomial(NetworkModel):
 )
 @dataclass(frozen=True)
 class LDA(_TopicModel):
-    """Latent Dirichlet allocation: a given number of topics.
+    """Latent Dirichlet allocation: a fixed number of topics.
 
     theta_d ~ Dirichlet(a), phi_k ~ Dirichlet(b); a word has a topic k ~ theta_d and is w ~ phi_k.
 
@@ -188,8 +188,9 @@ class HDPLDA(_TopicModel):
 class PAM(_TopicModel):
     """Pachinko allocation: a path of topics for every word, from general to special.
 
-    The first level is drawn from a document's own law, each further one from a law of that document
-    and the topic before; the last level has the words. Paths are drawn jointly.
+    The first level is drawn from a distribution of the document, each further one from a
+    distribution of that document and the topic before; the last level has the words.
+    Paths are drawn jointly.
 
     Args:
         num_topics: the numbers of topics of the levels, such as (10, 50).
@@ -229,14 +230,14 @@ class PAM(_TopicModel):
     @property
     def joint(self) -> tuple[tuple[str, ...], ...]:  # type: ignore[override]
         """The path of a word."""
-        return (tuple(f"level_{place + 1}" for place in range(len(self.num_topics))),)
+        return (tuple(f"level_{position + 1}" for position in range(len(self.num_topics))),)
 
     def network(self) -> Network:
         blocks: dict[str, Block] = {}
         above: tuple[str, ...] = ()
-        for place, size in enumerate(self.num_topics):
+        for position, size in enumerate(self.num_topics):
             prior: PartitionPrior = Dirichlet(size, self.level_concentration)
-            name = f"level_{place + 1}"
+            name = f"level_{position + 1}"
             blocks[name] = Block(prior, by=("document", *above))
             above = (name,)
         return Network(blocks, word=self.words_by(self.last))

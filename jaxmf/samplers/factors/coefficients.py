@@ -1,4 +1,4 @@
-"""The prior of the coefficients of vectors, apart from that of their factors and biases.
+"""The prior of the coefficients of vectors, separate from that of their factors and biases.
 
     U_b[i, f] ~ N(m_f, 1 / omega_p)        m_f ~ N(0, 1 / omega_p)        omega_p ~ Gamma
 
@@ -41,14 +41,14 @@ class Parts(NamedTuple):
     """How the coefficients are divided; static.
 
     Attributes:
-      widths: P numbers of columns, which sum to C.
+      widths: of P parts, their columns, which sum to C.
       has_mean: P times whether the columns of the part have a mean of all rows.
     """
 
     widths: tuple[int, ...]
     has_mean: tuple[bool, ...]
 
-    def of_columns(self, values: Array) -> Array:
+    def per_column(self, values: Array) -> Array:
         """Values (P,) of the parts for every column, (C,)."""
         return values[np.repeat(np.arange(len(self.widths)), self.widths)]
 
@@ -75,7 +75,7 @@ def simulate(key: Key, parts: Parts, prior: Hyperparameter) -> Coefficients:
     keys = jax.random.split(precision_key, len(parts.widths))
     precision = jax.vmap(lambda each: hyper.sample_prior(each, prior))(keys)
     normals = jax.random.normal(mean_key, (sum(parts.widths),), precision.dtype)
-    mean = jnp.where(parts.mask, normals / jnp.sqrt(parts.of_columns(precision)), 0)
+    mean = jnp.where(parts.mask, normals / jnp.sqrt(parts.per_column(precision)), 0)
     return Coefficients(mean, precision)
 
 
@@ -84,23 +84,23 @@ def update(
 ) -> Coefficients:
     """Precisions given the coefficients (N, C), means summed out, then means."""
     precision_key, mean_key = jax.random.split(key)
-    number, mask = values.shape[0], parts.mask
+    num_rows, mask = values.shape[0], parts.mask
     average = jnp.mean(values, axis=0)
-    apart = jnp.sum((values - average) ** 2, axis=0)
+    squares = jnp.sum((values - average) ** 2, axis=0)
     # of n values about a mean that counts as one more
-    shared = number * average**2 * jnp.where(mask, 1 / (number + 1), 1)
+    shared = num_rows * average**2 * jnp.where(mask, 1 / (num_rows + 1), 1)
     precision = update_rate(
         precision_key,
         precision_prior,
         now.precision,
-        power=jnp.asarray(parts.widths, values.dtype) * number / 2,
-        total=parts.sums(apart + shared) / 2,
+        power=jnp.asarray(parts.widths, values.dtype) * num_rows / 2,
+        total=parts.sums(squares + shared) / 2,
     )
     if not mask.any():
         return Coefficients(now.mean, precision)
     normals = as_normals(uniforms(mean_key, now.mean.shape))
-    spread = normals / jnp.sqrt(parts.of_columns(precision) * (number + 1))
-    mean = jnp.where(mask, average * number / (number + 1) + spread, 0).astype(now.mean.dtype)
+    spread = normals / jnp.sqrt(parts.per_column(precision) * (num_rows + 1))
+    mean = jnp.where(mask, average * num_rows / (num_rows + 1) + spread, 0).astype(now.mean.dtype)
     return Coefficients(mean, precision)
 
 
@@ -110,9 +110,9 @@ def log_density(
     """log p(coefficients (N, C), means, precisions): () float."""
     if not parts.widths:
         return jnp.zeros((), now.mean.dtype)
-    precision = parts.of_columns(now.precision)
-    number, mask = values.shape[0], parts.mask
+    precision = parts.per_column(now.precision)
+    num_rows, mask = values.shape[0], parts.mask
     squares = jnp.sum((values - now.mean) ** 2, axis=0) + jnp.where(mask, now.mean**2, 0)
     level = jnp.log(precision) - jnp.log(2 * jnp.pi)
-    total = jnp.sum((number + mask) * level - precision * squares) / 2
+    total = jnp.sum((num_rows + mask) * level - precision * squares) / 2
     return total + jnp.sum(hyper.log_prior(precision_prior, now.precision))

@@ -16,9 +16,9 @@ from jaxmf import devices, fusion
 from jaxmf.data import Entries
 from jaxmf.types import Array
 
-CELLS_IN_TURN = 4
+SEQUENTIAL_CELLS = 4
 _MOST_BROADCAST = 20
-_MOST_IN_TURN = 128
+_MOST_SEQUENTIAL = 128
 
 
 class Chunks(NamedTuple):
@@ -26,7 +26,7 @@ class Chunks(NamedTuple):
 
     Attributes:
       others: (C, W) int32, the column of each cell; the number of columns where there is no cell.
-      cells: (C, W) int32, its place in the data; the number of cells where there is none.
+      cells: (C, W) int32, its position in the data; the number of cells where there is none.
       rows: (C,) int32, the row of each chunk; the number of rows after the last one.
       starts: (N + 1,) int32, the first chunk of every row, and the end.
     """
@@ -64,7 +64,7 @@ class Arranged(NamedTuple):
         return self.by_column.starts.shape[0] - 1
 
     def transpose(self) -> Arranged:
-        """Rows and columns in each other's place."""
+        """Rows and columns exchanged."""
         return Arranged(self.columns, self.rows, self.values, self.by_column, self.by_row)
 
 
@@ -98,9 +98,9 @@ def is_broadcast(size: int) -> bool:
     return size <= _MOST_BROADCAST
 
 
-def goes_in_turn(size: int) -> bool:
-    """Whether rows, of vectors of a size, are drawn in turn by one kernel: see `in_turn.py`."""
-    return fusion.is_available() and size <= _MOST_IN_TURN
+def is_sequential(size: int) -> bool:
+    """Whether rows, of vectors of a size, are drawn by the kernel of `sequential_rows.py`."""
+    return fusion.is_available() and size <= _MOST_SEQUENTIAL
 
 
 def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> Chunks:
@@ -128,11 +128,11 @@ def in_chunks(rows: Array, others: Array, shape: tuple[int, int], size: int) -> 
     firsts = jnp.concatenate([zero, jnp.cumsum(counts, dtype=jnp.int32)])
     order = jnp.argsort(rows, stable=True).astype(jnp.int32)
     sorted_rows = rows[order]
-    places = starts[sorted_rows] * width + jnp.arange(num_cells) - firsts[sorted_rows]
+    positions = starts[sorted_rows] * width + jnp.arange(num_cells) - firsts[sorted_rows]
 
     def spread(values: Array, empty: int) -> Array:
         flat = jnp.full((num_chunks * width,), empty, jnp.int32)
-        flat = flat.at[places].set(values.astype(jnp.int32), unique_indices=True)
+        flat = flat.at[positions].set(values.astype(jnp.int32), unique_indices=True)
         return flat.reshape(num_chunks, width)
 
     return Chunks(
@@ -151,8 +151,8 @@ def _width(num_cells: int, num_rows: int, size: int) -> int:
     about; gathering them takes its share too, hence 6 sqrt(n). Sums element by element gain little
     beyond 32.
     """
-    if goes_in_turn(size):
-        return CELLS_IN_TURN
+    if is_sequential(size):
+        return SEQUENTIAL_CELLS
     mean = num_cells / max(num_rows, 1)
     best = 6 * math.sqrt(mean) if not is_broadcast(size) else min(32, mean)
     return 1 << min(8, max(2, round(math.log2(max(best, 1)))))

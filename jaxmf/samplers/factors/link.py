@@ -69,11 +69,11 @@ def spectra(features: Features) -> tuple[Spectrum, ...]:
     gram = features.gram() if is_tall else None
     for part in slices(features):
         if part.stop - part.start > features.num_rows:
-            own = _columns(features, part)
-            product = own @ own.T
+            dense = _columns(features, part)
+            product = dense @ dense.T
         elif gram is None:
-            own = _columns(features, part)
-            product = own.T @ own
+            dense = _columns(features, part)
+            product = dense.T @ dense
         else:
             product = gram[part, part]
         if found:
@@ -98,7 +98,7 @@ def slices(features: Features) -> list[slice]:
     return [slice(start, stop) for start, stop in itertools.pairwise(ends)]
 
 
-def of_columns(features: Features, precision: Array) -> Array:
+def per_column(features: Features, precision: Array) -> Array:
     """The precision of every column (F,), of those of the parts (P,)."""
     return precision[np.repeat(np.arange(len(features.parts)), features.parts)]
 
@@ -109,7 +109,7 @@ def with_link(statistics: Wisharts, link: Link, features: Features) -> Wisharts:
     Each of the F rows of B is one more value of the covariance, of known mean zero. Only the
     degrees of freedom count them: give the prior's raised by F.
     """
-    scaled = of_columns(features, link.precision)[:, None] * link.weights
+    scaled = per_column(features, link.precision)[:, None] * link.weights
     return statistics._replace(scale=statistics.scale + link.weights.T @ scaled)
 
 
@@ -135,18 +135,18 @@ def update_link(
       precision_prior: of every lambda.
     """
     weights_key, precision_key = jax.random.split(key)
-    number, size = vectors.shape
+    num_rows, size = vectors.shape
     factor, parts = moments.factor[0], slices(features)
-    sizes = [width + (number if width > number else 0) for width in features.parts]
+    sizes = [width + (num_rows if width > num_rows else 0) for width in features.parts]
     flat = as_normals(uniforms(weights_key, (sum(sizes), size))) @ factor.T
     normals = jnp.split(flat, list(itertools.accumulate(sizes))[:-1])
     residuals = vectors - moments.mean - features.times(link.weights)
     drawn: list[Array] = []
-    for place, part in enumerate(parts):
+    for index, part in enumerate(parts):
         target = residuals + _times(features, part, link.weights[part])
-        own = _draw(normals[place], features, part, target, spectra[place], link.precision[place])
-        residuals = target - _times(features, part, own)
-        drawn.append(own)
+        new = _draw(normals[index], features, part, target, spectra[index], link.precision[index])
+        residuals = target - _times(features, part, new)
+        drawn.append(new)
     weights = jnp.concatenate(drawn)
     scaled = solve_triangular(after(factor, weights), weights.T, lower=True)
     squares = jnp.sum(scaled**2, axis=0)
@@ -187,20 +187,20 @@ def update_link_of_groups(
     weights_key, precision_key = jax.random.split(key)
     width, size = link.weights.shape
     inverses = precisions(moments)
-    of_lines = of_columns(features, link.precision)
+    column_precisions = per_column(features, link.precision)
     normals = as_normals(uniforms(weights_key, (size, width)))
 
     def update_column(column: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         weights, residuals = carry
         lines = inverses[:, column][groups]
-        pull = jnp.sum(lines * residuals, axis=1, keepdims=True)
+        right_side = jnp.sum(lines * residuals, axis=1, keepdims=True)
         gram = features.gram(lines[:, column])
-        root = jax.lax.linalg.cholesky(gram + jnp.diag(of_lines), symmetrize_input=False)
-        side = features.transpose_times(pull)[:, 0] - of_lines * weights[:, column]
+        root = jax.lax.linalg.cholesky(gram + jnp.diag(column_precisions), symmetrize_input=False)
+        side = features.transpose_times(right_side)[:, 0] - column_precisions * weights[:, column]
         half = solve_triangular(root, side, lower=True) + normals[column]
         change = solve_triangular(root, half, lower=True, trans="T")
-        apart = features.times(change[:, None])[:, 0]
-        return weights.at[:, column].add(change), residuals.at[:, column].add(-apart)
+        moved = features.times(change[:, None])[:, 0]
+        return weights.at[:, column].add(change), residuals.at[:, column].add(-moved)
 
     start = link.weights, vectors - moments.mean[groups] - features.times(link.weights)
     weights, _ = jax.lax.fori_loop(0, size, update_column, start)
@@ -233,8 +233,8 @@ def _draw(
         turned = spectrum.vectors.T @ _transpose_times(features, part, target)
         return spectrum.vectors @ (turned / levels + normals / jnp.sqrt(levels))
     start = normals[:width] / jnp.sqrt(precision)
-    off = target - _times(features, part, start) - normals[width:]
-    solved = spectrum.vectors @ ((spectrum.vectors.T @ off) / levels)
+    residual = target - _times(features, part, start) - normals[width:]
+    solved = spectrum.vectors @ ((spectrum.vectors.T @ residual) / levels)
     return start + _transpose_times(features, part, solved)
 
 

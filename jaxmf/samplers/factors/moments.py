@@ -29,14 +29,14 @@ def statistics_of_all(prior: NormalInverseWishart, values: Array) -> Wisharts:
 
     As `prior.statistics`, without a product for every value.
     """
-    number = values.shape[0]
+    num_values = values.shape[0]
     shifted = values - prior.location
     mean = jnp.mean(shifted, axis=0)
-    apart = shifted - mean
-    share = number / (prior.weight + number)
-    spread = apart.T @ apart + prior.weight * share * jnp.outer(mean, mean)
+    residuals = shifted - mean
+    share = num_values / (prior.weight + num_values)
+    spread = residuals.T @ residuals + prior.weight * share * jnp.outer(mean, mean)
     return Wisharts(
-        number=jnp.full((1,), number, jnp.int32),
+        number=jnp.full((1,), num_values, jnp.int32),
         location=(prior.location + share * mean)[None],
         scale=(prior.scale + spread)[None],
     )
@@ -61,12 +61,14 @@ def log_hyperprior(prior: NormalInverseWishart, moments: Parameters, inverse: Ar
     """
     size = moments.mean.shape[1]
     determinant = log_determinant(moments)
-    apart = moments.mean - prior.location
-    distance = prior.weight * jnp.einsum("gd,gde,ge->g", apart, inverse, apart)
+    deviations = moments.mean - prior.location
+    distance = prior.weight * jnp.einsum("gd,gde,ge->g", deviations, inverse, deviations)
     mean = size * (jnp.log(prior.weight) - jnp.log(2 * jnp.pi)) - determinant - distance
     degrees = jnp.asarray(prior.degrees, moments.mean.dtype)
-    of_scale = jnp.linalg.slogdet(jnp.asarray(prior.scale, moments.mean.dtype))[1]
-    covariance = degrees * (of_scale - size * jnp.log(2.0)) / 2 - multigammaln(degrees / 2, size)
+    scale_determinant = jnp.linalg.slogdet(jnp.asarray(prior.scale, moments.mean.dtype))[1]
+    covariance = degrees * (scale_determinant - size * jnp.log(2.0)) / 2 - multigammaln(
+        degrees / 2, size
+    )
     covariance -= (degrees + size + 1) / 2 * determinant
     covariance -= jnp.einsum("de,ged->g", prior.scale, inverse) / 2
     return mean / 2 + covariance

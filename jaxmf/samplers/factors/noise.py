@@ -10,15 +10,15 @@ from jaxmf.samplers.hyper import update_scale
 from jaxmf.types import Array, Key
 
 
-def variance_shape(prior: Hyperparameter, number: int) -> Array | None:
-    """Shape (1,) of the Gamma draw that `update_variance` wants; None where it wants none."""
+def variance_shape(prior: Hyperparameter, count: int) -> Array | None:
+    """Shape (1,) of the Gamma draw that `update_variance` needs; None where it needs none."""
     if is_fixed(prior):
         return None
     import numpyro.distributions as dist
 
     if not isinstance(prior, dist.InverseGamma):
         return None
-    return jnp.reshape(prior.concentration + number / 2, (1,))
+    return jnp.reshape(prior.concentration + count / 2, (1,))
 
 
 def update_variance(
@@ -27,7 +27,7 @@ def update_variance(
     variance: Array,
     *,
     squares: Array,
-    number: int,
+    count: int,
     log_gamma: Array | None,
 ) -> Array:
     """Gibbs update of a variance: inverse-gamma where the prior is, a slice update elsewhere.
@@ -37,7 +37,7 @@ def update_variance(
       prior: of the variance; a number or a numpyro distribution.
       variance: () float, the present one.
       squares: () float, the sum of squared residuals.
-      number: of residuals.
+      count: of residuals.
       log_gamma: () float, the logarithm of a Gamma draw of `variance_shape`, where that is one.
 
     Returns:
@@ -51,5 +51,5 @@ def update_variance(
         key,
         prior,
         variance,
-        lambda value: normal_change(number, squares, jnp.sqrt(variance), jnp.sqrt(value)),
+        lambda value: normal_change(count, squares, jnp.sqrt(variance), jnp.sqrt(value)),
     )

@@ -4,7 +4,7 @@ The mean of a cell is
 
     mu_ij = U_i' w_ij + h_i' g_ij
 
-where w_ij holds what the row's own factors meet (the column's factors, a one for its bias, features
+where w_ij holds what the row's factors meet (the column's factors, a one for its bias, features
 of the column and of the cell) and the second term what the column's other coefficients add
 (Table 6.1). Given everything else the rows are independent and normal (eq 6.24, 6.25),
 
@@ -27,8 +27,8 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf import devices
-from jaxmf.samplers.factors.in_turn import draw_in_turn
-from jaxmf.samplers.factors.layout import Chunks, goes_in_turn, is_broadcast, piece_size
+from jaxmf.samplers.factors.layout import Chunks, is_broadcast, is_sequential, piece_size
+from jaxmf.samplers.factors.sequential_rows import draw_rows_sequentially
 from jaxmf.types import Array
 
 
@@ -38,24 +38,24 @@ class Design(NamedTuple):
     Attributes:
       table: (M + 1, E + H) float, of every column: the E entries of w that are the column's, then
         the H of g. The last line is zero: cells that do not exist lie there.
-      own: (N, H) float, h_i.
+      row_part: (N, H) float, h_i.
       cell_features: (T + 1, F) float, the last F entries of w; the last line is zero.
       cell_coefficients: (M + 1, F) float, those of the column for them.
     """
 
     table: Array
-    own: Array
+    row_part: Array
     cell_features: Array
     cell_coefficients: Array
 
     @property
     def num_shared(self) -> int:
         """E, the entries of w that every cell of a column has."""
-        return self.table.shape[1] - self.own.shape[1]
+        return self.table.shape[1] - self.row_part.shape[1]
 
     @property
     def has_cells(self) -> bool:
-        """Whether cells have features of their own."""
+        """Whether cells have features."""
         return self.cell_features.shape[1] > 0
 
 
@@ -98,7 +98,7 @@ class _Block(NamedTuple):
 
     factors: Array
     normals: Array
-    own: Array
+    row_part: Array
     means: Array
     groups: Array
     first: Array
@@ -138,8 +138,8 @@ def draw_rows(
       The new factors (N, D), and what they leave of the targets.
     """
     num_rows, width = factors.shape
-    if goes_in_turn(width):
-        drawn, sums = draw_in_turn(
+    if is_sequential(width):
+        drawn, sums = draw_rows_sequentially(
             normals,
             factors,
             design,
@@ -159,9 +159,9 @@ def draw_rows(
         lines = jnp.einsum("rde,re->rd", products, after)
         found = [jnp.sum(after * lines)]
         if part is not None:
-            own = part * (block.factors + change)
-            inner = jnp.einsum("rd,rde,re->", own, products[:, :-1, :-1], own)
-            found += [-jnp.sum(own * lines[:, :-1]), inner]
+            chosen = part * (block.factors + change)
+            inner = jnp.einsum("rd,rde,re->", chosen, products[:, :-1, :-1], chosen)
+            found += [-jnp.sum(chosen * lines[:, :-1]), inner]
         return sums + jnp.stack(found), block.factors + change
 
     zeros = jnp.zeros((1 if part is None else 3,), factors.dtype)
@@ -196,24 +196,24 @@ def log_evidences(
     Returns:
       (N, G) float.
     """
-    num_rows = design.own.shape[0]
+    num_rows = design.row_part.shape[0]
 
-    def of_group(moments: tuple[Array, Array]) -> Array:
+    def group_evidences(moments: tuple[Array, Array]) -> Array:
         mean, inverse = moments
         factors = jnp.broadcast_to(mean + shifts, (num_rows, mean.shape[0]))
         priors = RowPriors(factors, jnp.zeros((num_rows,), jnp.int32), inverse[None])
         blocks = _blocks(jnp.zeros_like(factors), factors, design, chunks, priors)
 
-        def of_block(block: _Block) -> Array:
+        def block_evidences(block: _Block) -> Array:
             products = _products(block, design, targets, chunks)
             factor, half = _factor(products, block, inverse[None], precision)
             determinants = jnp.sum(jnp.log(jnp.diagonal(factor, axis1=1, axis2=2)), axis=1)
             squares = precision * products[:, -1, -1] - jnp.sum(half[..., 0] ** 2, axis=1)
             return -determinants - squares / 2
 
-        return jax.lax.map(of_block, blocks).reshape(-1)[:num_rows]
+        return jax.lax.map(block_evidences, blocks).reshape(-1)[:num_rows]
 
-    log_densities = jax.lax.map(of_group, (means, precisions)).T
+    log_densities = jax.lax.map(group_evidences, (means, precisions)).T
     return log_densities + jnp.linalg.slogdet(precisions)[1] / 2
 
 
@@ -225,7 +225,7 @@ def _blocks(
     size = block_size(num_rows, width)
     num_blocks = -(-num_rows // size)
     firsts = size * jnp.arange(num_blocks, dtype=jnp.int32)
-    parts = factors, normals, design.own, priors.means, priors.groups
+    parts = factors, normals, design.row_part, priors.means, priors.groups
     return _Block(
         **{
             name: _in_blocks(part, num_blocks, size)
@@ -248,7 +248,7 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
     size, width = block.factors.shape
     num_chunks = chunks.rows.shape[0]
     piece = piece_size(num_chunks, chunks.others.shape[1])
-    own = jnp.concatenate([block.factors[:, : design.num_shared], block.own], axis=1)
+    vectors = jnp.concatenate([block.factors[:, : design.num_shared], block.row_part], axis=1)
 
     def add_piece(carry: tuple[Array, Array]) -> tuple[Array, Array]:
         start, products = carry
@@ -256,10 +256,10 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
             jax.lax.dynamic_slice_in_dim(part, start, piece)
             for part in (chunks.others, chunks.cells, chunks.rows)
         )
-        places = jnp.where(start + jnp.arange(piece) < block.end, rows - block.first, size)
-        here = jnp.minimum(places, size - 1)
+        positions = jnp.where(start + jnp.arange(piece) < block.end, rows - block.first, size)
+        here = jnp.minimum(positions, size - 1)
         met = design.table[others]
-        means = jnp.einsum("pce,pe->pc", met, own[here])
+        means = jnp.einsum("pce,pe->pc", met, vectors[here])
         shared = met[..., : design.num_shared]
         if design.has_cells:
             features = design.cell_features[cells]
@@ -272,7 +272,7 @@ def _products(block: _Block, design: Design, targets: Array, chunks: Chunks) -> 
             squares = jnp.sum(column[..., :, None] * column[..., None, :], axis=1)
         else:
             squares = jnp.einsum("pcd,pce->pde", column, column)
-        products = products.at[places].add(squares, mode="drop", indices_are_sorted=True)
+        products = products.at[positions].add(squares, mode="drop", indices_are_sorted=True)
         return start + piece, products
 
     zeros = jnp.zeros((size, width + 1, width + 1), block.factors.dtype)
@@ -296,9 +296,9 @@ def _factor(
 ) -> tuple[Array, Array]:
     """L (R, D, D) of the precisions of the rows, and L^-1 b (R, D, 1), b that of the changes."""
     prior = precisions[block.groups]
-    apart = block.means - block.factors
+    deviations = block.means - block.factors
     matrix = prior + precision * products[:, :-1, :-1]
-    side = jnp.einsum("rde,re->rd", prior, apart) + precision * products[:, :-1, -1]
+    side = jnp.einsum("rde,re->rd", prior, deviations) + precision * products[:, :-1, -1]
     factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     half = jax.lax.linalg.triangular_solve(factor, side[..., None], left_side=True, lower=True)
     return factor, half

@@ -92,7 +92,7 @@ def scale_factors(
     row_prior: NormalInverseWishart,
     column_prior: NormalInverseWishart,
 ) -> tuple[Side, Side]:
-    """Every factor of the rows multiplied by a number, that of the columns divided by it.
+    """Every factor of the rows multiplied by a scalar, that of the columns divided by it.
 
     One factor after the other, by a proposal that does not depend on where it is: normal at the
     mode that there is without prior locations and correlations.
@@ -103,10 +103,10 @@ def scale_factors(
       rows, columns: of one group each.
       row_prior, column_prior: of their means and covariances.
     """
-    of_rows = precisions(rows.moments)[0]
-    of_columns = precisions(after_moments(columns.moments, of_rows))[0]
-    row_terms = terms(of_rows, rows.moments.mean[0], row_prior)
-    column_terms = terms(of_columns, columns.moments.mean[0], column_prior)
+    row_precisions = precisions(rows.moments)[0]
+    column_precisions = precisions(after_moments(columns.moments, row_precisions))[0]
+    row_terms = terms(row_precisions, rows.moments.mean[0], row_prior)
+    column_terms = terms(column_precisions, columns.moments.mean[0], column_prior)
 
     def scale(factor: Array, log_scales: Array) -> Array:
         both = row_terms.at(factor, log_scales), column_terms.at(factor, -log_scales)
@@ -120,7 +120,7 @@ def scale_factors(
 
 
 def scaled(side: Side, log_scales: Array) -> Side:
-    """A side with its K factors multiplied by numbers."""
+    """A side with its K factors multiplied by scalars."""
     rest = side.moments.mean.shape[1] - log_scales.shape[0]
     by = jnp.concatenate([jnp.exp(log_scales), jnp.ones((rest,), log_scales.dtype)])
     moments = Parameters(side.moments.mean * by, side.moments.factor * by[:, None])
@@ -137,13 +137,13 @@ class Terms(NamedTuple):
     covariance that is multiplied too, have no term.
 
     Attributes:
-      number: () float, n.
+      degrees: () float, n.
       squares: (K,) float, a.
       rest: (K,) float, b without the other factors' scales.
       mutual: (K, E) float, what 1 / c of each other entry is multiplied by in b; 0 of itself.
     """
 
-    number: Array
+    degrees: Array
     squares: Array
     rest: Array
     mutual: Array
@@ -151,7 +151,7 @@ class Terms(NamedTuple):
     def at(self, factor: Array, log_scales: Array) -> tuple[Array, Array, Array]:
         """(n, a, b) of a factor where the entries were multiplied by exp(log_scales), (E,)."""
         rest = self.rest[factor] + self.mutual[factor] @ jnp.exp(-log_scales)
-        return self.number, self.squares[factor], rest
+        return self.degrees, self.squares[factor], rest
 
 
 def terms(inverse: Array, mean: Array, prior: NormalInverseWishart) -> Terms:
@@ -168,7 +168,7 @@ def terms(inverse: Array, mean: Array, prior: NormalInverseWishart) -> Terms:
     mutual = products * inverse
     squares = jnp.diagonal(mutual)
     return Terms(
-        number=jnp.asarray(prior.degrees, dtype),
+        degrees=jnp.asarray(prior.degrees, dtype),
         squares=squares,
         rest=-prior.weight * location * (inverse @ mean),
         mutual=mutual - jnp.diag(squares),
@@ -180,11 +180,11 @@ def log_density_of_factor(
 ) -> Array:
     """log p of t, up to a constant, from (n, a, b) of both sides: () float."""
 
-    def of_side(t: Array, numbers: tuple[Array, Array, Array]) -> Array:
-        number, square, rest = numbers
-        return -number * t - square * jnp.exp(-2 * t) / 2 - rest * jnp.exp(-t)
+    def side_density(t: Array, side: tuple[Array, Array, Array]) -> Array:
+        degrees, square, rest = side
+        return -degrees * t - square * jnp.exp(-2 * t) / 2 - rest * jnp.exp(-t)
 
-    return of_side(log_scale, rows) + of_side(-log_scale, columns)
+    return side_density(log_scale, rows) + side_density(-log_scale, columns)
 
 
 def _log_scale(

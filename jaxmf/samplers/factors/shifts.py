@@ -1,6 +1,6 @@
 """Moves along directions in which no cell changes.
 
-What the means of cells leave open is settled by priors alone, and a sweep that updates one side
+What the means of cells leave open is determined by priors alone, and a sweep that updates one side
 given the other goes there in small steps only. Each move here draws, exactly, how far to go along
 such a direction given all that does not change; none looks at a cell.
 
@@ -61,20 +61,20 @@ def shift_level(
       Both sides, z = (a, t) from its normal conditional: its density is that of the rows' mean less
       z, and of the mean and covariance of the columns' vectors sheared by z.
     """
-    of_rows = precisions(rows.moments)[0]
-    of_columns = precisions(after_moments(columns.moments, of_rows))[0]
+    row_precisions = precisions(rows.moments)[0]
+    column_precisions = precisions(after_moments(columns.moments, row_precisions))[0]
     is_factor = jnp.arange(normals.shape[0]) < normals.shape[0] - 1
     scale = column_prior.scale * is_factor[:, None] * is_factor
     # how the prior location of the columns is sheared
-    reach = jnp.where(is_factor, column_prior.location, 1.0)
-    row_apart = rows.moments.mean[0] - row_prior.location
-    column_apart = columns.moments.mean[0] - column_prior.location
-    own = of_columns[-1, -1]
-    precision = row_prior.weight * of_rows + own * scale
-    precision += column_prior.weight * own * jnp.outer(reach, reach)
-    side = row_prior.weight * (of_rows @ row_apart)
-    side -= column_prior.weight * (of_columns[-1] @ column_apart) * reach
-    side += jnp.where(is_factor, column_prior.scale @ of_columns[-1], 0)
+    shear = jnp.where(is_factor, column_prior.location, 1.0)
+    row_deviation = rows.moments.mean[0] - row_prior.location
+    column_deviation = columns.moments.mean[0] - column_prior.location
+    bias_precision = column_precisions[-1, -1]
+    precision = row_prior.weight * row_precisions + bias_precision * scale
+    precision += column_prior.weight * bias_precision * jnp.outer(shear, shear)
+    side = row_prior.weight * (row_precisions @ row_deviation)
+    side -= column_prior.weight * (column_precisions[-1] @ column_deviation) * shear
+    side += jnp.where(is_factor, column_prior.scale @ column_precisions[-1], 0)
     moved = _normal(normals, precision, side)
     factors = jnp.where(is_factor, moved, 0)
     moments = Parameters(rows.moments.mean - moved, rows.moments.factor)
@@ -159,9 +159,9 @@ def shift_features(
       (F, K) float, to be taken from the lines; `factors` D' is to be added to the coefficients.
     """
     size = factors.shape[1]
-    of_lines = line_precision * inverse[:size]
-    matrix = precision * factors.T @ factors + of_lines[:, :size]
-    side = of_lines @ lines.T - precision * factors.T @ coefficients
+    line_precisions = line_precision * inverse[:size]
+    matrix = precision * factors.T @ factors + line_precisions[:, :size]
+    side = line_precisions @ lines.T - precision * factors.T @ coefficients
     factor = jax.lax.linalg.cholesky(matrix, symmetrize_input=False)
     half = jax.lax.linalg.triangular_solve(factor, side, left_side=True, lower=True)
     return jax.lax.linalg.triangular_solve(

@@ -35,7 +35,7 @@ class Known(NamedTuple):
     cells: Array
 
     def transpose(self) -> Known:
-        """Rows and columns in each other's place."""
+        """Rows and columns exchanged."""
         return Known(self.columns, self.rows, self.cells)
 
 
@@ -72,10 +72,10 @@ def design(v: Array, known: Known, num_factors: int) -> Design:
     parts = split(v, num_factors, known.rows.shape[1], num_cells)
     ones = jnp.ones_like(parts.bias)
     table = [parts.latent, ones, known.columns, parts.bias, parts.others]
-    own = [jnp.ones((known.rows.shape[0], parts.bias.shape[1]), v.dtype), known.rows]
+    row_part = [jnp.ones((known.rows.shape[0], parts.bias.shape[1]), v.dtype), known.rows]
     return Design(
         table=_with_zeros(jnp.concatenate(table, axis=1)),
-        own=jnp.concatenate(own, axis=1),
+        row_part=jnp.concatenate(row_part, axis=1),
         cell_features=_with_zeros(known.cells),
         cell_coefficients=_with_zeros(parts.cells),
     )
@@ -100,32 +100,40 @@ def cell_means(
     Returns:
       (T,) float.
     """
-    of_rows = split(u, num_factors, known.columns.shape[1], known.cells.shape[1])
-    of_columns = split(v, num_factors, known.rows.shape[1], known.cells.shape[1])
+    row_parts = split(u, num_factors, known.columns.shape[1], known.cells.shape[1])
+    column_parts = split(v, num_factors, known.rows.shape[1], known.cells.shape[1])
     # the same sum as one product of two vectors, so that each cell reads two lines
-    left = [of_rows.latent, of_rows.bias, of_rows.others, jnp.ones_like(of_rows.bias), known.rows]
-    right = [of_columns.latent, jnp.ones_like(of_columns.bias), known.columns]
+    left = [
+        row_parts.latent,
+        row_parts.bias,
+        row_parts.others,
+        jnp.ones_like(row_parts.bias),
+        known.rows,
+    ]
+    right = [column_parts.latent, jnp.ones_like(column_parts.bias), known.columns]
     left_table = jnp.concatenate(left, axis=1)
-    right_table = jnp.concatenate([*right, of_columns.bias, of_columns.others], axis=1)
+    right_table = jnp.concatenate([*right, column_parts.bias, column_parts.others], axis=1)
 
-    def of_piece(cells: tuple[Array, Array, Array]) -> Array:
+    def piece_means(cells: tuple[Array, Array, Array]) -> Array:
         row, column, features = cells
         means = jnp.sum(left_table[row] * right_table[column], axis=-1)
-        return means + jnp.sum(features * (of_rows.cells[row] + of_columns.cells[column]), axis=-1)
+        return means + jnp.sum(
+            features * (row_parts.cells[row] + column_parts.cells[column]), axis=-1
+        )
 
-    return in_pieces(of_piece, (rows, columns, known.cells))
+    return in_pieces(piece_means, (rows, columns, known.cells))
 
 
 def in_pieces(function: Callable[..., Array], arrays: PyTree) -> Array:
     """A function of lines, applied to pieces of arrays (T, ...) in bounded memory: (T,)."""
-    number = arrays[0].shape[0]
-    if number <= _CELLS_A_PIECE:
+    num_lines = arrays[0].shape[0]
+    if num_lines <= _CELLS_A_PIECE:
         return function(arrays)
-    num_pieces = -(-number // _CELLS_A_PIECE)
+    num_pieces = -(-num_lines // _CELLS_A_PIECE)
 
     def folded(array: Array) -> Array:
-        padding = ((0, num_pieces * _CELLS_A_PIECE - number), *((0, 0),) * (array.ndim - 1))
+        padding = ((0, num_pieces * _CELLS_A_PIECE - num_lines), *((0, 0),) * (array.ndim - 1))
         return jnp.pad(array, padding).reshape(num_pieces, _CELLS_A_PIECE, *array.shape[1:])
 
     result = jax.lax.map(function, jax.tree.map(folded, arrays))
-    return result.reshape(-1, *result.shape[2:])[:number]
+    return result.reshape(-1, *result.shape[2:])[:num_lines]

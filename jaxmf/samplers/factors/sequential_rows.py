@@ -1,4 +1,4 @@
-"""Draws of the factors of all rows, one row after the other, as one kernel of a CPU.
+"""Draws of the factors of all rows, sequentially, as one kernel of a CPU.
 
 The sums over the cells of a row, their Cholesky factor and the draw all stay in the processor's
 nearest cache. Four cells, or four pivots, are worked in at a time, as a product of rank four: of
@@ -25,19 +25,19 @@ _RANK = 4
 _LONG = 48
 
 
-class _OfCells(NamedTuple):
+class _CellInputs(NamedTuple):
     """What the kernel reads of cells that have features.
 
     Attributes:
-      cells: (C, 4) int32, their places.
+      cells: (C, 4) int32, their positions.
       features: (T + 1, F) float, of `Design`.
-      own: (N, F) float, the rows' coefficients of these.
+      row_coefficients: (N, F) float, the rows' coefficients of these.
       coefficients: (M + 1, F) float, the columns'.
     """
 
     cells: Array
     features: Array
-    own: Array
+    row_coefficients: Array
     coefficients: Array
 
 
@@ -49,13 +49,13 @@ class _Rows(NamedTuple):
       others: (C, 4) int32, the columns of the cells.
       values: (C, 4) float, the targets.
       table: (M + 1, V) float, of `Design`, V at least W.
-      own: (N, V) float, what meets the table in the means.
+      vectors: (N, V) float, what meets the table in the means.
       normals: (N, D) float.
       sides: (N, P) float, precision times mean, of the priors of the changes.
       priors: (G, P, W) float, precisions, with ones on the padded diagonal.
       share: (P, W) float, the precision of the noise; zero in the padding but for the last column.
       groups: (N,) int32; None with one group, for what is not read must not be there.
-      of_cells: None where cells have no features.
+      cell_inputs: None where cells have no features.
       part: (P,) float, one for the entries whose share in the residuals is asked for, zero for
         others; None where none are.
       present: (N, P) float, the present factors, with a part alone.
@@ -65,18 +65,18 @@ class _Rows(NamedTuple):
     others: Array
     values: Array
     table: Array
-    own: Array
+    vectors: Array
     normals: Array
     sides: Array
     priors: Array
     share: Array
     groups: Array | None
-    of_cells: _OfCells | None
+    cell_inputs: _CellInputs | None
     part: Array | None
     present: Array | None
 
 
-def draw_in_turn(
+def draw_rows_sequentially(
     normals: Array,
     factors: Array,
     design: Design,
@@ -92,29 +92,29 @@ def draw_in_turn(
     num_pivots = _up(size, _RANK)
     width = _up(num_pivots + 1, _LANES)
     length = _up(max(width, design.table.shape[1]), _LANES)
-    own = jnp.concatenate([factors[:, : design.num_shared], design.own], axis=1)
-    apart = priors.means - factors
+    vectors = jnp.concatenate([factors[:, : design.num_shared], design.row_part], axis=1)
+    deviations = priors.means - factors
     is_one_group = priors.precisions.shape[0] == 1
     if is_one_group:
-        sides = apart @ priors.precisions[0]
+        sides = deviations @ priors.precisions[0]
     else:
-        sides = jnp.einsum("rde,re->rd", priors.precisions[priors.groups], apart)
-    is_own, columns = jnp.arange(num_pivots)[:, None] < size, jnp.arange(width)
-    is_read = is_own & ((columns < size) | (columns == width - 1))
-    padding = jnp.where(is_own, 0, jnp.eye(num_pivots, width, dtype=factors.dtype))
+        sides = jnp.einsum("rde,re->rd", priors.precisions[priors.groups], deviations)
+    is_entry, columns = jnp.arange(num_pivots)[:, None] < size, jnp.arange(width)
+    is_read = is_entry & ((columns < size) | (columns == width - 1))
+    padding = jnp.where(is_entry, 0, jnp.eye(num_pivots, width, dtype=factors.dtype))
     precisions = jnp.pad(priors.precisions, ((0, 0), (0, num_pivots - size), (0, width - size)))
     rows = _Rows(
         starts=chunks.starts,
         others=chunks.others,
         values=targets[chunks.cells],
         table=_padded(design.table, length),
-        own=_padded(own, length),
+        vectors=_padded(vectors, length),
         normals=normals,
         sides=_padded(sides, num_pivots),
         priors=precisions + padding,
         share=jnp.where(is_read, precision, 0).astype(factors.dtype),
         groups=None if is_one_group else priors.groups,
-        of_cells=_of_cells(factors, design, chunks) if design.has_cells else None,
+        cell_inputs=_cell_inputs(factors, design, chunks) if design.has_cells else None,
         part=None if part is None else _padded(part, num_pivots),
         present=None if part is None else _padded(factors, num_pivots),
     )
@@ -122,9 +122,11 @@ def draw_in_turn(
     return factors + changes, jnp.sum(sums.reshape(sums.shape[0], -1, _LANES), axis=(0, 2))
 
 
-def _of_cells(factors: Array, design: Design, chunks: Chunks) -> _OfCells:
-    own = factors[:, design.num_shared :]
-    return _OfCells(chunks.cells, design.cell_features, own, design.cell_coefficients)
+def _cell_inputs(factors: Array, design: Design, chunks: Chunks) -> _CellInputs:
+    row_coefficients = factors[:, design.num_shared :]
+    return _CellInputs(
+        chunks.cells, design.cell_features, row_coefficients, design.cell_coefficients
+    )
 
 
 def _draw_all(rows: _Rows) -> tuple[Array, Array]:
@@ -137,7 +139,7 @@ def _draw_all(rows: _Rows) -> tuple[Array, Array]:
 
     def draw(row: Array, drawn: tuple[Array, Array]) -> tuple[Array, Array]:
         changes, squares = drawn
-        products, own_squares = _products(rows, row)
+        products, cell_squares = _products(rows, row)
         prior = rows.priors[0] if rows.groups is None else _at(rows.priors, _at(rows.groups, row))
         side = _at(rows.sides, row)[:, None] * _last(width, prior.dtype)
         factor = _factor(prior + rows.share * products + side)
@@ -145,10 +147,10 @@ def _draw_all(rows: _Rows) -> tuple[Array, Array]:
         # stored first, and read from there: else it is computed anew for all that it is used for
         changes = _put(changes, change[: changes.shape[1]], row)
         change = _padded(_at(changes, row), num_pivots)
-        sums = _rest(products, own_squares, change)
+        sums = _rest(products, cell_squares, change)
         if rows.part is not None and rows.present is not None:
             values = rows.part * (_at(rows.present, row) + change)
-            sums = jnp.concatenate([sums, _of_part(products, change, values)])
+            sums = jnp.concatenate([sums, _part_sums(products, change, values)])
         return changes, _put(squares, sums, row)
 
     nothing = jnp.zeros_like(rows.normals)
@@ -157,7 +159,7 @@ def _draw_all(rows: _Rows) -> tuple[Array, Array]:
     return jax.lax.fori_loop(0, nothing.shape[0], draw, (nothing, parts))
 
 
-_draw_all_fused = fused_on_cpu(_draw_all, in_turn=True)
+_draw_all_fused = fused_on_cpu(_draw_all, sequential=True)
 
 
 # --- products of the cells ------------------------------------------------------------------------
@@ -185,15 +187,15 @@ def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:
     """Sums over the cells of a row of w (w, e)' (P, W) and of e e (4,), e the residuals."""
     num_pivots, width = rows.share.shape
     dtype = rows.table.dtype
-    own, last = _at(rows.own, row), _last(width, dtype)
+    vector, last = _at(rows.vectors, row), _last(width, dtype)
 
     def add(chunk: Array, sums: _Sums) -> _Sums:
         others = _at(rows.others, chunk)
         met = [_at(rows.table, other) for other in others]
-        lanes = _first(sums.lanes, jnp.stack([_in_lanes(line * own) for line in met]))
+        lanes = _first(sums.lanes, jnp.stack([_in_lanes(line * vector) for line in met]))
         new = _at(rows.values, chunk) - _sum_of_lanes(lanes[:_RANK])
         lines, room = [line[:width] for line in met], sums.lines
-        if rows.of_cells is not None and room is not None:
+        if rows.cell_inputs is not None and room is not None:
             room, means = _with_features(rows, row, chunk, lines, room)
             lines, new = list(room[:_RANK]), new - means
         residuals = _first(sums.residuals, new[None])
@@ -208,7 +210,7 @@ def _products(rows: _Rows, row: Array) -> tuple[Array, Array]:
         squares=jnp.zeros((_RANK,), dtype),
         lanes=jnp.zeros((_RANK + 1, _LANES), dtype),
         residuals=jnp.zeros((2, _RANK), dtype),
-        lines=None if rows.of_cells is None else jnp.zeros((_RANK + 1, width), dtype),
+        lines=None if rows.cell_inputs is None else jnp.zeros((_RANK + 1, width), dtype),
     )
     sums = jax.lax.fori_loop(_at(rows.starts, row), _at(rows.starts, row + 1), add, nothing)
     return sums.products, sums.squares
@@ -218,12 +220,12 @@ def _with_features(
     rows: _Rows, row: Array, chunk: Array, lines: list[Array], room: Array
 ) -> tuple[Array, Array]:
     """The lines w of four cells that have features, and what these add to the means (4,)."""
-    assert rows.of_cells is not None
-    cells, features, own, coefficients = rows.of_cells
+    assert rows.cell_inputs is not None
+    cells, features, row_coefficients, coefficients = rows.cell_inputs
     num_shared = rows.normals.shape[1] - features.shape[1]
-    own = _at(own, row)
-    places = zip(_at(cells, chunk), _at(rows.others, chunk), strict=True)
-    found = [(_at(features, cell), own + _at(coefficients, other)) for cell, other in places]
+    in_row = _at(row_coefficients, row)
+    pairs = zip(_at(cells, chunk), _at(rows.others, chunk), strict=True)
+    found = [(_at(features, cell), in_row + _at(coefficients, other)) for cell, other in pairs]
     for i, (line, (feature, _)) in enumerate(zip(lines, found, strict=True)):
         whole = jnp.concatenate([line[:num_shared], feature])
         room = jax.lax.dynamic_update_slice(room, whole[None], (i, 0))
@@ -249,9 +251,9 @@ def _factor(matrix: Array) -> Array:
 def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Array, Array]:
     """Pivots from `first` to `end` of what is left of a matrix, (P - first, W)."""
 
-    def panel(number: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+    def panel(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         matrix, factor = carry
-        start = number * _RANK
+        start = index * _RANK
         factor = _with_lines(_slice(matrix, start - first), factor, start)
         lines = _slice(factor, start)
         return matrix - sum(line[first : factor.shape[0], None] * line for line in lines), factor
@@ -259,11 +261,11 @@ def _eliminate(matrix: Array, factor: Array, first: int, end: int) -> tuple[Arra
     return jax.lax.fori_loop(first // _RANK, end // _RANK, panel, (matrix, factor))
 
 
-def _with_lines(own: Array, factor: Array, start: Array) -> Array:
+def _with_lines(rest: Array, factor: Array, start: Array) -> Array:
     """The factor with four lines more, of what is left of four lines (4, W) of the matrix."""
-    corner = jax.lax.dynamic_slice(own, (0, start), (_RANK, _RANK), allow_negative_indices=False)
-    room = _first(jnp.zeros((_RANK + 1, _RANK), own.dtype), _inverse_root(corner))
-    lines = [sum(room[i, k] * own[k] for k in range(_RANK)) for i in range(_RANK)]
+    corner = jax.lax.dynamic_slice(rest, (0, start), (_RANK, _RANK), allow_negative_indices=False)
+    room = _first(jnp.zeros((_RANK + 1, _RANK), rest.dtype), _inverse_root(corner))
+    lines = [sum(room[i, k] * rest[k] for k in range(_RANK)) for i in range(_RANK)]
     return jax.lax.dynamic_update_slice(
         factor, jnp.stack(lines), (start, 0), allow_negative_indices=False
     )
@@ -291,11 +293,11 @@ def _solved(factor: Array, normals: Array) -> Array:
     num_pivots, width = factor.shape
     right = factor[:, -1] + normals
 
-    def solve(number: Array, solved: Array) -> Array:
-        place = num_pivots - 1 - number
-        line = _at(factor, place)
-        rest = _at(right, place) - _sum_of_lanes(_in_lanes(line * solved))
-        return _put(solved, rest / _at(line, place), place)
+    def solve(step: Array, solved: Array) -> Array:
+        index = num_pivots - 1 - step
+        line = _at(factor, index)
+        rest = _at(right, index) - _sum_of_lanes(_in_lanes(line * solved))
+        return _put(solved, rest / _at(line, index), index)
 
     nothing = jnp.zeros((width,), factor.dtype)
     return jax.lax.fori_loop(0, num_pivots, solve, nothing)[:num_pivots]
@@ -309,7 +311,7 @@ def _rest(products: Array, squares: Array, change: Array) -> Array:
     return _in_lanes(_times(change, products) * whole) + _padded(squares, _LANES)
 
 
-def _of_part(products: Array, change: Array, values: Array) -> Array:
+def _part_sums(products: Array, change: Array, values: Array) -> Array:
     """Sums of h e and of h h after a change (P,), in parts (16,); h what values (P,) add."""
     width = products.shape[1]
     total = _times(values, products)
@@ -322,9 +324,9 @@ def _times(values: Array, products: Array) -> Array:
     """Values (P,) times products (P, W): (W,)."""
     num_pivots, width = products.shape
 
-    def add(number: Array, total: Array) -> Array:
-        lines, own = (_slice(part, number * _RANK) for part in (products, values))
-        return total + sum(own[i] * lines[i] for i in range(_RANK))
+    def add(index: Array, total: Array) -> Array:
+        lines, factors = (_slice(part, index * _RANK) for part in (products, values))
+        return total + sum(factors[i] * lines[i] for i in range(_RANK))
 
     nothing = jnp.zeros((width,), values.dtype)
     return jax.lax.fori_loop(0, num_pivots // _RANK, add, nothing)
@@ -333,8 +335,8 @@ def _times(values: Array, products: Array) -> Array:
 # --- small tools ----------------------------------------------------------------------------------
 
 
-def _up(number: int, unit: int) -> int:
-    return -(-number // unit) * unit
+def _up(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 def _padded(values: Array, width: int) -> Array:
@@ -346,16 +348,16 @@ def _last(width: int, dtype: Any) -> Array:
     return (jnp.arange(width) == width - 1).astype(dtype)
 
 
-def _at(values: Array, place: Array) -> Array:
-    return _slice(values, place, size=1)[0]
+def _at(values: Array, index: Array) -> Array:
+    return _slice(values, index, size=1)[0]
 
 
 def _slice(values: Array, start: Array, *, size: int = _RANK) -> Array:
     return jax.lax.dynamic_slice_in_dim(values, start, size, allow_negative_indices=False)
 
 
-def _put(values: Array, value: Array, place: Array) -> Array:
-    starts: tuple[Any, ...] = (place, *(0,) * value.ndim)
+def _put(values: Array, value: Array, index: Array) -> Array:
+    starts: tuple[Any, ...] = (index, *(0,) * value.ndim)
     return jax.lax.dynamic_update_slice(values, value[None], starts, allow_negative_indices=False)
 
 
