@@ -72,6 +72,23 @@ def test_hard_edges_are_respected():
     assert stats.kstest(np.asarray(x), "uniform").pvalue > LEVEL
 
 
+def test_values_that_are_independent_are_all_drawn_at_once():
+    """Each waits for the others once it is drawn; one that went on would end where it started."""
+    scales = jnp.array([0.5, 1.0, 20.0])
+
+    def update(key, x):
+        return slice_sample(key, lambda x: two_peaks(x / scales), x * scales) / scales
+
+    def chain(key):
+        start = jax.vmap(draw_two_peaks)(jax.random.split(jax.random.fold_in(key, 0), 3))
+        return start, update(jax.random.fold_in(key, 1), start)
+
+    before, after = jax.jit(jax.vmap(chain))(jax.random.split(jax.random.key(8), NUM_CHAINS))
+    assert np.mean(np.asarray(after == before), axis=0).max() < 0.01
+    for column in np.asarray(after).T:
+        assert stats.kstest(column, cdf_two_peaks).pvalue > LEVEL
+
+
 def test_a_density_that_is_not_a_number_keeps_the_value():
     x = jax.jit(lambda key: slice_sample(key, lambda x: x * jnp.nan, 0.7))(jax.random.key(5))
     assert x == jnp.asarray(0.7)

@@ -214,22 +214,27 @@ def blocks(seed: int = 0) -> np.ndarray:
     return u @ (2 * generator.normal(size=(2, 2))) @ v.T + 0.3 * generator.normal(size=(14, 6))
 
 
+@pytest.fixture(scope="module")
+def plain_factorisation() -> mf.Posterior:
+    return mf.sample(mf.BinaryMF(), with_a_missing_cell(blocks()), **QUICK, weights="explicit")
+
+
 @pytest.mark.slow
-def test_a_factorisation_takes_any_location_and_unit():
-    x, model = blocks(), mf.BinaryMF()
-    x[0, 1] = np.nan
-    options = QUICK | {"weights": "explicit"}
-    plain = mf.sample(model, x, **options)
-    cases = [(location + unit * x, location, unit) for location, unit in LOCATIONS_AND_UNITS]
-    for matrix, location, unit in cases:
-        moved = mf.sample(model, matrix, **options)
-        for name in ("num_features", "num_column_features"):
-            assert moved.draws[name].max() <= 16
-        for values in moved.draws.values():
-            assert np.isfinite(values).all()
-        assert 0.1 < moved.draws["noise_scale"].mean() / unit < 3
-        assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
-    constant = mf.sample(model, np.full((14, 6), 100.0), **options)
+@pytest.mark.parametrize(("location", "unit"), LOCATIONS_AND_UNITS)
+def test_a_factorisation_takes_any_location_and_unit(plain_factorisation, location, unit):
+    x, plain = with_a_missing_cell(blocks()), plain_factorisation
+    moved = mf.sample(mf.BinaryMF(), location + unit * x, **QUICK, weights="explicit")
+    for name in ("num_features", "num_column_features"):
+        assert moved.draws[name].max() <= 16
+    for values in moved.draws.values():
+        assert np.isfinite(values).all()
+    assert 0.1 < moved.draws["noise_scale"].mean() / unit < 3
+    assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
+
+
+@pytest.mark.slow
+def test_a_factorisation_takes_a_constant_matrix_far_from_zero():
+    constant = mf.sample(mf.BinaryMF(), np.full((14, 6), 100.0), **QUICK, weights="explicit")
     assert np.isfinite(constant.draws["log_joint"]).all()
 
 

@@ -79,7 +79,8 @@ def slice_sample(
         right = search.right + jnp.where(goes_right, width, 0.0)
         right = jnp.where(rejected & ~below, search.point, right)
 
-        stays = goes_left | goes_right | rejected
+        # of several values, those that are drawn wait for the others
+        stays = goes_left | goes_right | rejected | (phase == _DONE)
         phase = jnp.where(stays, phase, phase + 1)
         uniform = jax.random.uniform(
             jax.random.fold_in(shrink_key, search.num_evaluations), x.shape, x.dtype

@@ -74,12 +74,12 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     for name in HYPERPARAMETERS:
         prior: Any = defaults.hyperprior(model, name)
         prior = 1.0 if prior is None else prior
-        value = hyper.initial_value(prior)
-        if name in guesses and not hyper.is_fixed(prior):
-            # Inside the support of a prior that has bounds. Equal cells have no spread: the prior
-            # knows their unit, and from far below its bulk a slice would reach as far above it.
-            is_usable = (spread > 0) & prior.support(guesses[name])
-            value = jnp.where(is_usable, guesses[name], value)
+        if name in guesses:
+            # Equal cells have no spread: the prior knows their unit, and from far below its bulk a
+            # slice would reach as far above it.
+            value = hyper.initial_value_near(prior, guesses[name])
+        else:
+            value = hyper.initial_value(prior)
         numbers[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,
