@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.data import Container
 from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 
@@ -145,7 +146,7 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     return float(values.ravel()[order[np.searchsorted(below, level * below[-1])]])
 
 
-def _observed(data: Any) -> np.ndarray | None:
+def _observed(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
     values = getattr(data, "values", None)
     if values is None or np.ndim(values) not in (1, 2):

@@ -58,7 +58,7 @@ class Entry:
         """The class of the container."""
         return getattr(importlib.import_module("jaxmf.data"), self.container_name)
 
-    def example(self) -> tuple[Any, Any]:
+    def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, for tests and docs."""
         return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
@@ -125,8 +125,8 @@ def _settings_of(function: Callable[..., Any]) -> list[Setting]:
 
 
 def read_options(
-    entry: Entry, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> dict[str, Any]:
+    entry: Entry, method: str, options: Mapping[str, object], verb: Callable[..., Any]
+) -> dict[str, object]:
     """Options of a method as it takes them; refuses others, and values of another type.
 
     A word may name a function beside the default one: ``resample_fn="stratified"``.
@@ -162,7 +162,7 @@ def read_options(
     }
 
 
-def _read_option(name: str, value: object, hint: Any, default: Any) -> Any:
+def _read_option(name: str, value: object, hint: object, default: Any) -> Any:
     """A value of the type that a method's signature names."""
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if isinstance(value, str) and callable(default):

@@ -20,7 +20,7 @@ BIASES = ("none", "intercept", "rows_columns")
 STARTS = ("svd", "random")
 
 
-def cell_settings(model: Any) -> dict[str, Any]:
+def cell_settings(model: Any) -> dict[str, object]:
     """The settings `likelihood`, `zeros` and `bias` of a model, classes made objects.
 
     Raises:

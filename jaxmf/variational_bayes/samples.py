@@ -58,7 +58,7 @@ def resamples(settings: Any) -> bool:
     return not isinstance(settings.zeros, Exact) and settings.zeros.resample
 
 
-def lateness(plan: Any, settings: Any, state: State) -> Array:
+def lateness(plan: Any, settings: object, state: State) -> Array:
     """How far the second half of the epochs is, 0 to 1, where zeros are drawn anew; otherwise 0.
 
     Steps shorten with it, so that the means become averages over the samples of many epochs.

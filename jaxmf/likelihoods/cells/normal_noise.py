@@ -36,12 +36,16 @@ class NormalNoise:
 
         Returns:
           () float, in units of the data; the square of `unit` where the values are alike:
-          a variance far below it would leave vectors of precisions that cannot be factorised.
+          a variance far below it would leave vectors of precisions that cannot be factorised. The
+          start of the prior where it has bounds and that is beyond them.
         """
-        if hyper.is_fixed(self.noise_variance):
-            return jnp.asarray(self.noise_variance, values.dtype)
+        import numpyro.distributions as dist
+
         spread = jnp.var(values)
-        return (jnp.where(spread > _ALIKE, spread, 1) * unit**2).astype(values.dtype)
+        guess = jnp.where(spread > _ALIKE, spread, 1) * unit**2
+        if isinstance(self.noise_variance, dist.InverseGamma):  # has no bounds
+            return guess.astype(values.dtype)
+        return hyper.initial_value_near(self.noise_variance, guess).astype(values.dtype)
 
     def sample_prior(self, key: Key) -> Array:
         """The noise from its prior."""

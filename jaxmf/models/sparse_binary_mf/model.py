@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import Partial
@@ -28,7 +28,7 @@ from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
@@ -44,6 +44,9 @@ from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.updates import Learned
 from jaxmf.variational_bayes.zeros import ZerosSpec
+
+if TYPE_CHECKING:
+    import optax
 
 _MAX_BLOCK_FACTORS = 32
 _LEARNING_RATE = 0.02
@@ -301,7 +304,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
         return answers.score_cells(draw, rows, columns)
 
@@ -329,7 +332,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
 
 @cache
-def _adam() -> Any:
+def _adam() -> optax.GradientTransformation:
     # one object, so that a second fit finds the program of the first
     import optax
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -28,7 +27,7 @@ from jax.tree_util import Partial
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.model import Model
+from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
@@ -238,7 +237,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         lengthscale = {"lengthscale": (float(np.asarray(draw["lengthscale"])), float("nan"))}
         return {"free_energy": rows.pop("free_energy")} | lengthscale | rows
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,) at the last time: (M,) each."""
         return answers.score_cells(queries.at_last(draw), rows, columns)
 
