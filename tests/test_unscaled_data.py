@@ -12,6 +12,7 @@ import jaxmf as mf
 from jaxmf.data import Dense, units
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.binary_mf.chain import _keep_features
+from jaxmf.samplers.annealing import leading_direction
 
 X = np.random.default_rng(0).normal(size=(12, 4))
 QUICK = {"num_warmup": 20, "num_samples": 20, "num_chains": 1, "progress": False}
@@ -316,10 +317,27 @@ def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
     state, _ = model.simulate(jax.random.key(0), 9, 7)
     empty = state._replace(u=state.u.at[:, 1:].set(False), v=jax.numpy.zeros_like(state.v))
     key = jax.random.key(1)
-    kept = _keep_features(model, key, empty, jax.numpy.asarray(0.5))
+    kept = _keep_features(model, key, empty, jax.numpy.asarray(0.5), None)
     assert 0 < np.sum(kept.u[:, 1]) < 9
     assert 0 < np.sum(kept.v[:, 0]) < 7
     assert not np.any(kept.u[:, 2:])
-    after = _keep_features(model, key, empty, jax.numpy.asarray(0.75))
+    after = _keep_features(model, key, empty, jax.numpy.asarray(0.75), None)
     np.testing.assert_array_equal(after.u, empty.u)
     np.testing.assert_array_equal(after.v, empty.v)
+
+
+def test_the_feature_that_a_side_keeps_is_one_side_of_the_first_singular_vector():
+    rng = np.random.default_rng(0)
+    left, right = np.repeat([1.0, -1.0], [4, 5]), np.repeat([1.0, -1.0], [5, 2])
+    x = np.outer(left, right) + 0.1 * rng.normal(size=(9, 7))
+    model = mf.BinaryMF()
+    state, _ = model.simulate(jax.random.key(0), 9, 7)
+    empty = state._replace(u=jax.numpy.zeros_like(state.u), v=jax.numpy.zeros_like(state.v))
+    direction = leading_direction(jax.numpy.asarray(x, float), None)
+    kept = [
+        _keep_features(model, jax.random.key(seed), empty, jax.numpy.asarray(0.5), direction)
+        for seed in range(8)
+    ]
+    sides = {tuple(np.asarray(one.u[:, 0]).tolist()) for one in kept}
+    assert sides == {tuple((left > 0).tolist()), tuple((left < 0).tolist())}
+    assert {int(one.v[:, 0].sum()) for one in kept} == {2, 5}

@@ -99,7 +99,7 @@ def check_data(model: Model, data: object, name: str) -> None:
 def model_settings(entry: Entry) -> list[Setting]:
     """The settings of a model, in the order of its constructor, and what they are by default."""
     settings = _settings_of(entry.model)
-    if any(setting.required for setting in settings):
+    if entry.has_functions or any(setting.required for setting in settings):
         made = {
             field.name: field.default_factory()
             for field in dataclasses.fields(entry.model)

@@ -27,12 +27,14 @@ class Likelihood(Readable, ABC):
       cell_distribution: the name by which predictions know the distribution of a cell.
       support: the values that a cell may have, for messages.
       remedy: what to do with other values, for messages.
+      needs_nonnegative: whether a predictor below 0 has no meaning.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ()
     cell_distribution: ClassVar[str] = "normal"
     support: ClassVar[str] = "finite numbers"
     remedy: ClassVar[str] = "Remove them"
+    needs_nonnegative: ClassVar[bool] = False
 
     @abstractmethod
     def log_density(self, x: Array, eta: Array) -> Array:

@@ -35,6 +35,7 @@ class NegativeBinomial(Likelihood):
     base_rate: Hyperparameter = 0.1
 
     hyperparameters = ("dispersion", "base_rate")
+    needs_nonnegative = True
     support = "counts 0, 1, 2, ..."
     remedy = "Round them"
 

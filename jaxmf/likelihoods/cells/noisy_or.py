@@ -35,6 +35,7 @@ class NoisyOr(Likelihood):
 
     hyperparameters = ("efficacy", "leak")
     cell_distribution = "bernoulli"
+    needs_nonnegative = True
     support = "0 or 1"
     remedy = "Threshold them, for instance x > 0"
 

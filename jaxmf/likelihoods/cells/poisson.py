@@ -32,6 +32,7 @@ class Poisson(Likelihood):
 
     hyperparameters = ("base_rate",)
     cell_distribution = "poisson"
+    needs_nonnegative = True
     support = "counts 0, 1, 2, ..."
     remedy = "Round them"
 

@@ -26,7 +26,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
-from jaxmf.devices import AUTO, choose_sweep, default_platform
+from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -35,6 +35,7 @@ from jaxmf.model import Model, settings_of
 from jaxmf.models.binary_mf import (
     chain,
     checks,
+    choice,
     defaults,
     density,
     fixed,
@@ -309,13 +310,8 @@ class BinaryMF(Readable, Model):
     def device_options(
         self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
-        """The sweep, and whether it keeps W: see `Model`."""
-        if options.get("sweep", AUTO) != AUTO:
-            return {}
-        if options.get("weights") is not None or checks.weights_option(self, None) == "explicit":
-            return {"sweep": "bits"}
-        num_lines = None if data is None else min(data.shape)
-        return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, num_lines)}
+        """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
+        return choice.sampler_options(self, options, platform, data)
 
     def sampler(
         self,
@@ -331,14 +327,18 @@ class BinaryMF(Readable, Model):
 
         Args:
           weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
-            default there unless W is diagonal). "explicit": W kept, all rows at once; the default
-            of sweep="auto" on accelerators but for few rows.
+            default there unless W is diagonal). "explicit": W kept, all rows at once. `mf.sample`
+            chooses it for large data (in I L K^2 + J K L^2, with 32 features where their number is
+            open, from four million on: 123 rows and columns), and on accelerators but for few rows;
+            the choice stands in `post.meta.options` and beside the progress.
           sweep: "bits": the features of a row one after another, as "auto" has it on every device.
             "whole_rows": each row drawn from all its 2^K settings, mixes better; for at most 12
             slots on either side, with "collapsed" and W not diagonal only.
           anneal: during the first three quarters of the warm-up let the sweeps over U and V see
-            noise that falls geometrically from five times its scale (a likelihood to a power that
-            rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
+            noise that falls geometrically from five times its scale, or from where it begins to
+            hide the first singular vectors of the data if that is less (a likelihood to a power
+            that rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held
+            meanwhile, and a side that loses all of its features gets one.
             Without it most chains end in a poor mode, with many features that say what a few could.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
