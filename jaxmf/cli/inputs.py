@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxmf.cli.options import read_ids
-from jaxmf.data import Container
 from jaxmf.registry.entry import Entry
-from jaxmf.types import PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.data import Container
+    from jaxmf.types import PyTree
 
 
 def read_data(

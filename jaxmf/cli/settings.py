@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jaxmf.model import Model
 from jaxmf.registry.entry import Entry
+
+if TYPE_CHECKING:
+    from jaxmf.model import Model
 
 
 def read_settings(

@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jaxmf.arguments import check_count, check_flag, check_number
-from jaxmf.engine import Algorithm
 
 if TYPE_CHECKING:
+    from jaxmf.engine import Algorithm
     from jaxmf.model import Model
 
 
