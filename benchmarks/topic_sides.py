@@ -126,7 +126,8 @@ class Theirs:
     def topics(self) -> Topics:
         """What the evaluator asks for."""
         model = self.model
-        alive = range(model.k)
+        # the topics that have words: `k` counts the super topics of pachinko allocation
+        alive = range(getattr(model, "k2", model.k))
         if hasattr(model, "is_live_topic"):
             alive = [topic for topic in alive if model.is_live_topic(topic)]
         shares = np.array([model.get_topic_word_dist(topic) for topic in alive])
