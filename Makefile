@@ -15,7 +15,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-# pytest workers: one a core, two at most.
+# How many tests, notebooks or pages run side by side: one a core, two at most.
 WORKERS ?= 2
 PYTEST_ARGS ?=
 # A worker that XLA ended is not started again (the run would wait for it without end), and what
@@ -36,10 +36,11 @@ test slow exhaustive newest oldest notebooks docs: export JAX_COMPILATION_CACHE_
 test slow exhaustive newest oldest notebooks docs: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
 # One thread for each worker's programs and their linear algebra: workers share the cores, and small
 # programs only wait for one another on more.
-test slow exhaustive newest oldest: export PJRT_NPROC ?= 1
+test slow exhaustive newest oldest notebooks docs: export PJRT_NPROC ?= 1
 test slow exhaustive newest oldest notebooks docs: export OPENBLAS_NUM_THREADS ?= 1
-# The default tests compile more than they run; the slow ones compile as a user's programs are.
-test newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
+# Tests compile more than they run, and share what they compiled; the tests before a release,
+# notebooks, pages and demo compile as a user's programs are.
+test slow newest oldest: export XLA_FLAGS ?= --xla_backend_optimization_level=0
 
 .PHONY: all demo test slow exhaustive compare newest oldest lock lint format notebooks docs wheel env clean
 all: test lint slow notebooks docs wheel
@@ -85,11 +86,11 @@ format: $(VENV)/.stamp-dev
 	$(PY) -m ruff format .
 
 notebooks: $(VENV)/.stamp-dev
-	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 120
+	JAXMF_FAST=1 $(PY) notebooks/execute.py --timeout 240 --at-once $(WORKERS)
 
 # A warning is an error: a link without a page, a cell that fails or warns, a name without a docstring.
 docs: $(VENV)/.stamp-docs
-	$(PY) -m sphinx -W --keep-going -n -q -b html -d docs/_build/doctrees docs docs/_build/html
+	$(PY) -m sphinx -W --keep-going -n -q -D pages_at_once=$(WORKERS) -b html -d docs/_build/doctrees docs docs/_build/html
 	@echo "the site: $(CURDIR)/docs/_build/html/index.html"
 
 wheel: $(VENV)/.stamp-dev

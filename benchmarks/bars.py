@@ -57,7 +57,7 @@ def run(*, quick: bool = False, json: Path | None = None) -> dict[str, Any]:
     model = mf.BinaryMF(
         row_prior=mf.BetaBernoulli(ALPHA, 1.0, 12),
         column_prior=mf.BetaBernoulli(4.0, 1.0, 2 * side),
-        noise_scale=SCALE,
+        likelihood=mf.Gaussian(SCALE),
         weight_scale=SCALE,
     )
     posterior = mf.sample(

@@ -41,7 +41,9 @@ STARTS: dict[str, dict[str, Any]] = {
 NATS = 12.0
 KINDS = {"complete": 0.0, "missing": 0.3}
 FINITE = mf.BetaBernoulli(8.0, 1.0, NUM_FEATURES)
-MODEL = mf.BinaryMF(row_prior=FINITE, column_prior=FINITE, noise_scale=0.5, weight_scale=1.0)
+MODEL = mf.BinaryMF(
+    row_prior=FINITE, column_prior=FINITE, likelihood=mf.Gaussian(0.5), weight_scale=1.0
+)
 
 
 def made(

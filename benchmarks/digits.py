@@ -39,7 +39,7 @@ def model_of(num_features: int, weight_scale: float) -> mf.BinaryMF:
     """The factorisation with so many features on either side."""
     prior = mf.BetaBernoulli(num_features / 3, 1.0, num_features)
     return mf.BinaryMF(
-        row_prior=prior, column_prior=prior, likelihood="logistic", weight_scale=weight_scale,
+        row_prior=prior, column_prior=prior, likelihood=mf.Bernoulli(), weight_scale=weight_scale,
         row_bias=True, column_bias=True,
     )  # fmt: skip
 

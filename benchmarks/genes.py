@@ -41,7 +41,9 @@ def models() -> dict[str, mf.BinaryMF]:
         return mf.BinaryMF(row_prior=prior, column_prior=prior, **numbers)
 
     return {
-        "8 features, noise 0.8, weights 1": finite(8, noise_scale=0.8, weight_scale=1.0),
+        "8 features, noise 0.8, weights 1": finite(
+            8, likelihood=mf.Gaussian(0.8), weight_scale=1.0
+        ),
         "8 features, scales inferred": finite(8),
     }
 

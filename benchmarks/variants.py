@@ -49,7 +49,7 @@ def gaussian(bias: str) -> Any:
 
 
 def sigmoid(bias: str, zeros: str = "shared") -> Any:
-    """Sigmoid cells; zeros shared by all rows, fixed for each row (the paper's), or all of them."""
+    """Cells of 0 and 1; zeros shared by all rows, fixed for each (the paper's), or all of them."""
 
     def fit(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
         num_factors, num_epochs, variance = settings
@@ -59,8 +59,8 @@ def sigmoid(bias: str, zeros: str = "shared") -> Any:
             "all": mf.Exact(),
         }[zeros]
         return _fit(
-            train, seed, num_factors=num_factors, likelihood=mf.Sigmoid("quadratic"), zeros=chosen,
-            bias=bias, column_scale=None if variance is None else variance**0.5,
+            train, seed, num_factors=num_factors, likelihood=mf.Bernoulli("quadratic"),
+            zeros=chosen, bias=bias, column_scale=None if variance is None else variance**0.5,
             num_epochs=num_epochs,
         )  # fmt: skip
 

@@ -91,7 +91,7 @@ def compiled_epochs(data: mf.SparseBinary, num_epochs: int, **options: Any) -> C
 def _pieces(parameters: Any, layout: Any, zeros: Any) -> Any:
     view = half(parameters, "rows")
     return side_sums(
-        view, layout.rows, zeros, likelihood=mf.Sigmoid(), noise=parameters.noise, block=False
+        view, layout.rows, zeros, likelihood=mf.Bernoulli(), noise=parameters.noise, block=False
     )
 
 
@@ -102,7 +102,7 @@ def _segments(parameters: Any, rows: Any, columns: Any) -> Any:
     s, var_s = (leaf[columns] for leaf in parameters.columns)
     mean = jnp.sum(a * s, axis=1) + parameters.intercept.mean
     spread = jnp.sum((a**2 + var_a) * var_s + var_a * s**2, axis=1) + parameters.intercept.variance
-    slopes = mf.Sigmoid().slopes(mean, spread, parameters.noise)
+    slopes = mf.Bernoulli().slopes(mean, spread, parameters.noise)
     q, r = slopes.weight, slopes.mean - 0.5
     each = [r[:, None] * s, r[:, None], q[:, None] * s, q[:, None]]
     each += [q[:, None] * var_s, q[:, None] * s**2]
@@ -264,7 +264,7 @@ def compile_time(quick: bool) -> list[Row]:
     """Seconds to lower and compile one program of an epoch, nothing cached."""
     del quick
     rows = []
-    for name, likelihood in {"sigmoid": mf.Sigmoid(), "gaussian": mf.Gaussian()}.items():
+    for name, likelihood in {"sigmoid": mf.Bernoulli(), "gaussian": mf.Gaussian()}.items():
         # a shape no other case has
         algorithm, state, prepared = started(even_ones(1_100), likelihood=likelihood)
         arguments = algorithm, jax.random.key(1), state, prepared

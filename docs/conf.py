@@ -12,6 +12,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent)]
 
 import benchmark_pages  # noqa: E402
 import docstrings  # noqa: E402
+import page_runs  # noqa: E402
 from sphinx.util import logging  # noqa: E402
 
 LOGGER = logging.getLogger(__name__)
@@ -101,6 +102,8 @@ def setup(app: object) -> None:
     """Called by sphinx."""
     _prepare_kernels()
     benchmark_pages.write(HERE.parent / "benchmarks" / "results", HERE / "benchmarks")
+    app.add_config_value("pages_at_once", 2, "")
+    app.connect("env-before-read-docs", page_runs.execute)
     app.connect("env-updated", _names_without_a_page)
     app.connect("source-read", _measured_tables)
     app.connect("source-read", _links_within_the_site)

@@ -33,6 +33,15 @@ from .data import SparseBinary as SparseBinary
 from .data import SparseSeries as SparseSeries
 from .data import Tokens as Tokens
 from .engine.compilation_cache import use_compilation_cache as use_compilation_cache
+from .likelihoods.cells.bernoulli import Bernoulli as Bernoulli
+from .likelihoods.cells.gaussian import Gaussian as Gaussian
+from .likelihoods.cells.likelihood import Likelihood as Likelihood
+from .likelihoods.cells.negative_binomial import NegativeBinomial as NegativeBinomial
+from .likelihoods.cells.noisy_or import NoisyOr as NoisyOr
+from .likelihoods.cells.ordinal import Ordinal as Ordinal
+from .likelihoods.cells.poisson import Poisson as Poisson
+from .likelihoods.cells.probit import Probit as Probit
+from .likelihoods.cells.student_t import StudentT as StudentT
 from .likelihoods.families.additive import AdditiveFamily as AdditiveFamily
 from .likelihoods.families.categories import BetaBinary as BetaBinary
 from .likelihoods.families.categories import DirichletMultinomial as DirichletMultinomial
@@ -42,8 +51,6 @@ from .likelihoods.families.multivariate_normal import (
 )
 from .likelihoods.families.normal import NormalInverseGamma as NormalInverseGamma
 from .likelihoods.families.poisson import GammaPoisson as GammaPoisson
-from .likelihoods.ordered import Ordinal as Ordinal
-from .likelihoods.ordered import Probit as Probit
 from .model import Model as Model
 from .models.binary_mf import BinaryMF as BinaryMF
 from .models.bpmf import BPMF as BPMF
@@ -79,8 +86,6 @@ from .priors.partitions import DirichletProcess as DirichletProcess
 from .priors.partitions import PitmanYor as PitmanYor
 from .priors.scales import RootInverseGamma as RootInverseGamma
 from .registry import register as register
-from .variational_bayes.likelihood import Gaussian as Gaussian
-from .variational_bayes.likelihood import Sigmoid as Sigmoid
 from .variational_bayes.zeros import Exact as Exact
 from .variational_bayes.zeros import RowSample as RowSample
 from .variational_bayes.zeros import SharedSample as SharedSample

@@ -17,7 +17,7 @@ import jax
 
 from jaxmf import devices, engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import as_container
+from jaxmf.data import Container, as_container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.data.convert import num_bytes_of
@@ -70,7 +70,7 @@ def fit(
 
 def sample(
     model: Model,
-    data: Any,
+    data: object,
     *,
     num_warmup: int = 500,
     num_samples: int = 500,
@@ -84,7 +84,7 @@ def sample(
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     memory_limit: int | None = None,
-    predict_at: Any = None,
+    predict_at: object = None,
     **options: Any,
 ) -> Posterior:
     """Draw from the posterior by Markov chain Monte Carlo.
@@ -167,7 +167,7 @@ def sample(
 
 def particle_filter(
     model: Model,
-    data: Any,
+    data: Container,
     *,
     num_particles: int = 1_000,
     num_runs: int = 1,
@@ -239,7 +239,7 @@ def particle_filter(
 
 def variational(
     model: Any,
-    data: Any,
+    data: Container,
     *,
     num_epochs: int | None = None,
     num_validation: int = 0,
@@ -251,7 +251,7 @@ def variational(
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     memory_limit: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Posterior:
     """Approximate the posterior by the closest of a family of simple distributions.
 
@@ -374,8 +374,8 @@ def _prepare(
     model: Model,
     data: object,
     method: str,
-    options: Mapping[str, Any],
-    verb: Callable[..., Any],
+    options: Mapping[str, object],
+    verb: Callable[..., object],
     memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
@@ -392,8 +392,8 @@ def _prepare(
 
 
 def _with_device_options(
-    model: Model, options: Mapping[str, Any], data: Any, mesh: Any
-) -> dict[str, Any]:
+    model: Model, options: Mapping[str, object], data: Container, mesh: object
+) -> dict[str, object]:
     """The options of a sampler, with those that are left to the device put in.
 
     Raises:
@@ -406,8 +406,8 @@ def _with_device_options(
 
 
 def _identified(
-    model: Model, passed: Mapping[str, Any], options: Mapping[str, Any], data: Any
-) -> dict[str, Any]:
+    model: Model, passed: Mapping[str, object], options: Mapping[str, object], data: Container
+) -> dict[str, object]:
     """The options by which a checkpoint knows its run.
 
     Those that the device decided are among them only where they are not what a CPU has: so were
@@ -432,12 +432,14 @@ def _check_tree(model: Model) -> None:
         )
 
 
-def _in_words(value: object) -> Any:
+def _in_words(value: object) -> object:
     """An option as it is written down; an optax transformation is two functions without a name."""
     return "an optax transformation" if hasattr(value, "update") else value
 
 
-def _identity(model: Model, data: Any, method: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _identity(
+    model: Model, data: Container, method: str, options: Mapping[str, object]
+) -> dict[str, Any]:
     """What a run must share with the checkpoint it continues, beside settings of the run."""
     return {
         "model": registry.encode_model(model),

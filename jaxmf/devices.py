@@ -8,7 +8,7 @@ invariant, so the choice is one of time alone.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 
@@ -119,7 +119,7 @@ def default_platform() -> str:
     return device if isinstance(device, str) else device.platform
 
 
-def platform_of(data: Any, mesh: Any = None) -> str:
+def platform_of(data: object, mesh: object = None) -> str:
     """The platform of the devices of a mesh, of the arrays of a container, or the default one.
 
     Args:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -18,6 +18,11 @@ from numpy.typing import ArrayLike
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jaxmf.posterior import Posterior
 
 CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
@@ -67,7 +72,7 @@ class Summary:
             for row in self.values
         ]
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The same as a pandas DataFrame."""
         import pandas as pd
 
@@ -308,7 +313,7 @@ class HeldOutError(NamedTuple):
         )
 
 
-def held_out_error(posterior: Any, truth: Any) -> HeldOutError:
+def held_out_error(posterior: Posterior, truth: Any) -> HeldOutError:
     """Score the predictions of the cells missing in training against the complete matrix.
 
     Args:

@@ -19,6 +19,7 @@ from jax import Array
 
 from jaxmf import fusion_probe
 from jaxmf.devices import default_platform
+from jaxmf.types import PyTree
 
 LONG_ROW = 256
 VARIABLE = "JAXMF_FUSE_LOOPS"
@@ -36,7 +37,7 @@ def is_available() -> bool:
     return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
 
 
-def fused_on_cpu(fn: Callable[..., Any], *, sequential: bool = False) -> Callable[..., Any]:
+def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Callable[..., Any]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
@@ -90,7 +91,7 @@ def fused_on_cpu(fn: Callable[..., Any], *, sequential: bool = False) -> Callabl
     return call
 
 
-def wide_vectors() -> dict[str, Any]:
+def wide_vectors() -> dict[str, object]:
     """Options of the compiler for a program of loops over long rows, of `LONG_ROW` numbers on.
 
     XLA's CPU backend uses half of the longest vectors of the processor unless asked otherwise.
@@ -103,7 +104,7 @@ def wide_vectors() -> dict[str, Any]:
     return {"xla_cpu_prefer_vector_width": 512} if is_available() else {}
 
 
-def sequential_on_cpu(fn: Callable[..., Any]) -> Callable[..., Any]:
+def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
 
     Args:
@@ -145,7 +146,7 @@ def _first_elements(leaves: Sequence[Array], out: object) -> list[Array]:
     ]
 
 
-def _map(fn: Callable[..., Any], is_batched: Sequence[bool], args: Sequence[Array]) -> Any:
+def _map(fn: Callable[..., PyTree], is_batched: Sequence[bool], args: Sequence[Array]) -> PyTree:
     """`fn` of each case in turn; arguments that are not batched are the same for all."""
     pairs = tuple(zip(args, is_batched, strict=True))
 

@@ -75,7 +75,7 @@ class Model:
         del options, platform, data
         return {}
 
-    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """Axes of a mesh, beside "chain", over which the sampler with these options spreads data.
 
         A mesh with another axis is refused.
@@ -183,7 +183,7 @@ class KeepsLess(Protocol):
         """The names in a draw that predictions need."""
         ...
 
-    def whole_draw(self, key: Key, state: PyTree, data: Any, /) -> Draw:
+    def whole_draw(self, key: Key, state: PyTree, data: object, /) -> Draw:
         """What a draw keeps that keeps everything."""
         ...
 
@@ -247,7 +247,7 @@ class TakesRowFeatures(Protocol):
         """`Features` with one indicator a class of rows in training, or None."""
         ...
 
-    def for_new_rows(self, features: Any, num_rows: int, classes: Any = None, /) -> Any:
+    def for_new_rows(self, features: object, num_rows: int, classes: object = None, /) -> Model:
         """The model with the features and classes of so many new rows; called on the host."""
         ...
 
@@ -260,7 +260,7 @@ class TakesNewColumns(Protocol):
         """The model of the transposed data."""
         ...
 
-    def transpose_draws(self, draws: Mapping[str, Any], /) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, object], /) -> dict[str, Any]:
         """Draws of the transposed model."""
         ...
 
@@ -433,7 +433,7 @@ class HasSideGroups(Protocol[Data]):
         """The model of the transposed data."""
         ...
 
-    def transpose_draws(self, draws: Mapping[str, Any], /) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, object], /) -> dict[str, Any]:
         """Draws of the transposed model."""
         ...
 
@@ -478,11 +478,11 @@ class HasParticles(Protocol[Data]):
 class HasAscent(Protocol[Data]):
     """Is fitted by coordinate ascent: `jaxmf.variational`."""
 
-    def prepare(self, data: Data, *, num_validation: int = 0, seed: Any = 0) -> PyTree:
+    def prepare(self, data: Data, *, num_validation: int = 0, seed: object = 0) -> PyTree:
         """The data as the ascent goes through them; on the host."""
         ...
 
-    def draw_of(self, last: Any, /) -> Draw:
+    def draw_of(self, last: object, /) -> Draw:
         """What is kept of the last state."""
         ...
 
@@ -513,7 +513,7 @@ class WarnsOfFits(Protocol[Data]):
 class HoldsOutOnes(Protocol[Data]):
     """Leaves some ones out of a fit at first, to rank them: `variational(hold_out=)`."""
 
-    def held_out_of(self, last: Any, data: Data, /) -> dict[str, Any]:
+    def held_out_of(self, last: object, data: Data, /) -> dict[str, object]:
         """Scores of these ones from the last state, by name; part of the draw. On the host."""
         ...
 
@@ -533,7 +533,7 @@ class SimulatesAlike(Protocol[SameData]):
 # --- what is read of any model --------------------------------------------------------------------
 
 
-def settings_of(model: Any) -> dict[str, Any]:
+def settings_of(model: object) -> dict[str, Any]:
     """The fields of a model by name: the hyperparameters that it was made with.
 
     Raises:

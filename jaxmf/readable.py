@@ -6,9 +6,12 @@ import dataclasses
 import functools
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
 _MOST_VALUES = 8
 """Arrays with more numbers than this are shown by their shape."""
@@ -68,7 +71,7 @@ def show(value: object) -> str:
     return getattr(value, "__name__", repr(value)) if is_named else repr(value)
 
 
-def _show_distribution(distribution: Any) -> str:
+def _show_distribution(distribution: dist.Distribution) -> str:
     """A numpyro distribution, by the arguments of its class."""
     kind = type(distribution).__name__
     base = getattr(distribution, "base_dist", None)

@@ -8,11 +8,13 @@ the capacity, so that a step repeated at larger capacity makes the same choices.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array
+
+from jaxmf.types import PyTree
 
 
 class Claim(NamedTuple):
@@ -74,8 +76,8 @@ def random_order(key: Array, occupied: Array) -> Array:
 
 
 def visit(
-    update: Callable[[Array, Array, Any], Any], state: object, *, order: Array, allowed: Array
-) -> Any:
+    update: Callable[[Array, Array, PyTree], PyTree], state: object, *, order: Array, allowed: Array
+) -> PyTree:
     """Updates a state once for each allowed slot, in the order of the numbers given.
 
     As a walk along `random_order`, but without the sort, which XLA would not take into one kernel
@@ -93,7 +95,7 @@ def visit(
     """
     indices = jnp.arange(order.shape[0])
 
-    def go_on(_: Array, carry: tuple[Array, Any]) -> tuple[Array, Any]:
+    def go_on(_: Array, carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         waiting, state = carry
         k = jnp.argmin(waiting)
         here = indices == k

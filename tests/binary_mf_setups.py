@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
 
-from jaxmf import BetaBernoulli, BinaryMF, IndianBuffet
+from jaxmf import Bernoulli, BetaBernoulli, BinaryMF, Gaussian, IndianBuffet, Poisson
 from jaxmf.data import Dense
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS
 from jaxmf.testing import check_kernel
@@ -116,7 +116,7 @@ class Setup(NamedTuple):
             through = u.T @ x @ v
             found |= {"slots 0, 1": through[0, 1], "slots 1, 0": through[1, 0]}
         for name in HYPERPARAMETERS:
-            if hasattr(getattr(self.model, name), "log_prob"):
+            if hasattr(self.model.hyperparameters[name], "log_prob"):
                 value = getattr(state, name)
                 found[name] = value
                 found[f"{name} times bits"] = value * (jnp.sum(u) + jnp.sum(v))
@@ -135,8 +135,19 @@ class Setup(NamedTuple):
         )
 
 
+LIKELIHOODS = {"gaussian": Gaussian, "logistic": Bernoulli, "poisson": Poisson}
+
+
+def with_likelihood(name, numbers):
+    """Settings of BinaryMF: the likelihood, which takes its hyperparameters, and the others."""
+    likelihood = LIKELIHOODS[name]
+    own = {key: value for key, value in numbers.items() if key in likelihood.hyperparameters}
+    others = {key: value for key, value in numbers.items() if key not in own}
+    return {"likelihood": likelihood(**own), **others}
+
+
 def make(likelihood, *, priors=PROCESS, numbers=FIXED, **settings):
-    return BinaryMF(likelihood=likelihood, **priors, **numbers[likelihood], **settings)
+    return BinaryMF(**priors, **with_likelihood(likelihood, numbers[likelihood]), **settings)
 
 
 def whole_step(model, **options):

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.variational_bayes import Gaussian, Normal, Parameters, Priors, lay_out
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.variational_bayes import Normal, Parameters, Priors, lay_out
 from jaxmf.variational_bayes.pieces import Layout
 
 SIZE, FACTORS = 9, 2

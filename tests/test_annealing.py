@@ -8,8 +8,14 @@ import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
-from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed, noise_while_annealed
-from jaxmf.samplers.bilinear.cells import LIKELIHOODS, Cells
+from jaxmf.samplers.annealing import (
+    ANNEALED_START,
+    annealed_factor,
+    hold_while_annealed,
+    leading_direction,
+    noise_while_annealed,
+    start_that_shows,
+)
 from tests import FAST_COMPILE
 
 
@@ -48,6 +54,45 @@ def test_noise_stays_above_a_fifth_of_its_start_until_the_factor_is_one():
     np.testing.assert_array_equal(noise(0.05, 0.05), np.float32(0.05))
 
 
+@pytest.mark.parametrize("unit", [1.0, 1e15, 1e-15])
+def test_the_leading_direction_is_that_of_the_singular_vectors_in_any_unit(unit):
+    rng = np.random.default_rng(0)
+    x = np.outer(rng.normal(size=30), rng.normal(size=12)) + 0.3 * rng.normal(size=(30, 12))
+    left, values, right = np.linalg.svd(x)
+    direction = leading_direction(jnp.asarray(unit * x, jnp.float32), None)
+    np.testing.assert_allclose(
+        direction.noise_scale, unit * values[0] / (30**0.5 + 12**0.5), rtol=1e-3
+    )
+    for vector, singular in ((direction.rows, left[:, 0]), (direction.columns, right[0])):
+        vector = np.asarray(vector, float)
+        assert abs(vector @ singular) > 0.999 * np.linalg.norm(vector)
+
+
+def test_missing_cells_do_not_hide_a_leading_direction():
+    rng = np.random.default_rng(0)
+    x = np.outer(rng.normal(size=200), rng.normal(size=80))
+    seen = rng.random(x.shape) < 0.5
+    whole = leading_direction(jnp.asarray(x, jnp.float32), None)
+    half = leading_direction(jnp.asarray(np.where(seen, x, 1e6), jnp.float32), jnp.asarray(seen))
+    # half of the signal, seen through noise of half the variance
+    assert 0.6 < half.noise_scale / whole.noise_scale < 0.8
+    noise = jnp.asarray(np.where(seen, rng.normal(size=x.shape), 0), jnp.float32)
+    assert 0.9 < leading_direction(noise, jnp.asarray(seen)).noise_scale < 1.1
+
+
+def test_annealing_starts_where_the_data_begin_to_show():
+    rng = np.random.default_rng(0)
+    noise = jnp.asarray(rng.normal(size=(300, 40)), jnp.float32)
+    strong = noise + 5 * jnp.outer(noise[:, 0], noise[0])
+    one = jnp.asarray(1.0)
+    starts = [float(start_that_shows(leading_direction(x, None), one)) for x in (noise, strong)]
+    assert starts[0] > 0.9  # nothing but noise: nothing to be gained by more of it
+    assert starts[1] == pytest.approx(ANNEALED_START)
+    nothing = leading_direction(jnp.zeros((3, 2)), None)
+    assert float(start_that_shows(nothing, one)) == 1
+    assert np.isfinite(nothing.rows).all()
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [10, 11])
 def test_a_few_rows_of_noise_do_not_fill_the_slots(seed):
@@ -57,9 +102,12 @@ def test_a_few_rows_of_noise_do_not_fill_the_slots(seed):
     assert post.draws["num_features"].mean() < 2
 
 
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(likelihood):
-    cells = Cells(likelihood, noise_scale=jnp.asarray(0.7), base_rate=jnp.asarray(0.3))
+@pytest.mark.parametrize(
+    "cells",
+    [mf.Gaussian(0.7), mf.Bernoulli(), mf.Poisson(0.3)],
+    ids=["gaussian", "logistic", "poisson"],
+)
+def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(cells):
     x, one, other = jnp.asarray([1.0, 0.0]), jnp.asarray([0.4, 2.0]), jnp.asarray([1.5, 0.1])
 
     def gain(cells):
@@ -70,7 +118,9 @@ def test_annealed_cells_weigh_a_difference_by_the_square_of_the_noise_factor(lik
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("likelihood", ["gaussian", "logistic"])
+@pytest.mark.parametrize(
+    "likelihood", [mf.Gaussian(), mf.Bernoulli()], ids=["gaussian", "logistic"]
+)
 def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_up(likelihood):
     prior = mf.BetaBernoulli(1.0, 1.0, 2)
     model = mf.BinaryMF(row_prior=prior, column_prior=prior, likelihood=likelihood)

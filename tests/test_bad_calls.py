@@ -35,13 +35,20 @@ def _is_a_warning(public):
 
 def test_every_public_class_and_function_is_called():
     called = {t.name.split("[")[0] for group in public_api.GROUPS.values() for t in group()}
-    without_arguments = {"Exact", "Probit", "Sigmoid"}
+    without_arguments = {"Exact", "Probit"}
     made_by_jaxmf = {"Posterior", "Prediction"}
     takes_blocks_by_name = {"Network"}
     takes_functions_and_a_fitted_model = {"contrastive_divergence"}
     checked_by_the_questions_that_take_it = {"Positions"}
     known = called | without_arguments | made_by_jaxmf | takes_blocks_by_name
-    bases_of_classes = {"AdditiveFamily", "Family", "Model", "NetworkModel", "PartitionPrior"}
+    bases_of_classes = {
+        "AdditiveFamily",
+        "Family",
+        "Likelihood",
+        "Model",
+        "NetworkModel",
+        "PartitionPrior",
+    }
     for bad in (3, int, "x", None):
         with pytest.raises(TypeError, match=r"^register: "):
             mf.register(bad)

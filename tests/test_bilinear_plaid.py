@@ -9,13 +9,13 @@ import numpyro.distributions as dist
 import pytest
 from scipy.special import logsumexp
 
-from jaxmf import BinaryMF
+from jaxmf import BinaryMF, Gaussian
 from jaxmf.data import Dense
 from jaxmf.likelihoods import plaid
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.samplers.bilinear.cells import WeightPrior
 from jaxmf.samplers.bilinear.plaid import PlaidRow, collapsed_plaid_sweep, log_density
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.bilinear.weights import NormalTerms
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.testing import check_means
@@ -85,7 +85,14 @@ def test_predictions_are_those_of_the_dense_gaussian_given_the_observed_cells():
     places = missing @ [3, 1]
     one = jnp.ones(())
     draw = {"z": jnp.asarray(u), "v": jnp.asarray(v), "row_alpha": one, **scales()}
-    model = BinaryMF(row_prior=PRIOR, column_prior=PRIOR, diagonal=True, weight_mean=0.4, **SCALES)
+    model = BinaryMF(
+        row_prior=PRIOR,
+        column_prior=PRIOR,
+        likelihood=Gaussian(SCALES["noise_scale"]),
+        weight_scale=SCALES["weight_scale"],
+        weight_mean=0.4,
+        diagonal=True,
+    )
     data = Dense(np.where(OBSERVED, X, np.nan))
     found = model.predict_cells(draw, data, *jnp.asarray(missing).T)
     np.testing.assert_allclose(found[0], expected[places], rtol=1e-4, atol=1e-5)
@@ -193,7 +200,7 @@ def test_chains_with_the_weights_summed_out_and_kept_agree():
         row_bias=True,
         fixed_column_features=np.array([[1], [1], [0], [1]]),
         weight_mean=0.5,
-        noise_scale=dist.LogNormal(-0.3, 0.3),
+        likelihood=Gaussian(dist.LogNormal(-0.3, 0.3)),
         weight_scale=dist.LogNormal(0.0, 0.3),
     )
     rng = np.random.default_rng(6)

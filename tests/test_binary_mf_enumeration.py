@@ -19,6 +19,7 @@ from jaxmf.engine import Info
 from jaxmf.models.binary_mf import State, updates
 from jaxmf.testing import check_means
 from tests import bilinear_oracle
+from tests.binary_mf_setups import with_likelihood
 
 OBSERVED = np.array([[True, True, False], [True, True, True], [False, True, True]])
 DATA = {
@@ -65,9 +66,8 @@ class Case(NamedTuple):
         return BinaryMF(
             row_prior=priors[0],
             column_prior=priors[1],
-            likelihood=self.likelihood,
             diagonal=self.diagonal,
-            **scales[self.likelihood],
+            **with_likelihood(self.likelihood, scales[self.likelihood]),
         )
 
     @property

@@ -9,6 +9,7 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
 from jaxmf.models.binary_mf import updates
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.samplers.bilinear import explicit, singletons
@@ -38,7 +39,7 @@ def move(model, name):
         side = Side(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
             "prior": model.row_law(state),
-            "cells": model.cells(state),
+            "likelihood": model.likelihood_at(state),
             "num_fixed": model.num_fixed_rows(),
         }
         if name == "singletons":
@@ -185,7 +186,7 @@ def test_singleton_weights_from_the_prior_are_caught(monkeypatch):
 def test_proposals_that_are_always_accepted_are_caught(monkeypatch):
     """Own features of the logistic model from the prior, the likelihood forgotten."""
     monkeypatch.setattr(
-        singletons.Cells, "rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
+        Bernoulli, "log_kernel_of_rows", lambda self, x, eta, observed: jnp.zeros(x.shape[0])
     )
     model = make("logistic", row_bias=True)
     must_fail(Setup(model), move(model, "singletons"), num_steps=20, num_replicates=4_096)

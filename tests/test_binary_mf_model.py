@@ -51,13 +51,12 @@ def test_a_summary_has_no_fixed_hyperparameters_of_its_priors():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"likelihood": "categorical"}, ValueError, ("categorical", "left out", "logistic")),
-        ({"likelihood": "student"}, ValueError, ("gaussian, logistic, poisson", "'student'")),
+        ({"likelihood": "categorical"}, ValueError, ("categorical", "left out", "mf.Bernoulli()")),
+        ({"likelihood": "poisson"}, TypeError, ("mf.Bernoulli(), mf.Poisson()", "'poisson'")),
+        ({"likelihood": mf.StudentT()}, TypeError, ("mf.Gaussian()", "StudentT()")),
         ({"row_prior": -1.0}, ValueError, ("row_prior", "positive")),
         ({"row_prior": "many"}, TypeError, ("row_prior", "'many'")),
-        ({"noise_scale": 0.0}, ValueError, ("noise_scale", "positive")),
-        ({"likelihood": "logistic", "noise_scale": 1.0}, ValueError, ("noise_scale", "none")),
-        ({"likelihood": "poisson", "weight_scale": 1.0}, ValueError, ("weight_shape",)),
+        ({"likelihood": mf.Poisson(), "weight_scale": 1.0}, ValueError, ("weight_shape",)),
         ({"weight_mean": float("nan")}, ValueError, ("weight_mean", "finite")),
         ({"weight_mean": [[0.0, np.inf]]}, ValueError, ("weight_mean", "finite", "(0, 1)")),
         ({"weight_mean": "much"}, TypeError, ("weight_mean", "'much'")),
@@ -67,14 +66,13 @@ def test_a_summary_has_no_fixed_hyperparameters_of_its_priors():
             ValueError,
             ("weight_mean", "(4, 2)", "(3, 2)"),
         ),
-        ({"likelihood": "poisson", "base_rate": 0.0}, ValueError, ("base_rate", "positive")),
-        ({"likelihood": "poisson", "weight_rate": "1"}, TypeError, ("weight_rate", "'1'")),
+        ({"likelihood": mf.Poisson(), "weight_rate": "1"}, TypeError, ("weight_rate", "'1'")),
         (
-            {"likelihood": "poisson", "weight_shape": dist.Normal(0.0, 1.0)},
+            {"likelihood": mf.Poisson(), "weight_shape": dist.Normal(0.0, 1.0)},
             ValueError,
             ("weight_shape", "positive"),
         ),
-        ({"base_rate": 0.1}, ValueError, ("base_rate", "gaussian", "none")),
+        ({"weight_rate": 0.1}, ValueError, ("weight_rate", "Gaussian()", "none")),
         ({"diagonal": True}, ValueError, ("diagonal", "BetaBernoulli")),
         ({"diagonal": True, **FINITE}, ValueError, ("as many", "3 and 2")),
         ({"row_bias": 1}, TypeError, ("row_bias",)),
@@ -92,16 +90,16 @@ def test_bad_settings_are_refused_in_words(options, error, words):
     ("model", "x", "words"),
     [
         (
-            mf.BinaryMF(likelihood="logistic"),
+            mf.BinaryMF(likelihood=mf.Bernoulli()),
             [[0.0, 1.0], [2.0, 1.0]],
             ("2 at row 1, column 0", "0 or 1"),
         ),
         (
-            mf.BinaryMF(likelihood="poisson"),
+            mf.BinaryMF(likelihood=mf.Poisson()),
             [[0.0, 1.0], [2.0, -1.0]],
             ("-1 at row 1, column 1", "counts"),
         ),
-        (mf.BinaryMF(likelihood="poisson"), [[0.5, 1.0]], ("0.5 at row 0, column 0", "counts")),
+        (mf.BinaryMF(likelihood=mf.Poisson()), [[0.5, 1.0]], ("0.5 at row 0, column 0", "counts")),
         (mf.BinaryMF(), [[1.0, np.nan], [0.0, np.nan]], ("column 1", "no observed cell")),
         (
             mf.BinaryMF(fixed_row_features=np.ones((3, 1))),
@@ -121,7 +119,7 @@ def test_bad_data_is_refused_in_words(model, x, words):
     ("model", "options", "words"),
     [
         (mf.BinaryMF(), {"weights": "none"}, ("collapsed", "explicit", "'none'")),
-        (mf.BinaryMF(likelihood="logistic"), {"weights": "collapsed"}, ("logistic",)),
+        (mf.BinaryMF(likelihood=mf.Bernoulli()), {"weights": "collapsed"}, ("Bernoulli()",)),
         (mf.BinaryMF(), {"capacity": 0}, ("capacity",)),
         (
             mf.BinaryMF(row_prior=SQUARE, column_prior=SQUARE, diagonal=True),
@@ -140,8 +138,8 @@ def test_bad_data_is_refused_in_words(model, x, words):
             ("split_merge", "weight_mean"),
         ),
         (mf.BinaryMF(), {"split_merge": -1}, ("split_merge", "-1")),
-        (mf.BinaryMF(likelihood="logistic"), {"split_merge": 1}, ("split_merge", "precision")),
-        (mf.BinaryMF(likelihood="poisson"), {"split_merge": 1}, ("split_merge", "Gamma")),
+        (mf.BinaryMF(likelihood=mf.Bernoulli()), {"split_merge": 1}, ("split_merge", "precision")),
+        (mf.BinaryMF(likelihood=mf.Poisson()), {"split_merge": 1}, ("split_merge", "Gamma")),
     ],
 )
 def test_bad_options_are_refused_in_words(model, options, words):
@@ -200,7 +198,7 @@ def test_the_identity_for_v_gives_the_linear_gaussian_model(missing):
     if missing:
         x[[0, 3, 3], [1, 0, 2]] = np.nan
     data = mf.Dense.from_array(x)
-    ours = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8)
+    ours = mf.BinaryMF(likelihood=mf.Gaussian(0.5), weight_scale=0.8)
     theirs = LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=0.8)
     for left, right in zip(ours.features(draw, data), theirs.features(linear, data), strict=True):
         np.testing.assert_allclose(left, right, rtol=2e-4, atol=1e-5)
@@ -224,7 +222,9 @@ def test_the_law_of_the_weights_is_the_same_both_ways(weight_mean):
     """By the two Gram matrices where nothing is missing, and from the cells one by one."""
     draw, _, x = identity_case()
     draw["v"] = jnp.asarray(np.random.default_rng(5).random((4, 2)) < 0.6)
-    model = mf.BinaryMF(noise_scale=0.5, weight_scale=0.8, weight_mean=weight_mean, **FINITE)
+    model = mf.BinaryMF(
+        likelihood=mf.Gaussian(0.5), weight_scale=0.8, weight_mean=weight_mean, **FINITE
+    )
     whole = mf.Dense(jnp.asarray(x, float))
     masked = mf.Dense.tree_unflatten(None, (whole.values, jnp.ones(x.shape, bool)))
     cells = jnp.arange(4), jnp.arange(4)
@@ -255,7 +255,7 @@ def test_new_rows_have_the_features_of_their_like():
         "noise_scale": jnp.asarray(0.1),
         "weight_scale": jnp.asarray(2.0),
     }
-    model = mf.BinaryMF(row_prior=1.0, noise_scale=0.1, weight_scale=2.0)
+    model = mf.BinaryMF(row_prior=1.0, likelihood=mf.Gaussian(0.1), weight_scale=2.0)
     data = mf.Dense(jnp.asarray(x))
     new = mf.Dense.from_array(
         np.array([[3.0, np.nan, np.nan, 0.0, 0.1], [np.nan, 0.1, np.nan, -3.0, np.nan]])
@@ -270,12 +270,16 @@ def test_new_rows_have_the_features_of_their_like():
 
 
 @pytest.mark.parametrize(
-    "likelihood", ["logistic", pytest.param("poisson", marks=pytest.mark.slow)]
+    "likelihood",
+    [
+        pytest.param(mf.Bernoulli(), id="logistic"),
+        pytest.param(mf.Poisson(), marks=pytest.mark.slow, id="poisson"),
+    ],
 )
 def test_a_posterior_answers(likelihood, tmp_path):
     rng = np.random.default_rng(1)
     x = rng.poisson(1.0, (12, 6)).astype(float)
-    x = np.minimum(x, 1) if likelihood == "logistic" else x
+    x = np.minimum(x, 1) if likelihood == mf.Bernoulli() else x
     truth = x.copy()
     x[0, 3:] = np.nan
     post = mf.fit(mf.BinaryMF(likelihood=likelihood, row_bias=True, **FINITE), x, **RUN)
@@ -311,10 +315,9 @@ PROCESSES = {"row_prior": 1.0, "column_prior": 1.0}
         (mf.BinaryMF(**PROCESSES), ("explicit", {"split_merge": 2})),
         (
             mf.BinaryMF(
-                likelihood="poisson",
+                likelihood=mf.Poisson(dist.LogNormal(-1.0, 1.0)),
                 weight_shape=dist.Gamma(2.0, 1.0),
                 weight_rate=dist.Gamma(2.0, 1.0),
-                base_rate=dist.LogNormal(-1.0, 1.0),
                 **FINITE,
             ),
             ("explicit", {}),
@@ -325,7 +328,7 @@ PROCESSES = {"row_prior": 1.0, "column_prior": 1.0}
 def test_options_from_data_to_predictions(model, options, tmp_path):
     weights, others = options
     x = gaussian_data()
-    if model.likelihood == "poisson":
+    if isinstance(model.likelihood, mf.Poisson):
         x = np.abs(np.round(x))
     post = mf.sample(model, x, weights=weights, **others, **RUN)
     assert np.isfinite(post.draws["log_joint"]).all()
@@ -333,7 +336,7 @@ def test_options_from_data_to_predictions(model, options, tmp_path):
     assert np.isfinite(post.predict(new_rows=x[:2]).mean).all()
     again = mf.load(post.save(tmp_path / "run"))
     np.testing.assert_array_equal(again.predict().mean, post.predict().mean)
-    if model.likelihood == "poisson":
+    if isinstance(model.likelihood, mf.Poisson):
         assert len(np.unique(post.draws["base_rate"])) > 1
 
 

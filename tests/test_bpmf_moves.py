@@ -17,13 +17,18 @@ from jaxmf.testing import LEVEL
 from tests.bpmf_setups import COLUMNS, ROWS, SHAPE, everything, parts, plain
 
 
+def simulated(model):
+    """A state and data of the model, by one program: step by step each operation is compiled."""
+    simulate = jax.jit(lambda key: model.simulate(key, ROWS, COLUMNS, SHAPE))
+    return simulate(jax.random.key(3))
+
+
 def density_along(model, move, num_normals):
     """log p + |normals|^2 / 2 at points a move goes to; log likelihoods there, and at the start.
 
     Where the move is a draw from the conditional along its orbit, the first are all alike.
     """
-    key = jax.random.key(3)
-    state, data = model.simulate(key, ROWS, COLUMNS, SHAPE)
+    state, data = simulated(model)
     prepared = model.prepare(data)
     normals = np.random.default_rng(1).normal(size=(4, num_normals))
     normals[0] = 0
@@ -37,7 +42,7 @@ def density_along(model, move, num_normals):
         )
 
     found = [at(jnp.asarray(one)) for one in normals]
-    start = model.log_likelihood(state, prepared)
+    start = jax.jit(model.log_likelihood)(state, prepared)
     return np.array([one for one, _ in found]), np.array([one for _, one in found]), float(start)
 
 
@@ -149,7 +154,7 @@ def test_terms_of_a_factor_follow_the_scales_of_the_others():
 
 def _simulated():
     model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-    state, _ = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
+    state, _ = simulated(model)
     return state.u, state.row_side
 
 
@@ -183,10 +188,11 @@ def of_part(model, state, prepared):
 def test_scales_have_the_joint_density_with_its_jacobian(orbit):
     with jax.enable_x64(True):
         model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-        state, data = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
+        state, data = simulated(model)
         own, joint, volumes = orbit(model, state, model.prepare(data))
         points = jnp.asarray([-0.7, 0.0, 0.4, 1.1])
-        found, wanted = jax.vmap(own)(points), jax.vmap(joint)(points)
+        both = jax.jit(jax.vmap(lambda point: (own(point), joint(point))))
+        found, wanted = both(points)
         np.testing.assert_allclose(found - found[1], wanted - wanted[1], rtol=1e-8, atol=1e-8)
         # broken twin: the Jacobian determinant of the rows forgotten
         wrong = wanted - volumes[0] * points
@@ -197,11 +203,11 @@ def test_scales_have_the_joint_density_with_its_jacobian(orbit):
 def test_the_scale_of_a_factor_has_its_distribution_wherever_it_starts():
     """4,096 starts from the density along the orbit, by quadrature, and one update of each."""
     model = everything(row_prior=TURNED, column_prior=PRIORS[1])
-    state, data = model.simulate(jax.random.key(3), ROWS, COLUMNS, SHAPE)
+    state, data = simulated(model)
     sides = [moves._core(each.u, each.row_side, 2) for each in (state, state.transpose())]
     log_density = of_factors(model, state, model.prepare(data))[0]
     grid = jnp.linspace(-6, 6, 20_001)
-    weights = np.exp(np.asarray(jax.vmap(log_density)(grid), float))
+    weights = np.exp(np.asarray(jax.jit(jax.vmap(log_density))(grid), float))
     below = np.cumsum(weights) / weights.sum()
     starts = np.interp(np.random.default_rng(0).random(4_096), below, np.asarray(grid))
     draws = np.random.default_rng(1).random((2, 4_096)).astype(np.float32)

@@ -83,8 +83,27 @@ def test_weights_that_are_named_stay_on_every_device():
     model = mf.BinaryMF()
     options = {"weights": "collapsed"}
     assert model.device_options(options, platform="gpu") == {"sweep": "bits"}
-    poisson = mf.BinaryMF(likelihood="poisson")
+    poisson = mf.BinaryMF(likelihood=mf.Poisson())
     assert poisson.device_options({}, platform="gpu") == {"sweep": "bits"}
+
+
+def test_weights_are_kept_on_a_cpu_where_a_sweep_without_them_would_take_too_long():
+    genes, few = (mf.Dense.from_array(np.zeros(shape)) for shape in ((3051, 38), (50, 50)))
+    model = mf.BinaryMF()
+    kept = {"sweep": "bits", "weights": "explicit", "capacity": 32}
+    assert model.device_options({}, platform="cpu", data=genes) == kept
+    summed_out = {"sweep": "bits", "weights": "collapsed"}
+    assert model.device_options({}, platform="cpu", data=few) == summed_out
+    # what is passed stays, and a few features of a finite prior are no work
+    wide = model.device_options({"capacity": 8}, platform="cpu", data=genes)
+    assert wide == {"sweep": "bits", "weights": "explicit"}
+    assert model.device_options({"weights": "collapsed"}, platform="cpu", data=genes) == {
+        "sweep": "bits"
+    }
+    assert model.device_options({"sweep": "whole_rows"}, platform="cpu", data=genes) == {}
+    prior = mf.BetaBernoulli(1.0, 1.0, 4)
+    finite = mf.BinaryMF(row_prior=prior, column_prior=prior)
+    assert finite.device_options({}, platform="cpu", data=genes) == summed_out
 
 
 def test_samplers_that_are_built_by_hand_follow_the_default_device(monkeypatch):

@@ -69,15 +69,13 @@ def draw(given, normals, **changed):
         "chunks": arranged(data, (size, size)).by_row,
         "precision": 1.7,
     } | changed
-    drawn = row_kernels.draw_rows(
-        normals,
-        u,
-        arguments.pop("design"),
-        jnp.append(data.values, 0.0),
-        priors=priors,
-        **arguments,
-    )
-    return drawn, priors
+    whole, values = arguments.pop("design"), jnp.append(data.values, 0.0)
+
+    @jax.jit
+    def drawn(normals):
+        return row_kernels.draw_rows(normals, u, whole, values, priors=priors, **arguments)
+
+    return drawn(normals), priors
 
 
 @pytest.mark.parametrize("name", ["plain"])

@@ -104,17 +104,24 @@ def test_an_id_of_a_further_row_that_is_there_already_is_named():
         above.append_rows(mf.Dense(np.ones((2, 3)), row_names=["c", "b"]), argument="new_rows")
 
 
-def stars(num_factors=1, **features):
+TABLE = {"age": [20.0, 30.0, 41.0, 50.0, 60.0, 71.0, 33.0, 27.0], "sex": list("FMFMFFMM")}
+USERS = Features.from_columns(TABLE, ids=[f"u{i}" for i in range(8)])
+
+
+@pytest.fixture(scope="module")
+def stars():
+    """Ratings factorised with features of their rows and of their columns."""
     generator = np.random.default_rng(0)
     rows, columns = np.nonzero(generator.random((8, 6)) < 0.7)
     names = [f"u{i}" for i in range(8)], [f"i{j}" for j in range(6)]
     values = 3 + generator.normal(size=rows.size)
     data = mf.Entries(rows, columns, values, (8, 6), *names)
-    return mf.sample(mf.BPMF(num_factors, **features), data, **SHORT)
+    features = {"row_features": USERS, "column_features": Features(np.arange(6.0)[:, None])}
+    return mf.sample(mf.BPMF(1, **features), data, **SHORT)
 
 
-def test_cells_with_unknown_ids_are_refused_dropped_or_of_the_prior():
-    post = stars(column_features=Features(np.arange(6.0)[:, None]))
+def test_cells_with_unknown_ids_are_refused_dropped_or_of_the_prior(stars):
+    post = stars
     cells = ["u1", "u9", "u1", "u9", "u8"], ["i0", "i0", "i7", "i7", "i1"]
     with pytest.raises(ValueError, match="no row has the id 'u9'"):
         post.predict(cells)
@@ -152,10 +159,8 @@ def test_the_prior_of_unknown_rows_is_that_of_rows_without_cells():
     assert post.predict(new_rows=partly).column_names.tolist() == list("bcde")
 
 
-def test_features_of_new_rows_are_matched_by_their_columns():
-    table = {"age": [20.0, 30.0, 41.0, 50.0, 60.0, 71.0, 33.0, 27.0], "sex": list("FMFMFFMM")}
-    users = Features.from_columns(table, ids=[f"u{i}" for i in range(8)])
-    post = stars(row_features=users)
+def test_features_of_new_rows_are_matched_by_their_columns(stars):
+    users, post = USERS, stars
     new = users.encode({"age": [25.0], "sex": ["F"]}, ids=["new"])
     plain = post.predict(row_features=new).mean
     turned = post.predict(row_features=new.select(np.array([2, 0, 1]))).mean

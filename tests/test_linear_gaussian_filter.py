@@ -21,6 +21,7 @@ from jaxmf.samplers.resampling import (
     systematic,
 )
 from jaxmf.testing import check_means, enumerate_features
+from tests import FULL_COMPILE
 
 NUM_RUNS = 10_000
 FAST_COMPILE = {"xla_backend_optimization_level": 1}  # for runs that are short
@@ -181,7 +182,7 @@ def check(
     num_runs=NUM_RUNS,
     capacity=12,
     max_standard_error=0.003,
-    compiler_options=None,
+    compiler_options=FULL_COMPILE,
     **options,
 ):
     model = LinearGaussianIBP(**(PRIORS if hyper else FIXED), bias=bias)

@@ -10,6 +10,7 @@ import jaxmf as mf
 from jaxmf import settings
 from jaxmf.engine.algorithm import Info
 from jaxmf.likelihoods import thresholds as kernels
+from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
 from jaxmf.likelihoods.intervals import log_mass, slopes, truncated_normals
 from jaxmf.testing import check_kernel, check_means
 
@@ -99,6 +100,11 @@ def test_a_far_mean_keeps_the_digits_beyond_a_threshold():
 # --- laws -----------------------------------------------------------------------------------------
 
 ORDINAL = mf.Ordinal(levels=(1, 2, 4), threshold_scale=1.5)
+THRESHOLDS = ThresholdNoise(ORDINAL)
+
+
+def at(thresholds):
+    return THRESHOLDS.at_noise(thresholds)
 
 
 def test_probabilities_of_levels():
@@ -106,7 +112,7 @@ def test_probabilities_of_levels():
     grid = jnp.array([[1.0 * level] for level in ORDINAL.levels])
     density, moments = jax.jit(
         lambda t, eta: (
-            ORDINAL.log_density(t, jnp.broadcast_to(grid, (3, 5)), eta), ORDINAL.moments(t, eta)
+            at(t).log_density(jnp.broadcast_to(grid, (3, 5)), eta), at(t).moments(eta)
         )
     )(thresholds, eta)  # fmt: skip
     shares = np.exp(np.asarray(density, float))
@@ -120,41 +126,35 @@ def test_probabilities_of_levels():
     np.testing.assert_allclose(moments[1], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("law", [ORDINAL, mf.Probit()])
-def test_probabilities_where_the_mean_is_uncertain(law):
-    noise = jnp.array([-0.7, 0.9]) if law is ORDINAL else jnp.zeros(0)
+@pytest.mark.parametrize("likelihood", [at((-0.7, 0.9)), mf.Probit()])
+def test_probabilities_where_the_mean_is_uncertain(likelihood):
     nodes, weights = np.polynomial.hermite_e.hermegauss(60)
     spread = 0.4 + np.sqrt(0.6) * nodes
-    edges = [-np.inf, *np.asarray(noise, float), np.inf] if law is ORDINAL else [-np.inf, 0, np.inf]
+    edges = [-np.inf, *getattr(likelihood, "thresholds", [0]), np.inf]
     shares = np.diff(special.ndtr(np.array(edges)[:, None] - spread), axis=0)
     expected = shares @ weights / weights.sum()
-    found, mean, variance = jax.jit(
-        lambda noise, eta: (law.probabilities(noise, eta, 0.6), *law.moments(noise, eta, 0.6))
-    )(noise, jnp.array([0.4]))
+    found = jax.jit(lambda eta: likelihood.probabilities(eta, 0.6))(jnp.array([0.4]))
     np.testing.assert_allclose(found[0], expected, rtol=1e-5)
-    levels = np.array(law.levels)
-    np.testing.assert_allclose(mean[0], expected @ levels, rtol=1e-5)
-    np.testing.assert_allclose(variance[0], expected @ levels**2 - mean[0] ** 2, rtol=1e-4)
 
 
 def test_cells_are_drawn_with_their_probabilities():
     eta = jnp.full(20_000, 0.3)
     thresholds = jnp.array([-0.7, 0.9])
-    drawn = np.asarray(jax.jit(ORDINAL.sample)(jax.random.key(0), thresholds, eta))
+    drawn = np.asarray(jax.jit(at(thresholds).sample)(jax.random.key(0), eta))
     edges = np.array([-np.inf, -0.7, 0.9, np.inf]) - 0.3
     shares = np.diff(special.ndtr(edges))
     found = {str(level): drawn == level for level in ORDINAL.levels}
     exact = dict(zip(found, shares, strict=True))
-    ones = np.asarray(jax.jit(mf.Probit().sample)(jax.random.key(1), jnp.zeros(0), eta)) == 1
+    ones = np.asarray(jax.jit(mf.Probit().sample)(jax.random.key(1), eta)) == 1
     check_means(found | {"probit": ones}, exact | {"probit": special.ndtr(0.3)})
 
 
 def test_laws_refuse_what_is_no_level():
-    with pytest.raises(ValueError, match=r"3\.0 at position 1 is no level of Ordinal"):
-        ORDINAL.check([1.0, 3.0])
-    ORDINAL.check(np.array([1, 2, 4], np.float32))
-    with pytest.raises(ValueError, match=r"no level of Probit\(\)"):
-        mf.Probit().check([1.0, -1.0])
+    with pytest.raises(ValueError, match=r"values: 3 at position 1; .*the levels 1, 2, 4"):
+        ORDINAL.check([1.0, 3.0], "values")
+    ORDINAL.check(np.array([1, 2, 4], np.float32), "values")
+    with pytest.raises(ValueError, match=r"-1 at position 1; likelihood=Probit\(\) needs 0 or 1"):
+        mf.Probit().check([1.0, -1.0], "values")
     for levels in ((1,), (2, 1), (1, 1), ("a", "b")):
         with pytest.raises(ValueError, match="two or more ascending numbers"):
             mf.Ordinal(levels=levels)
@@ -170,7 +170,7 @@ def test_laws_are_written_and_read():
 
 
 def test_thresholds_start_at_the_shares():
-    start = jax.jit(ORDINAL.start)(jnp.array([1.0] * 50 + [2.0] * 30 + [4.0] * 20))
+    start = jax.jit(THRESHOLDS.start)(jnp.array([1.0] * 50 + [2.0] * 30 + [4.0] * 20))
     np.testing.assert_allclose(start, special.ndtri([50.5 / 101.5, 81 / 101.5]), rtol=1e-5)
     assert ORDINAL.codes(jnp.array([[1.0], [2.0], [4.0]])).tolist() == [[0], [1], [2]]
 
@@ -205,7 +205,7 @@ def thresholds_and_exact(num_steps=3):
     def chain(key, thresholds):
         def step(thresholds, key):
             there = jnp.ones(eta.shape, bool)
-            _, thresholds = ORDINAL.augment(key, thresholds, values, eta, there)
+            _, thresholds = THRESHOLDS.augment(key, thresholds, values, eta, there)
             return thresholds, None
 
         return jax.lax.scan(step, thresholds, jax.random.split(key, num_steps))[0]
@@ -249,7 +249,7 @@ def test_thresholds_of_many_cells_are_drawn_afresh_every_time():
     filled = jnp.arange(40_000) < 39_000
     cells = jax.jit(kernels.in_pieces)(eta, law.codes(values), filled)
     step = jax.jit(lambda key, t, cells: kernels.draw_thresholds(key, t, cells, scale=10.0))
-    thresholds, chain, accepted = law.start(values), [], []
+    thresholds, chain, accepted = ThresholdNoise(law).start(values), [], []
     for number in range(60):
         thresholds, new = step(jax.random.key(number), thresholds, cells)
         chain.append(thresholds)
@@ -265,28 +265,28 @@ def test_thresholds_of_many_cells_are_drawn_afresh_every_time():
     np.testing.assert_allclose(again, chain[-1], rtol=1e-5)
 
 
-def regression(law, augment=None):
+def regression(noise, augment=None):
     """A regression on X with latent cells: (joint-distribution check's) kernel, prior, data."""
     x = jnp.asarray(X + 1, float)
     there = jnp.ones(x.shape, bool)
 
     def sample_prior(key):
         keys = jax.random.split(key)
-        return {"slope": jax.random.normal(keys[0]), "noise": law.sample_prior(keys[1])}
+        return {"slope": jax.random.normal(keys[0]), "noise": noise.sample_prior(keys[1])}
 
     def kernel(key, state, values):
         keys = jax.random.split(key)
         eta = state["slope"] * x
-        (latent, precision), noise = (augment or law.augment)(
+        (latent, precision), drawn = (augment or noise.augment)(
             keys[0], state["noise"], values, eta, there
         )
         weight = 1 + precision * (x @ x)
         slope = precision * (x @ latent) / weight
         slope = slope + jax.random.normal(keys[1]) / jnp.sqrt(weight)
-        return {"slope": slope, "noise": noise}, Info(overflow={})
+        return {"slope": slope, "noise": drawn}, Info(overflow={})
 
     def simulate(key, state):
-        return law.sample(key, state["noise"], state["slope"] * x)
+        return noise.at_noise(state["noise"]).sample(key, state["slope"] * x)
 
     def statistics(state, values):
         found = {"slope": state["slope"], "square": state["slope"] ** 2}
@@ -306,9 +306,9 @@ def regression(law, augment=None):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("law", [mf.Probit(), ORDINAL])
-def test_joint_distribution(law):
-    kernel, problem = regression(law)
+@pytest.mark.parametrize("noise", [ProbitNoise(mf.Probit()), THRESHOLDS], ids=["probit", "ordinal"])
+def test_joint_distribution(noise):
+    kernel, problem = regression(noise)
     print(check_kernel(kernel, **problem, num_replicates=16_384))
 
 
@@ -319,7 +319,7 @@ def test_latent_values_that_are_filled_in_rather_than_drawn_are_caught(monkeypat
     monkeypatch.setattr(
         kernels, "truncated_normals", lambda uniforms, *law: right(0 * uniforms + 0.5, *law)
     )
-    kernel, problem = regression(mf.Probit())
+    kernel, problem = regression(ProbitNoise(mf.Probit()))
     with pytest.raises(AssertionError, match="FAILED"):
         check_kernel(kernel, **problem, num_replicates=16_384)
 
@@ -330,6 +330,8 @@ def test_latent_values_that_are_filled_in_rather_than_drawn_are_caught(monkeypat
         ({"levels": (1, float("nan"))}, ValueError, "two or more ascending numbers"),
         ({"threshold_scale": float("inf")}, ValueError, "threshold_scale must be finite, above 0"),
         ({"threshold_scale": "3"}, TypeError, "threshold_scale must be a number"),
+        ({"thresholds": (1.0, 2.0)}, ValueError, "thresholds must be 4 ascending numbers"),
+        ({"levels": (0, 1, 2), "thresholds": (2.0, 1.0)}, ValueError, "2 ascending numbers"),
     ],
 )
 def test_settings_of_ordered_levels_that_are_none(given, error, words):

@@ -1,5 +1,6 @@
 """Hyperparameters: what is accepted, starting values, densities, updates and their broken twins."""
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import scipy.stats
 from jaxmf.engine import Info
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet, harmonic
+from jaxmf.priors.scales import squared
 from jaxmf.samplers.hyper import (
     update_alpha,
     update_feature_prior,
@@ -82,6 +84,40 @@ def test_starting_values():
     assert hyper.initial_value(dist.Gamma(2.0, 4.0)) == pytest.approx(0.5)
     # Infinite mean: the median.
     assert hyper.initial_value(dist.HalfCauchy(1.0)) == pytest.approx(1.0, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("prior", "expected", "tolerance"),
+    [
+        # the mean is 5e21 or 1e4, in a tail that holds nothing
+        (dist.LogNormal(0.0, 10.0), 1.0, 1.5),
+        (dist.InverseGamma(1.0001, 1.0), 1.44, 0.2),
+        # its mean divides by zero
+        (dist.InverseGamma(1.0, 1.0), 1.44, 0.2),
+        # the mean rounds to 1, where the density is infinite or zero
+        (dist.Beta(1e9, 0.5), 1.0, 1e-6),
+        (dist.Beta(1e9, 2.0), 1.0, 1e-6),
+        # means that stay: a vague prior whose median is 0 in floats, bounds, long tails
+        (dist.Gamma(1e-3, 1e-3), 1.0, 1e-6),
+        (dist.Uniform(0.0, 1e-3), 5e-4, 1e-6),
+        (dist.LogNormal(0.0, 2.0), math.exp(2.0), 1e-5),
+        (dist.Beta(1e-3, 1e-3), 0.5, 1e-6),
+        (dist.Normal(-2.0, 3.0), -2.0, 1e-6),
+        (squared(dist.Uniform(0.0, 1e-3)), 2.5e-7, 0.2),
+    ],
+)
+def test_a_start_has_a_density_and_lies_in_no_tail(prior, expected, tolerance):
+    value = hyper.initial_value(prior)
+    assert value == pytest.approx(expected, rel=tolerance)
+    assert np.isfinite(hyper.log_prior(prior, value))
+
+
+def test_a_start_near_a_guess_stays_inside_the_support():
+    narrow = dist.Uniform(0.0, 1e-3)
+    assert hyper.initial_value_near(narrow, jnp.asarray(2e-4)) == pytest.approx(2e-4)
+    for guess in (3.0, 0.0):
+        assert hyper.initial_value_near(narrow, jnp.asarray(guess)) == pytest.approx(5e-4)
+    assert hyper.initial_value_near(0.7, jnp.asarray(3.0)) == pytest.approx(0.7)
 
 
 @pytest.mark.parametrize("unit", [1e-15, 1e-6, 1.0, 1e6, 1e15])

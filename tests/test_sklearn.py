@@ -39,12 +39,21 @@ OWN_SHAPES = {
     "check_fit_idempotent",
     "check_fit_check_is_fitted",
 }
+# Of these, the ones whose likes are among the others: before a release.
+FURTHER = {
+    "check_estimators_overwrite_params",
+    "check_n_features_in_after_fitting",
+    "check_positive_only_tag_during_fit",
+    "check_dtype_object",
+    "check_fit_check_is_fitted",
+}
 
 
 def cases():
     for estimator, check in estimator_checks_generator(QUICK, legacy=True):
         name = check.func.__name__
         marks = [pytest.mark.slow] if name in OWN_SHAPES else []
+        marks += [pytest.mark.exhaustive] if name in FURTHER else []
         yield pytest.param(estimator, check, id=name, marks=marks)
 
 

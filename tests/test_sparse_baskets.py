@@ -63,7 +63,7 @@ def all_scores(posterior):
 
 def test_factors_stay_in_use_and_beat_popularity_and_singular_vectors(made, fitted):
     kept, hidden = made
-    assert fitted.model.likelihood == mf.Sigmoid("tilted")
+    assert fitted.model.likelihood == mf.Bernoulli("tilted")
     in_use = fitted.summary()["factors_in_use"]["mean"]
     assert in_use >= NUM_GROUPS - 1
     ours = hit_rate(all_scores(fitted), kept, hidden)
@@ -77,7 +77,7 @@ def test_factors_stay_in_use_and_beat_popularity_and_singular_vectors(made, fitt
 def test_the_quadratic_bound_switches_them_all_off_and_says_so(made):
     """The broken twin: what was the default loses every factor, and popularity is what is left."""
     kept, hidden = made
-    model = mf.SparseBinaryMF(num_factors=8, likelihood=mf.Sigmoid("quadratic"))
+    model = mf.SparseBinaryMF(num_factors=8, likelihood=mf.Bernoulli("quadratic"))
     with pytest.warns(mf.RunWarning, match="No factor is in use: .* popularity of columns alone"):
         post = fit(model, kept)
     assert post.summary()["factors_in_use"]["mean"] == 0
@@ -104,16 +104,16 @@ def test_the_bound_is_chosen_by_the_ones_of_a_row():
     few = mf.SparseBinary(np.repeat(np.arange(4), 2), np.tile([0, 1], 4), (4, 40))
     many = mf.SparseBinary.from_array(np.ones((4, 40), int))
     model = mf.SparseBinaryMF(num_factors=2)
-    assert model.matched(few).likelihood == mf.Sigmoid("tilted")
-    assert model.matched(many).likelihood == mf.Sigmoid("quadratic")
-    for likelihood in (mf.Sigmoid("quadratic"), mf.Gaussian()):
+    assert model.matched(few).likelihood == mf.Bernoulli("tilted")
+    assert model.matched(many).likelihood == mf.Bernoulli("quadratic")
+    for likelihood in (mf.Bernoulli("quadratic"), mf.Gaussian()):
         stated = mf.SparseBinaryMF(num_factors=2, likelihood=likelihood)
         assert stated.matched(few) == stated
     with pytest.raises(ValueError, match="bound must be one of tilted, quadratic"):
-        mf.Sigmoid("jaakkola")
-    assert mf.SparseBinarySeries().likelihood == mf.Sigmoid("quadratic")
+        mf.Bernoulli("jaakkola")
+    assert mf.SparseBinarySeries().likelihood == mf.Bernoulli("quadratic")
     with pytest.raises(ValueError, match="a series has the quadratic bound only"):
-        mf.SparseBinarySeries(likelihood=mf.Sigmoid("tilted"))
+        mf.SparseBinarySeries(likelihood=mf.Bernoulli("tilted"))
 
 
 def test_damped_newton_steps_never_raise_the_free_energy(made):

@@ -14,7 +14,7 @@ def simulated():
     return mf.SparseBinaryMF(num_factors=3).simulate(jax.random.key(1), 120, 50, intercept=-1.5)[1]
 
 
-@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Sigmoid()])
+@pytest.mark.parametrize("likelihood", [mf.Gaussian(), mf.Bernoulli()])
 def test_the_closed_form_answers_as_a_fit_does(simulated, likelihood, tmp_path):
     model = mf.SparseBinaryMF(likelihood=likelihood, **CLOSED)
     posterior = mf.variational(model, simulated, analytic=True)

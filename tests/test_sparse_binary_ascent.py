@@ -129,7 +129,7 @@ def test_other_samples_find_it_too(simulated, zeros):
 def test_one_batch_of_all_rows_is_a_plain_epoch(simulated, update):
     """The first step is a whole one."""
     # held for the quadratic bound alone: over batches the tilted bound takes other steps
-    model = dataclasses.replace(MODEL, zeros=mf.Exact(), likelihood=mf.Sigmoid("quadratic"))
+    model = dataclasses.replace(MODEL, zeros=mf.Exact(), likelihood=mf.Bernoulli("quadratic"))
     with jax.enable_x64(True):
         data = simulated[1]
         data = mf.SparseBinary(np.asarray(data.rows), np.asarray(data.columns), data.shape)

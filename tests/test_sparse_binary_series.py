@@ -113,7 +113,7 @@ def small_series(seed=0):
 
 
 @pytest.mark.parametrize(
-    "likelihood", [mf.Sigmoid("quadratic"), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
+    "likelihood", [mf.Bernoulli("quadratic"), pytest.param(mf.Gaussian(), marks=pytest.mark.slow)]
 )
 def test_a_length_scale_of_nothing_is_one_matrix_of_all_rows_and_times(likelihood):
     """Epoch by epoch, biases, learned priors and noise included."""

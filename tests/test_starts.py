@@ -1,13 +1,16 @@
 """Where chains of groups start: evenly over many, with room, whatever the values are."""
 
+import dataclasses
 import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 import jaxmf as mf
+from jaxmf import registry
 from jaxmf.blocks.starting import num_first_groups
 from jaxmf.data import Tokens
 from tests import FAST_COMPILE
@@ -102,3 +105,38 @@ def test_a_start_does_not_depend_on_slots_that_are_left_over():
     np.testing.assert_array_equal(small.values["topic"], large.values["topic"])
     weights = large.hyperparameters["topic"]["weights"][:128]
     np.testing.assert_array_equal(small.hyperparameters["topic"]["weights"], weights)
+
+
+NARROW = dist.Uniform(0.0, 1e-3)  # far below what the data suggest
+NEVER_LEARNED = {"weight_shape", "weight_rate", "base_rate"}  # of counts, the example is Gaussian
+SHOWN = ("noisy-or-ibp", "hdp", "bpmf")
+
+
+def narrow(entry):
+    """The example of a model with the narrow prior for every number that may have one."""
+    model, data = entry.example()
+    settings = {
+        field.name: NARROW
+        for field in dataclasses.fields(model)
+        if field.type == "Hyperparameter" and field.name not in NEVER_LEARNED
+    }
+    if isinstance(model, mf.BPMF):
+        settings |= {"likelihood": mf.Gaussian(NARROW)}
+        features = np.random.default_rng(0).normal(size=(8, 2)).astype(np.float32)
+        settings |= {"row_features": mf.Features(features)}
+    return model if not settings else dataclasses.replace(model, **settings), data
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(entry, id=entry.name, marks=[] if entry.name in SHOWN else pytest.mark.slow)
+        for entry in registry.ENTRIES
+        if "sample" in entry.methods and entry.name != "feature-model"
+    ],
+)
+def test_every_model_starts_inside_bounds_far_from_its_data(entry):
+    model, data = narrow(entry)
+    state = start_of(model, data)
+    log_joint = jax.jit(type(model).log_joint, compiler_options=FAST_COMPILE)
+    assert np.isfinite(log_joint(model, state, data))

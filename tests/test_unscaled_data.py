@@ -12,6 +12,7 @@ import jaxmf as mf
 from jaxmf.data import Dense, units
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.binary_mf.chain import _keep_features
+from jaxmf.samplers.annealing import leading_direction
 
 X = np.random.default_rng(0).normal(size=(12, 4))
 QUICK = {"num_warmup": 20, "num_samples": 20, "num_chains": 1, "progress": False}
@@ -214,22 +215,27 @@ def blocks(seed: int = 0) -> np.ndarray:
     return u @ (2 * generator.normal(size=(2, 2))) @ v.T + 0.3 * generator.normal(size=(14, 6))
 
 
+@pytest.fixture(scope="module")
+def plain_factorisation() -> mf.Posterior:
+    return mf.sample(mf.BinaryMF(), with_a_missing_cell(blocks()), **QUICK, weights="explicit")
+
+
 @pytest.mark.slow
-def test_a_factorisation_takes_any_location_and_unit():
-    x, model = blocks(), mf.BinaryMF()
-    x[0, 1] = np.nan
-    options = QUICK | {"weights": "explicit"}
-    plain = mf.sample(model, x, **options)
-    cases = [(location + unit * x, location, unit) for location, unit in LOCATIONS_AND_UNITS]
-    for matrix, location, unit in cases:
-        moved = mf.sample(model, matrix, **options)
-        for name in ("num_features", "num_column_features"):
-            assert moved.draws[name].max() <= 16
-        for values in moved.draws.values():
-            assert np.isfinite(values).all()
-        assert 0.1 < moved.draws["noise_scale"].mean() / unit < 3
-        assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
-    constant = mf.sample(model, np.full((14, 6), 100.0), **options)
+@pytest.mark.parametrize(("location", "unit"), LOCATIONS_AND_UNITS)
+def test_a_factorisation_takes_any_location_and_unit(plain_factorisation, location, unit):
+    x, plain = with_a_missing_cell(blocks()), plain_factorisation
+    moved = mf.sample(mf.BinaryMF(), location + unit * x, **QUICK, weights="explicit")
+    for name in ("num_features", "num_column_features"):
+        assert moved.draws[name].max() <= 16
+    for values in moved.draws.values():
+        assert np.isfinite(values).all()
+    assert 0.1 < moved.draws["noise_scale"].mean() / unit < 3
+    assert abs((moved.predict().mean[0] - location) / unit - plain.predict().mean[0]) < 4
+
+
+@pytest.mark.slow
+def test_a_factorisation_takes_a_constant_matrix_far_from_zero():
+    constant = mf.sample(mf.BinaryMF(), np.full((14, 6), 100.0), **QUICK, weights="explicit")
     assert np.isfinite(constant.draws["log_joint"]).all()
 
 
@@ -239,13 +245,13 @@ def test_a_factorisation_takes_offset_and_scales_from_the_data():
     values = data.to_array()
     np.testing.assert_allclose(model.offset, np.nanmean(values), rtol=1e-6)
     spread = np.sqrt(np.nanmean((values - model.offset) ** 2))
-    np.testing.assert_allclose(model.noise_scale.high, 2 * spread, rtol=1e-4)
+    np.testing.assert_allclose(model.likelihood.noise_scale.high, 2 * spread, rtol=1e-4)
     np.testing.assert_allclose(model.weight_scale.rate, 2 * spread, rtol=1e-4)
-    fixed = mf.BinaryMF(noise_scale=0.5, weight_scale=1.0)
+    fixed = mf.BinaryMF(likelihood=mf.Gaussian(0.5), weight_scale=1.0)
     assert fixed.matched(data).offset == 0
-    assert fixed.matched(data).noise_scale == 0.5
-    with pytest.raises(ValueError, match="likelihood='poisson' has none"):
-        mf.BinaryMF(likelihood="poisson", offset=1.0)
+    assert fixed.matched(data).likelihood == mf.Gaussian(0.5)
+    with pytest.raises(ValueError, match=r"likelihood=Poisson\(\) has none"):
+        mf.BinaryMF(likelihood=mf.Poisson(), offset=1.0)
     with pytest.raises(ValueError, match="the largest value is"):
         mf.BinaryMF().matched(Dense(10.0 ** (200 if jax.config.jax_enable_x64 else 30) * X))
     plain, moved = (replace(fixed, offset=each) for each in (None, 7.0))
@@ -291,18 +297,18 @@ def test_a_factorisation_answers_for_equal_cells(shape):
 def test_a_copy_of_a_factorisation_leaves_open_what_was_left_open():
     data = Dense(with_a_missing_cell(50 + 2 * X))
     copied = replace(mf.BinaryMF(), row_bias=True)
-    assert copied.noise_scale is None
+    assert copied.likelihood.noise_scale is None
     assert copied.weight_scale is None
     model, copied = mf.BinaryMF().matched(data), copied.matched(data)
     assert copied.offset == model.offset
-    assert copied.noise_scale.high == model.noise_scale.high
+    assert copied.likelihood.noise_scale.high == model.likelihood.noise_scale.high
     assert copied.weight_scale.rate == model.weight_scale.rate
     # without data the scales have priors all the same
     state, drawn = mf.BinaryMF().simulate(jax.random.key(0), 3, 2)
     assert state.noise_scale != 1
     assert state.weight_scale != state.noise_scale
     wide = dist.LogNormal(0.0, 2.0)
-    stated = mf.BinaryMF(noise_scale=wide, weight_scale=wide)
+    stated = mf.BinaryMF(likelihood=mf.Gaussian(wide), weight_scale=wide)
     assert mf.BinaryMF().log_joint(state, drawn) == stated.log_joint(state, drawn)
 
 
@@ -311,10 +317,27 @@ def test_a_side_keeps_a_feature_while_annealing_lasts_and_not_after():
     state, _ = model.simulate(jax.random.key(0), 9, 7)
     empty = state._replace(u=state.u.at[:, 1:].set(False), v=jax.numpy.zeros_like(state.v))
     key = jax.random.key(1)
-    kept = _keep_features(model, key, empty, jax.numpy.asarray(0.5))
+    kept = _keep_features(model, key, empty, jax.numpy.asarray(0.5), None)
     assert 0 < np.sum(kept.u[:, 1]) < 9
     assert 0 < np.sum(kept.v[:, 0]) < 7
     assert not np.any(kept.u[:, 2:])
-    after = _keep_features(model, key, empty, jax.numpy.asarray(0.75))
+    after = _keep_features(model, key, empty, jax.numpy.asarray(0.75), None)
     np.testing.assert_array_equal(after.u, empty.u)
     np.testing.assert_array_equal(after.v, empty.v)
+
+
+def test_the_feature_that_a_side_keeps_is_one_side_of_the_first_singular_vector():
+    rng = np.random.default_rng(0)
+    left, right = np.repeat([1.0, -1.0], [4, 5]), np.repeat([1.0, -1.0], [5, 2])
+    x = np.outer(left, right) + 0.1 * rng.normal(size=(9, 7))
+    model = mf.BinaryMF()
+    state, _ = model.simulate(jax.random.key(0), 9, 7)
+    empty = state._replace(u=jax.numpy.zeros_like(state.u), v=jax.numpy.zeros_like(state.v))
+    direction = leading_direction(jax.numpy.asarray(x, float), None)
+    kept = [
+        _keep_features(model, jax.random.key(seed), empty, jax.numpy.asarray(0.5), direction)
+        for seed in range(8)
+    ]
+    sides = {tuple(np.asarray(one.u[:, 0]).tolist()) for one in kept}
+    assert sides == {tuple((left > 0).tolist()), tuple((left < 0).tolist())}
+    assert {int(one.v[:, 0].sum()) for one in kept} == {2, 5}

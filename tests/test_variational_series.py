@@ -7,7 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmf.variational_bayes import Gaussian, Normal, Sigmoid, series
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.variational_bayes import Normal, series
 from jaxmf.variational_bayes import paths as gp
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.free_energy import divergence_of_others
@@ -22,7 +24,7 @@ from tests.sparse_binary_oracle import SIZE, best_zeta_square, cost_at_zeta, pro
 TIMES = np.array([0.0, 0.7, 2.0])
 ROWS, WIDTH = SIZE // TIMES.size, 3
 KERNEL = "matern_3_2"
-LIKELIHOODS = {"gaussian": Gaussian(), "sigmoid": Sigmoid("quadratic")}
+LIKELIHOODS = {"gaussian": Gaussian(), "sigmoid": Bernoulli("quadratic")}
 TOLERANCE = 1e-9
 
 
@@ -207,7 +209,7 @@ def test_factor_by_factor_comes_to_the_joint_update():
     given = given_series(3)
     p = given.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(x=0, observed=0), Sigmoid("quadratic")
+        given._replace(x=0, observed=0), Bernoulli("quadratic")
     )
     joint = updated(p, of_rows, near, p.lengthscale, jnp.ones(()))[True]
     paths, values = p.paths, of_rows
@@ -319,7 +321,7 @@ def test_a_line_of_which_nothing_was_observed_goes_by_its_neighbours():
     layout = lay_out(*np.nonzero(ones), shape=ones.shape, missing=np.nonzero(~observed))
     p = given.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(layout=layout, x=0, observed=0), Sigmoid("quadratic")
+        given._replace(layout=layout, x=0, observed=0), Bernoulli("quadratic")
     )
     for step in updated(p, of_rows, near, p.lengthscale, jnp.ones(())).values():
         q = full(p._replace(paths=step.paths))
@@ -337,7 +339,7 @@ def test_the_search_keeps_what_lowers_the_bound():
     given = given_series(4)
     p = given.parameters
     of_rows, near = jax.jit(near_of, static_argnums=1)(
-        given._replace(x=0, observed=0), Sigmoid("quadratic")
+        given._replace(x=0, observed=0), Bernoulli("quadratic")
     )
 
     @jax.jit

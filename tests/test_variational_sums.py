@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from jaxmf.devices import BLOCK_SIZES
-from jaxmf.variational_bayes import Normal, Sigmoid
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.variational_bayes import Normal
 from jaxmf.variational_bayes.parameters import Half
 from jaxmf.variational_bayes.pieces import (
     PIECE_LENGTH,
@@ -86,7 +87,7 @@ def test_sums_of_many_pieces_are_the_dense_ones():
     no_zeros = Shared(indices=jnp.zeros((1,), jnp.int32), weight=jnp.zeros((1,)))
     found = jax.jit(side_sums, static_argnames=("block",))(
         jax.tree.map(jnp.asarray, view), layout.rows, no_zeros,
-        likelihood=Sigmoid("quadratic"), noise=jnp.ones(()), block=True,
+        likelihood=Bernoulli("quadratic"), noise=jnp.ones(()), block=True,
     )  # fmt: skip
     (a, a_var), (s, s_var) = mine, others
     mean = a @ s.T + intercept.mean

@@ -6,14 +6,14 @@ import numpy as np
 import optax
 import pytest
 
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.testing import check_means
 from jaxmf.variational_bayes import (
     Exact,
-    Gaussian,
     Normal,
     RowSample,
     SharedSample,
-    Sigmoid,
     free_energy,
     partial_newton,
 )
@@ -42,8 +42,8 @@ SPECS = {
 }
 LIKELIHOODS = {
     "gaussian": Gaussian(),
-    "sigmoid": Sigmoid("quadratic"),
-    "tilted": Sigmoid("tilted"),
+    "sigmoid": Bernoulli("quadratic"),
+    "tilted": Bernoulli("tilted"),
 }
 
 
@@ -365,7 +365,7 @@ def test_the_free_energy_bounds_the_evidence():
 
     @jax.jit
     def energy(p):
-        return free_energy(p, layout, zeros=All(), likelihood=Sigmoid())
+        return free_energy(p, layout, zeros=All(), likelihood=Bernoulli())
 
     def move(q, slope):
         return Normal(q.mean - 0.1 * slope.mean, q.variance * jnp.exp(-0.1 * slope.variance))

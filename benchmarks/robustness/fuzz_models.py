@@ -177,7 +177,7 @@ SUBJECTS: dict[str, Subject] = {
     ),
     "bpmf-features": Subject(_rated_features, stars),
     "sparse-binary": Subject(
-        lambda data: mf.SparseBinaryMF(2, likelihood=mf.Sigmoid()),
+        lambda data: mf.SparseBinaryMF(2, likelihood=mf.Bernoulli()),
         baskets, "variational", "binary", _FIT,
     ),
     "sparse-binary-gaussian": Subject(
@@ -202,9 +202,9 @@ SUBJECTS: dict[str, Subject] = {
     "feature-model-filter": Subject(_feature_model, real, "particle_filter", "real", _FILTER),
     "binary-mf": Subject(_always(mf.BinaryMF), real),
     "binary-mf-logistic": Subject(
-        lambda data: mf.BinaryMF(likelihood="logistic"), binary, cells="binary"
+        lambda data: mf.BinaryMF(likelihood=mf.Bernoulli()), binary, cells="binary"
     ),
     "binary-mf-poisson": Subject(
-        lambda data: mf.BinaryMF(likelihood="poisson"), counts, cells="counts"
+        lambda data: mf.BinaryMF(likelihood=mf.Poisson()), counts, cells="counts"
     ),
 }  # fmt: skip

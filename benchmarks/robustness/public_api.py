@@ -80,7 +80,7 @@ def models() -> Iterator[Target]:
     }
     kinds: dict[Any, dict[str, str | None]] = {
         mf.BinaryMF: {
-            "likelihood": "word", "row_prior": "feature prior", "column_prior": "feature prior"
+            "row_prior": "feature prior", "column_prior": "feature prior"
         },
         mf.PAM: {"num_topics": "sizes", "word_concentration": "concentrations"},
         mf.LDA: {"word_concentration": "concentrations"},
@@ -101,7 +101,7 @@ def models() -> Iterator[Target]:
             "degrees": "positive", "scale": "no scale", "location": "no location"
         },
         mf.BPMF: {"num_factors": "count from 0", "link": "flag or none", "offset": "number"},
-        mf.Ordinal: {"levels": "values"},
+        mf.Ordinal: {"levels": "values", "thresholds": None},
         mf.SparseBinaryMF: {"bias": "word"},
         mf.SparseBinarySeries: {"bias": "word"},
         mf.BetaBernoulli: {"num_features": "count"},
@@ -115,13 +115,15 @@ def models() -> Iterator[Target]:
     }  # fmt: skip
     good[mf.Block] = {"distribution": mf.Dirichlet(2), "by": "document"}
     for kind in (
-        mf.BPMF, mf.BetaBernoulli, mf.BetaBinary, mf.BiHDP, mf.BiLDA, mf.BinaryMF, mf.Block,
+        mf.BPMF, mf.Bernoulli, mf.BetaBernoulli, mf.BetaBinary, mf.BiHDP, mf.BiLDA, mf.BinaryMF,
+        mf.Block,
         mf.DPMixture, mf.Dirichlet, mf.DirichletCompoundMultinomial, mf.DirichletMultinomial,
         mf.DirichletProcess, mf.FeatureModel, mf.FlexibleMixture, mf.FlexiblePrior,
         mf.GammaPoisson, mf.Gaussian, mf.HDP, mf.HDPLDA, mf.HFP, mf.IndianBuffet, mf.LDA,
-        mf.LinearGaussianIBP, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA, mf.NoisyOrIBP,
+        mf.LinearGaussianIBP, mf.MixtureOfGaussians, mf.MultiHDP, mf.MultiLDA, mf.NegativeBinomial,
+        mf.NoisyOr, mf.NoisyOrIBP,
         mf.NormalInverseGamma, mf.NormalInverseWishart, mf.Ordinal, mf.PAM, mf.PitmanYor,
-        mf.RootInverseGamma,
+        mf.Poisson, mf.RootInverseGamma, mf.StudentT,
         mf.RowSample, mf.SharedSample, mf.SparseBinaryMF, mf.SparseBinarySeries, mf.URP,
     ):  # fmt: skip
         right = {n: (lambda v=v: v) for n, v in good.get(kind, {}).items()}

@@ -172,6 +172,7 @@ KINDS: dict[str, str | None] = {
     "topic_concentration": "positive", "word_concentration": "positive",
     "user_concentration": "positive", "item_concentration": "positive",
     "level_concentration": "positive", "discount": "probability",
+    "degrees_of_freedom": "positive", "dispersion": "positive", "bound": "word",
     "cause_probability": "probability", "efficacy": "probability", "leak": "probability",
     "num_features": "huge count or none", "bias": "flag", "num_topics": "count",
     "num_components": "count", "num_user_groups": "count", "num_item_groups": "count",

@@ -61,10 +61,10 @@ class Block(Readable):
     def __init__(
         self,
         distribution: Distribution,
-        by: Any = None,
+        by: object = None,
         observed: bool = False,
-        rho: Callable[..., Any] | None = None,
-        per: Any = None,
+        rho: Callable[..., object] | None = None,
+        per: object = None,
     ) -> None:
         if callable(by):
             rho, by = by, _arguments(by)
@@ -110,14 +110,14 @@ class Block(Readable):
             )
 
 
-def _is_rebuilt(distribution: Any) -> bool:
+def _is_rebuilt(distribution: object) -> bool:
     """Whether jax put a placeholder where the family or prior was."""
     if isinstance(distribution, str | int | float | list | tuple | dict) or callable(distribution):
         return False
     return type(distribution).__module__.partition(".")[0] in ("jax", "jaxlib", "builtins")
 
 
-def _arguments(rho: Callable[..., Any]) -> tuple[str, ...]:
+def _arguments(rho: Callable[..., object]) -> tuple[str, ...]:
     parameters = inspect.signature(rho).parameters.values()
     fixed = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     names = tuple(parameter.name for parameter in parameters)

@@ -29,7 +29,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import is_fixed
 from jaxmf.priors.partition_prior import PartitionPrior, is_kind, missing_hook
 from jaxmf.priors.partitions import Dirichlet, DirichletProcess, PitmanYor
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.model import NetworkModel
@@ -163,7 +163,7 @@ def _has_weight_shapes(distribution: PartitionPrior) -> bool:
 
 
 def step(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any, progress: Array
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object, progress: Array
 ) -> tuple[State, Info]:
     """Every set of indicators, then hyperparameters."""
     del progress
@@ -238,7 +238,7 @@ def _split_merge(
 
 
 def record(
-    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: Any
+    plan: SamplerPlan, model: NetworkModel, key: Key, state: State, data: object
 ) -> dict[str, Array]:
     """What a draw keeps; names of a block's quantities begin with the block's.
 
@@ -268,7 +268,7 @@ def record(
     return draw
 
 
-def kept_statistics(name: str, parts: Parts, statistics: Any) -> dict[str, Array]:
+def kept_statistics(name: str, parts: Parts, statistics: PyTree) -> dict[str, Array]:
     """Statistics under the names and in the shapes of a draw: an axis for every parent."""
     if isinstance(statistics, jax.Array):
         return {f"{name}_counts": statistics.reshape(*parts.shape, statistics.shape[-1])}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -11,6 +11,7 @@ from jaxmf.blocks.block import Block
 from jaxmf.blocks.state import State
 from jaxmf.blocks.wiring import Parts, parts
 from jaxmf.data import Tokens
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.tables import count_pairs
 from jaxmf.types import Array, PyTree
 
@@ -46,7 +47,11 @@ def part_of(parts: Parts, values: Mapping[str, Array], num_tokens: int) -> Array
 
 
 def statistics_of(
-    name: str, distribution: Any, parts: Parts, values: Mapping[str, Array], num_slots: int | None
+    name: str,
+    distribution: Family,
+    parts: Parts,
+    values: Mapping[str, Array],
+    num_slots: int | None,
 ) -> PyTree:
     """The statistics of one block: counts (G, K) int32 of an indicator, else its family's.
 

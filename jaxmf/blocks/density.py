@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
@@ -22,7 +22,9 @@ def log_joint(network: Network, state: State, data: Tokens) -> Array:
     return log_joint_of(network, state, block_statistics(network, state, data))
 
 
-def log_joint_of(network: Network, state: State, statistics_by_block: Mapping[str, Any]) -> Array:
+def log_joint_of(
+    network: Network, state: State, statistics_by_block: Mapping[str, object]
+) -> Array:
     """The same, of statistics that are known."""
     total = jnp.zeros((), jnp.result_type(float))
     for name, statistics in statistics_by_block.items():

@@ -81,29 +81,31 @@ class _KnownPartition(PartitionPrior):
         del capacity
         return self.table.shape[1]
 
-    def begin(self, counts: Array, hyperparameters: dict[str, Array], *, with_sizes: bool) -> Any:
+    def begin(
+        self, counts: Array, hyperparameters: dict[str, Array], *, with_sizes: bool
+    ) -> PyTree:
         del counts, hyperparameters, with_sizes
         return self.table
 
-    def unassign(self, counts: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, counts: object, batch: Array, group: Array) -> PyTree:
         del batch, group
         return counts
 
-    def assign(self, counts: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, counts: object, batch: Array, group: Array, uniform: Array) -> Any:
         del batch, group, uniform
         return counts
 
-    def move(self, counts: Any, batch: Array, group: Array, amount: int) -> Any:
+    def move(self, counts: object, batch: Array, group: Array, amount: int) -> PyTree:
         del batch, group, amount
         return counts
 
-    def weights(self, counts: Any, batch: Array) -> tuple[Array, Array]:
+    def weights(self, counts: PyTree, batch: Array) -> tuple[Array, Array]:
         return tables.row(counts, batch), jnp.ones((), bool)
 
-    def next_probabilities(self, counts: Any, lanes: Lanes) -> tuple[Array, Array]:
+    def next_probabilities(self, counts: PyTree, lanes: Lanes) -> tuple[Array, Array]:
         return tables.take(counts, lanes), jnp.ones((), bool)
 
-    def predictive(self, counts: Any, lanes: Lanes, group: Array) -> Array:
+    def predictive(self, counts: PyTree, lanes: Lanes, group: Array) -> Array:
         return tables.take_from_column(counts, lanes, group)
 
     def log_prob(self, counts: Array, hyperparameters: dict[str, Array]) -> Array:
@@ -172,7 +174,7 @@ def fold_in(
         state = first_sweep(held, (name,), known, index_key, state, new)
         known = (*known, name)
 
-    def once(index: Array, carry: tuple[State, dict[str, Array]]) -> Any:
+    def once(index: Array, carry: tuple[State, dict[str, Array]]) -> PyTree:
         state, total = carry
         for position, name in enumerate(held.indicators):
             index_key = jax.random.fold_in(jax.random.fold_in(key, len(known) + index), position)

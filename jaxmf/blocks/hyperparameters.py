@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -192,7 +192,7 @@ def _update_exchangeable(
 
 
 def _update_dirichlet(
-    key: Key, distribution: Any, hyperparameters: Hyperparameters, items: _Items, size: int
+    key: Key, distribution: Dirichlet, hyperparameters: Hyperparameters, items: _Items, size: int
 ) -> Hyperparameters:
     """Concentrations given S_k tables of each group: prod_k a_k^S_k prod_g G(A) / G(A + n_g).
 

@@ -60,7 +60,7 @@ class Learned(NamedTuple):
 
 def contrastive_divergence(
     model: NetworkModel,
-    data: Any,
+    data: object,
     block: str,
     *,
     form: Callable[[PyTree], FlexiblePrior],
@@ -126,7 +126,7 @@ def contrastive_divergence(
     for first in range(0, num_steps, _CHUNK):
         length = min(_CHUNK, num_steps - first)
 
-        def advance(state: State, first: int, carry: Any = carry, length: int = length) -> Any:
+        def advance(state: State, first: int, carry: PyTree = carry, length: int = length) -> Any:
             now = (*carry[:2], state)
             return _steps(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
 
@@ -192,10 +192,10 @@ class _Learning(NamedTuple):
 @jit(static_argnums=(0, 1))
 def _warm_up(
     problem: _Learning, num_steps: int, network: Network, key: Key, state: State, data: Tokens
-) -> Any:
+) -> PyTree:
     warmup_key = jax.random.fold_in(key, 1)
 
-    def one(index: Array, carry: Any) -> Any:
+    def one(index: Array, carry: PyTree) -> Any:
         state, no_room = carry
         sweep_key = jax.random.fold_in(warmup_key, index)
         state, info = chain.step(problem.plan, network, sweep_key, state, data, jnp.ones(()))
@@ -212,13 +212,13 @@ def _steps(
     num_steps: int,
     network: Network,
     key: Key,
-    carry: Any,
+    carry: PyTree,
     data: Tokens,
     first: Array,
-) -> Any:
+) -> PyTree:
     block = problem.block
 
-    def one(carry: Any, index: Array) -> Any:
+    def one(carry: PyTree, index: Array) -> Any:
         (parameters, optimizer_state, state), no_room = carry
         step_key = jax.random.fold_in(jax.random.fold_in(key, 2), index)
         now = with_prior(network, block, problem.form(parameters))
@@ -275,7 +275,7 @@ def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
     return statistics_of_block(network, block, parts, state, data)
 
 
-def _with_room(advance: Callable[[State, int], Any], state: State, first: int) -> Any:
+def _with_room(advance: Callable[[State, int], PyTree], state: State, first: int) -> Any:
     """The result of a chunk, repeated with more slots until there are enough."""
     while True:
         result, no_room = advance(state, first)
@@ -313,7 +313,7 @@ def _checked_form(network: Network, block: str, prior: Any) -> FlexiblePrior:
 
 
 def match_moments_by_sampling(
-    expected_counts: Any,
+    expected_counts: object,
     *,
     learning_rate: float = 0.5,
     shrinkage: float = 0.0,

@@ -64,7 +64,7 @@ class NetworkModel(Readable, Model, ABC):
         """
         self.network().check_data(self.tokens(data), name)
 
-    def log_joint(self, state: State, data: Any) -> Array:
+    def log_joint(self, state: State, data: object) -> Array:
         """log p(indicators, observed values, hyperparameters), parameters summed out.
 
         The weights of an HDP are part of the state and have their density; labels of growing priors
@@ -80,7 +80,7 @@ class NetworkModel(Readable, Model, ABC):
         network, tokens = self.over(data)
         return log_joint(network, state, tokens)
 
-    def simulate_like(self, key: Key, data: Any) -> tuple[State, Any]:
+    def simulate_like(self, key: Key, data: object) -> tuple[State, Any]:
         """A state from the prior, and tokens given it; columns that are no blocks stay.
 
         Raises:
@@ -101,13 +101,13 @@ class NetworkModel(Readable, Model, ABC):
         real = tuple(name for name in network.observed if network.blocks[name].distribution.is_log)
         return tuple(name for name in network.columns if name not in real), real
 
-    def category_table(self, draw: Draw, data: Any, name: str) -> Array:
+    def category_table(self, draw: Draw, data: object, name: str) -> Array:
         """E[phi] of an observed block of categories in every part: (*parts, V) float."""
         network, _ = self.over(data)
         return category_probabilities(network, draw, name)
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+        self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
@@ -125,7 +125,7 @@ class NetworkModel(Readable, Model, ABC):
         )
         return {"sweep": sweep}
 
-    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads tokens over "data": see `Model`."""
         return (TOKEN_AXIS,) if options.get("sweep") == "parallel" else ()
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import jax
 
@@ -25,7 +24,7 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import check_coverage
 from jaxmf.blocks.wiring import Parts, check_wiring, children, parts
 from jaxmf.data import Tokens
-from jaxmf.types import Key
+from jaxmf.types import Array, Key
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["blocks"], meta_fields=["order"])
@@ -200,6 +199,6 @@ class Network(NetworkModel):
         return data
 
 
-def observed_values(data: Tokens, name: str) -> Any:
+def observed_values(data: Tokens, name: str) -> Array:
     """The column of an observed block: of indices or of real values."""
     return data.columns[name] if name in data.columns else data.values[name]

@@ -43,6 +43,7 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def _parameters(
 
 
 def _sample_family(
-    key: Key, distribution: Any, statistics: PyTree, hyperparameters: dict[str, Array]
+    key: Key, distribution: Family, statistics: PyTree, hyperparameters: dict[str, Array]
 ) -> PyTree:
     return distribution.sample_parameters(key, statistics, hyperparameters)
 
@@ -198,7 +199,7 @@ def draw_tokens(
     uniforms = jax.random.uniform(key, (num_tokens, len(names)), jnp.result_type(float))
     marks = {name: (holder.uniforms, holder.batches) for name, holder in holders.items()}
 
-    def draw_block(block: tuple[Any, Any, Array]) -> tuple[Array, ...]:
+    def draw_block(block: tuple[PyTree, PyTree, Array]) -> tuple[Array, ...]:
         columns, marks, uniforms = block
         factors = _log_factors(roles, columns, parameters)
         for name, (mark, batches) in marks.items():
@@ -211,7 +212,7 @@ def draw_tokens(
     return dict(zip(names, drawn, strict=True))
 
 
-def _in_blocks(function: Any, tokens: PyTree, num_tokens: int, num_cells: int) -> Any:
+def _in_blocks(function: object, tokens: PyTree, num_tokens: int, num_cells: int) -> PyTree:
     """A function of tokens over blocks of them, each spread over the devices of the mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     devices = mesh.shape[TOKEN_AXIS] if TOKEN_AXIS in mesh.axis_names else 0

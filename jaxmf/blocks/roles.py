@@ -99,7 +99,7 @@ class Below(NamedTuple):
         look_up: Mapping[str, Array],
         *,
         group: Array,
-        amount: Any,
+        amount: object,
     ) -> dict[str, PyTree]:
         """A token into the parts of a group (amount 1), or out of them (-1)."""
         after = dict(cache)
@@ -158,7 +158,7 @@ class Below(NamedTuple):
         return joined
 
     def with_token(
-        self, joined: Mapping[str, Any], token: Mapping[str, Array], amount: int
+        self, joined: Mapping[str, PyTree], token: Mapping[str, Array], amount: int
     ) -> dict[str, tuple[Array, Array]]:
         """With one token more (amount 1), or less (-1)."""
         after = {}
@@ -170,7 +170,7 @@ class Below(NamedTuple):
         return after
 
     def log_predicted_after(
-        self, cache: Mapping[str, PyTree], token: Mapping[str, Array], joined: Mapping[str, Any]
+        self, cache: Mapping[str, PyTree], token: Mapping[str, Array], joined: Mapping[str, PyTree]
     ) -> Array:
         """As `log_predicted`, where some tokens and this one have joined every group: (K,) float.
 

@@ -8,7 +8,7 @@ all tokens is one loop in one kernel; what a prediction needs of a part is kept 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +22,7 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
@@ -124,12 +125,12 @@ def _run(
     return after, Info(overflow=overflow)
 
 
-def _has_births(distribution: Any) -> bool:
+def _has_births(distribution: PartitionPrior) -> bool:
     """Whether a new group of a prior needs a further uniform, for its weight."""
     return distribution.grows and distribution.labels_shared
 
 
-def _num_lanes(distribution: Any, width: int) -> int:
+def _num_lanes(distribution: PartitionPrior, width: int) -> int:
     """Of `choose`; the same at every capacity, so that more slots do not change what is drawn."""
     return tables.lanes_for(width) if not distribution.grows else tables.NUM_LANES
 
@@ -184,7 +185,7 @@ class _Compiled(NamedTuple):
         empty = {name: jnp.zeros_like(columns[name]) for name in self.names}
         start = (empty, caches, jnp.zeros((), bool))
 
-        def one_token(index: Array, carry: Any) -> Any:
+        def one_token(index: Array, carry: PyTree) -> PyTree:
             return self.one_token(index, carry, columns, look_up, uniforms)
 
         return jax.lax.fori_loop(0, uniforms.shape[0], one_token, start)
@@ -192,11 +193,11 @@ class _Compiled(NamedTuple):
     def one_token(
         self,
         index: Array,
-        carry: Any,
+        carry: PyTree,
         columns: dict[str, Array],
         look_up: dict[str, Array],
         uniforms: Array,
-    ) -> Any:
+    ) -> PyTree:
         """One token leaves, draws and joins."""
         names = self.names
         drawn, caches, no_room = carry

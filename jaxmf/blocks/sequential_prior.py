@@ -9,12 +9,13 @@ import jax.numpy as jnp
 
 from jaxmf import tables
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.types import Array, Key
+from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.types import Array, Key, PyTree
 
 
 def assign_all(
     key: Key,
-    distribution: Any,
+    distribution: PartitionPrior,
     hyperparameters: dict[str, Array],
     batches: Array,
     shape: tuple[int, int],
@@ -40,7 +41,7 @@ def assign_all(
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
     def loop(cache: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             drawn, cache = carry
             batch, first_of_set = batch_of(batches, index), tables.row(first, index)
             weights, _ = distribution.weights(cache, batch)

@@ -41,6 +41,7 @@ from jaxmf.blocks.wiring import Parts
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
+from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Problem(NamedTuple):
 
 
 def problem_of(
-    network: Network, dish: str, distribution: Any, state: State, data: Tokens
+    network: Network, dish: str, distribution: PartitionPrior, state: State, data: Tokens
 ) -> Problem:
     """The problem of the dishes of a network, with a prior for them."""
     values, slots = all_values(state, data), slot_sizes(state, network)
@@ -99,7 +100,7 @@ def problem_of(
 
 
 def ended(
-    dish: str, distribution: Any, state: State, cache: Any, values: dict[str, Array]
+    dish: str, distribution: PartitionPrior, state: State, cache: PyTree, values: dict[str, Array]
 ) -> State:
     """The state with what a sweep leaves of the dishes."""
     counts, hyperparameters = distribution.end(cache)
@@ -213,8 +214,8 @@ class _TokenLoop(NamedTuple):
     # tables come and go seldom: loops that turn once or not at all, so that nothing is touched
     # where none does
 
-    def _without(self, is_gone: Array, dish_cache: Any, batch: Array, dish: Array) -> Any:
-        def leave(carry: Any) -> Any:
+    def _without(self, is_gone: Array, dish_cache: PyTree, batch: Array, dish: Array) -> PyTree:
+        def leave(carry: PyTree) -> PyTree:
             return jnp.zeros((), bool), self.distribution.unassign(carry[1], batch, dish)
 
         return jax.lax.while_loop(lambda carry: carry[0], leave, (is_gone, dish_cache))[1]
@@ -223,14 +224,14 @@ class _TokenLoop(NamedTuple):
         self,
         is_new: Array,
         dish: Array,
-        dish_cache: Any,
+        dish_cache: PyTree,
         batch: Array,
         weights: Array,
         chance: Array,
-    ) -> tuple[Array, Any]:
+    ) -> tuple[Array, PyTree]:
         """The dish of a table, drawn if it is new, and the dishes with it."""
 
-        def come(carry: Any) -> Any:
+        def come(carry: PyTree) -> PyTree:
             drawn = tables.choose(weights, chance[1])
             return (
                 jnp.zeros((), bool),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,7 @@ from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import draw_all, holders, num_hidden
 from jaxmf.data import Tokens
 from jaxmf.data.container import bare
+from jaxmf.likelihoods.families.family import Family
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -83,7 +84,11 @@ def _size(network: Network, name: str) -> int:
 
 
 def _observed(
-    key: Key, distribution: Any, hyperparameters: dict[str, Array], groups: Array, num_groups: int
+    key: Key,
+    distribution: Family,
+    hyperparameters: dict[str, Array],
+    groups: Array,
+    num_groups: int,
 ) -> Array:
     """Parameters of every part from their prior, and values given them."""
     parameters_key, values_key = jax.random.split(key)

@@ -26,7 +26,7 @@ from jaxmf.engine import Info, merge_overflow
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.flexible import FlexiblePrior
 from jaxmf.tables import count_pairs
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
@@ -208,11 +208,11 @@ class _Loop(NamedTuple):
     distribution: Any
 
     def loop(
-        self, cache: Any, batches: Array | None, waiting: Array | None, uniforms: Array
+        self, cache: PyTree, batches: Array | None, waiting: Array | None, uniforms: Array
     ) -> Any:
         distribution = self.distribution
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             cache, no_room = carry
             batch, chance = batch_of(batches, index), tables.row(uniforms, index)
             if waiting is not None:

@@ -22,7 +22,7 @@ from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
@@ -90,7 +90,7 @@ class _SetLoop(NamedTuple):
         dishes, batches, starts, ends = values_of_sets
         tokens = _SetTokens(self.below, columns, look_up)
 
-        def one_set(index: Array, carry: Any) -> Any:
+        def one_set(index: Array, carry: PyTree) -> PyTree:
             drawn, cache, caches, joined, no_room = carry
             where = tables.row(starts, index), tables.row(ends, index)
             batch = batch_of(batches, where[0])
@@ -124,17 +124,17 @@ class _SetTokens(NamedTuple):
     columns: Any
     look_up: Any
 
-    def moved(self, caches: Any, dish: Array, where: Any, amount: int) -> Any:
+    def moved(self, caches: PyTree, dish: Array, where: tuple[Array, Array], amount: int) -> PyTree:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
-        def one(index: Array, caches: Any) -> Any:
+        def one(index: Array, caches: PyTree) -> Any:
             token = token_at(self.columns, index)
             return self.below.moved(caches, token, self.look_up, group=dish, amount=amount)
 
         return jax.lax.fori_loop(where[0], where[1], one, caches)
 
     def weighed(
-        self, caches: Any, joined: Any, weights: Array, where: Any
+        self, caches: PyTree, joined: PyTree, weights: Array, where: object
     ) -> tuple[Array, Any, Any]:
         """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
         if joined is None:
@@ -149,21 +149,21 @@ class _SetTokens(NamedTuple):
         What these change is the same for all dishes: counts of the set that are kept beside.
         """
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             logs, joined = carry
             token = token_at(self.columns, index)
             # changed first, then read, or the table is copied
             joined = self.below.with_token(joined, token, 1)
             return logs + self.below.log_predicted_after(caches, token, joined), joined
 
-        def forget(index: Array, joined: Any) -> Any:
+        def forget(index: Array, joined: PyTree) -> PyTree:
             return self.below.with_token(joined, token_at(self.columns, index), -1)
 
         start = (jnp.zeros_like(weights), joined)
         logs, joined = jax.lax.fori_loop(where[0], where[1], one, start)
         return logs, caches, jax.lax.fori_loop(where[0], where[1], forget, joined)
 
-    def _dish_by_dish(self, caches: Any, weights: Array, where: Any) -> tuple[Array, Any]:
+    def _dish_by_dish(self, caches: PyTree, weights: Array, where: Any) -> tuple[Array, Any]:
         """The tokens join a dish, each predicted from those before it, and leave again.
 
         For families of which the above is not known; dish after dish, in one loop.
@@ -171,7 +171,7 @@ class _SetTokens(NamedTuple):
         start, num_members = where[0], where[1] - where[0]
         indices = jnp.arange(weights.shape[0])
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> Any:
             logs, caches, dish = carry
             step = index % (2 * num_members)
             following = tables.lowest((weights > 0) & (indices > dish))

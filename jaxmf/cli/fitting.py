@@ -6,7 +6,7 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,9 @@ from jaxmf.arguments import check_file
 from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
 from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
 from jaxmf.cli.settings import build, read_settings, refuse_foreign
+
+if TYPE_CHECKING:
+    from jaxmf.posterior import Posterior
 
 _CHECKPOINT = "checkpoint"
 
@@ -225,7 +228,7 @@ def fit(
         raise typer.Exit(128 + stop.signal)
 
 
-def _num_draws(posterior: Any) -> int:
+def _num_draws(posterior: Posterior) -> int:
     """Draws of each chain."""
     return min((values.shape[1] for values in posterior.draws.values()), default=0)
 

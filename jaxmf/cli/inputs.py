@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmf.cli.options import read_ids
+from jaxmf.registry.entry import Entry
 
 
 def read_data(
@@ -82,7 +83,7 @@ def read_cells(path: Path, data: Any) -> tuple[np.ndarray, np.ndarray]:
     return found[0], found[1]
 
 
-def read_features(entry: Any, files: dict[str, Path | None], missing: str) -> dict[str, Any]:
+def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, Any]:
     """Side information by the setting of the model that it is for."""
     from jaxmf import registry
     from jaxmf.data import read_features

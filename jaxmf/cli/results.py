@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import typer
@@ -21,6 +21,9 @@ from jaxmf.cli.options import (
     read_shape,
     start_compilation_cache,
 )
+
+if TYPE_CHECKING:
+    from jaxmf.posterior import Posterior
 
 
 def show(folder: Folder) -> None:
@@ -143,7 +146,7 @@ def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:
         writer.writerow(f"{cell:.6g}" if isinstance(cell, float) else cell for cell in line)
 
 
-def _load(folder: Path, at: float | None = None) -> Any:
+def _load(folder: Path, at: float | None = None) -> Posterior:
     """A finished run, at a time of a series."""
     check_folder(folder)  # before JAX is loaded
     import jaxmf as mf

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from jaxmf.registry.entry import Entry
+
 
 def read_settings(
-    entry: Any, method: str, texts: list[str]
+    entry: Entry, method: str, texts: list[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split ``name=value`` settings into those of the model and those of the method."""
     from jaxmf import registry, settings
@@ -36,7 +38,7 @@ def read_settings(
     }
 
 
-def build(entry: Any, values: dict[str, Any]) -> Any:
+def build(entry: Entry, values: dict[str, Any]) -> Any:
     """The model with these settings.
 
     Raises:

@@ -8,6 +8,7 @@ objects, ``readers.py`` and ``ones.py`` files.
 from jaxmf.data.cell_features import CellFeatures as CellFeatures
 from jaxmf.data.container import Table as Table
 from jaxmf.data.convert import Container as Container
+from jaxmf.data.convert import MatrixContainer as MatrixContainer
 from jaxmf.data.convert import as_container as as_container
 from jaxmf.data.corpora import read_entries as read_entries
 from jaxmf.data.corpora import read_tokens as read_tokens

@@ -153,7 +153,7 @@ def continued_names(
     return object_array([*above, *below])
 
 
-def _are_positions(names: list[Any]) -> bool:
+def _are_positions(names: list[object]) -> bool:
     return all(type(name) is int and name == position for position, name in enumerate(names))
 
 

@@ -13,7 +13,7 @@ from jaxmf.data.container import assign, bare, checked_cells, digest, lookup
 from jaxmf.data.encoding import Column
 from jaxmf.data.features import Features
 from jaxmf.data.frames import as_pandas
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 _REMEDY = "Give the features of each cell once."
 
@@ -200,7 +200,7 @@ class CellFeatures:
         return children, self.shape
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         offsets, columns, values = children
         arrays = {"offsets": offsets, "columns": columns, "values": values}
@@ -213,7 +213,7 @@ def _offsets(rows: np.ndarray, num_rows: int) -> np.ndarray:
 
 
 def _new_indices(
-    present: Any, requested: Any, *, size: int, num_present: int, what: str
+    present: Any, requested: object, *, size: int, num_present: int, what: str
 ) -> np.ndarray:
     """Where each of the own rows stands in the data, -1 where the data does not have it."""
     if present is None and requested is None:

@@ -25,20 +25,20 @@ class Table(NamedTuple):
     column_names: Any = None
 
 
-def assign(instance: Any, **fields: Any) -> None:
+def assign(instance: object, **fields: object) -> None:
     """Set fields of a frozen dataclass, for its own constructor."""
     for name, value in fields.items():
         object.__setattr__(instance, name, value)
 
 
-def bare(cls: type[T], **fields: Any) -> T:
+def bare(cls: type[T], **fields: object) -> T:
     """An instance of a frozen dataclass without its checks, as jax needs for unflattening."""
     instance = object.__new__(cls)
     assign(instance, **fields)
     return instance
 
 
-def digest(kind: str, shape: Sequence[Any], arrays: Mapping[str, Any]) -> str:
+def digest(kind: str, shape: Sequence[object], arrays: Mapping[str, object]) -> str:
     """SHA-256, in hex, of a container's name, shape and arrays."""
     result = hashlib.sha256(f"{kind} {tuple(shape)}".encode())
     for name, array in arrays.items():
@@ -69,7 +69,7 @@ def identity(data: Any) -> str:
 
 
 def lookup(
-    argument: str, ids: Any, known: Any, *, line: str | None = None
+    argument: str, ids: object, known: object, *, line: str | None = None
 ) -> tuple[np.ndarray, Names]:
     """Positions of ids, and all ids: those ``known``, or else those of ``ids``, as they appear.
 
@@ -90,11 +90,11 @@ def lookup(
 
 
 def checked_cells(
-    rows: Any,
-    columns: Any,
+    rows: object,
+    columns: object,
     shape: tuple[int, int],
     *,
-    names: tuple[Any, Any],
+    names: tuple[object, object],
     remedy: str,
 ) -> tuple[np.ndarray, np.ndarray, tuple[Names | None, Names | None]]:
     """Indices of cells as int32, each cell once, and the ids of rows and columns.
@@ -126,17 +126,17 @@ def checked_cells(
     return row_indices, column_indices, ids
 
 
-def is_anndata(x: Any) -> bool:
+def is_anndata(x: object) -> bool:
     """Whether it has what is used of an AnnData."""
     return all(hasattr(x, name) for name in ("X", "obs_names", "var_names"))
 
 
-def is_frame(x: Any) -> bool:
+def is_frame(x: object) -> bool:
     """Whether it is a DataFrame, as far as is used here."""
     return hasattr(x, "columns") and hasattr(x, "index") and hasattr(x, "to_numpy")
 
 
-def is_sparse(x: Any) -> bool:
+def is_sparse(x: object) -> bool:
     """Whether it is a scipy.sparse matrix or array."""
     return hasattr(x, "tocoo") and hasattr(x, "nnz")
 

@@ -21,6 +21,9 @@ from jaxmf.data.tokens import Tokens
 Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 """Any of the containers."""
 
+MatrixContainer = Dense | Entries | SparseBinary | SparseSeries
+"""Those with rows and columns."""
+
 C = TypeVar("C", Dense, Entries, SparseBinary, SparseSeries, Tokens)
 
 _INDEX_SIZE = 4  # bytes of an int32

@@ -28,7 +28,7 @@ class _Cells(NamedTuple):
     counts: np.ndarray
 
 
-def open_up(counts: Any) -> Counted:
+def open_up(counts: object) -> Counted:
     """So many equal tokens for each count.
 
     The tokens of a column stand together, in the order of the rows; of many rows, block by block.
@@ -84,7 +84,7 @@ def _dense_cells(block: np.ndarray, start: int) -> Iterator[_Cells]:
         yield _Cells(rows + start, columns + first, part[rows, columns].astype(np.int64))
 
 
-def _checked_shape(counts: Any) -> np.ndarray:
+def _checked_shape(counts: object) -> np.ndarray:
     if _has_texts(counts):
         raise TypeError(
             "counts: these are words, counts of words are needed. Make tokens with "
@@ -97,7 +97,7 @@ def _checked_shape(counts: Any) -> np.ndarray:
     return array
 
 
-def _has_texts(counts: Any) -> bool:
+def _has_texts(counts: object) -> bool:
     """Whether these are texts, or lists of words, in place of numbers."""
     if isinstance(counts, np.ndarray):
         return counts.dtype.kind in "US" or (

@@ -12,7 +12,7 @@ import numpy as np
 from jaxmf.data import alignment, checks, names
 from jaxmf.data.container import assign, bare, digest, peel
 from jaxmf.data.lean import aligned_empty
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 # cells that are checked at once
 BLOCK_CELLS = 2**20
@@ -251,7 +251,7 @@ class Dense:
         return ((key("values"), self.values), (key("observed"), self.observed)), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, _: None, children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)

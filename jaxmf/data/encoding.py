@@ -40,7 +40,7 @@ class Column(NamedTuple):
 
 
 def encode_columns(
-    table: Mapping[str, Any],
+    table: Mapping[str, object],
     *,
     categorical: Sequence[str] = (),
     lists: Mapping[str, str] | None = None,

@@ -20,7 +20,7 @@ from jaxmf.data.container import (
     peel,
 )
 from jaxmf.data.frames import as_pandas
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 _LISTED_CELLS = 2**24
 _REMEDY = "Give each cell once: drop the repeats, or average them."
@@ -69,8 +69,8 @@ class Entries:
         columns: Any,
         values: Any,
         shape: Any,
-        row_names: Any = None,
-        column_names: Any = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> None:
         if checks.is_traced(rows, columns, values):
             assign(self, rows=rows, columns=columns, values=values, shape=tuple(shape))
@@ -101,8 +101,8 @@ class Entries:
         row: str,
         column: str,
         value: str,
-        row_names: Any = None,
-        column_names: Any = None,
+        row_names: object = None,
+        column_names: object = None,
     ) -> Self:
         """Data from a long table with one observed cell a line.
 
@@ -152,7 +152,9 @@ class Entries:
         return cls(rows, columns, cells, (len(row_ids), len(column_ids)), row_ids, column_ids)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_scipy(
+        cls, matrix: Any, *, row_names: object = None, column_names: object = None
+    ) -> Self:
         """Data from a scipy.sparse matrix: its stored cells, zeros among them, are the observed.
 
         Args:
@@ -322,7 +324,7 @@ class Entries:
         return children, self.shape
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         rows, columns, values = children
         arrays = {"rows": rows, "columns": columns, "values": values}

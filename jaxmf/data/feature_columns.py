@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import scipy.sparse
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from jaxmf.data.features import Features
 
 
-def in_columns_of(features: Features, known: Features, what: str) -> Any:
+def in_columns_of(features: Features, known: Features, what: str) -> object:
     """The values of features in the columns of others; None where they are so already.
 
     Args:

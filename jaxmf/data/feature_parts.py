@@ -45,7 +45,7 @@ def arrays(features: Features | CellFeatures) -> dict[str, np.ndarray]:
     return {key.name: np.asarray(leaf) for key, leaf in leaves if leaf is not None}
 
 
-def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> Any:
+def put_together(words: Mapping[str, Any], held: Mapping[str, np.ndarray]) -> object:
     """The features that `described` and `arrays` took apart, bit for bit.
 
     Raises:

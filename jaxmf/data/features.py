@@ -16,7 +16,7 @@ from jaxmf.data.container import assign, bare, digest, is_frame, is_sparse
 from jaxmf.data.encoding import MISSING, Column, encode_columns, encode_one
 from jaxmf.data.feature_products import FeatureProducts
 from jaxmf.data.frames import as_pandas
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 _Static = tuple[tuple[int, int], tuple[int, ...]]
 
@@ -67,8 +67,8 @@ class Features(FeatureProducts):
 
     def __init__(
         self,
-        matrix: Any,
-        ids: Any = None,
+        matrix: object,
+        ids: object = None,
         *,
         columns: Sequence[Column | str] | None = None,
         missing: str = "refuse",
@@ -101,9 +101,9 @@ class Features(FeatureProducts):
     @classmethod
     def from_columns(
         cls,
-        table: Mapping[str, Any],
+        table: Mapping[str, object],
         *,
-        ids: Any = None,
+        ids: object = None,
         categorical: Sequence[str] = (),
         lists: Mapping[str, str] | None = None,
         standardise: bool = True,
@@ -319,7 +319,7 @@ class Features(FeatureProducts):
             )
         return self._with(matrix, ids)
 
-    def _no_line(self, what: str, asked: list[Any], gaps: np.ndarray) -> str:
+    def _no_line(self, what: str, asked: list[object], gaps: np.ndarray) -> str:
         first = asked[int(np.argmax(gaps))]
         assert self.ids is not None
         shown = ", ".join(map(repr, self.ids[:3].tolist()))
@@ -332,7 +332,7 @@ class Features(FeatureProducts):
             return words + " None matches: check the types of the ids, and which column holds them."
         return words + ' Add their lines, or make the features with missing="zero".'
 
-    def _with(self, matrix: Any, ids: Any) -> Self:
+    def _with(self, matrix: Any, ids: object) -> Self:
         return type(self)(
             matrix if self.is_sparse else matrix.toarray(),
             ids,
@@ -340,7 +340,7 @@ class Features(FeatureProducts):
             missing=self.missing,
         )
 
-    def encode(self, table: Any, *, ids: Any = None) -> Self:
+    def encode(self, table: Any, *, ids: object = None) -> Self:
         """New lines in the same columns: the same levels, and numbers standardised as these were.
 
         Args:
@@ -411,7 +411,7 @@ class Features(FeatureProducts):
         return children, (self.shape, self.parts)
 
     @classmethod
-    def tree_unflatten(cls, static: _Static, children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, static: _Static, children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         values, rows, columns = children
         arrays = {"values": values, "rows": rows, "columns": columns}
@@ -438,7 +438,9 @@ def _cells(column: Any) -> Any:
     return column.to_numpy() if kind in "biuf" else column.to_numpy(dtype=object)
 
 
-def _arrays(matrix: Any, missing: str) -> tuple[Array, Array | None, Array | None, tuple[int, int]]:
+def _arrays(
+    matrix: object, missing: str
+) -> tuple[Array, Array | None, Array | None, tuple[int, int]]:
     """The leaves of features and their shape, checked."""
     if is_sparse(matrix):
         cells = scipy.sparse.coo_array(matrix)

@@ -78,7 +78,7 @@ def rating_features(
     train: Entries,
     *,
     times: object = None,
-    new_cells: tuple[Any, Any] | None = None,
+    new_cells: tuple[object, object] | None = None,
     new_times: object = None,
     flag_at: float | None = None,
     num_previous: int = 2,
@@ -287,7 +287,7 @@ def _dates(times: np.ndarray, num_train: int, flag_at: float | None) -> dict[str
 
 
 def _all_cells(
-    train: Entries, times: object, new_cells: tuple[Any, Any] | None, new_times: object
+    train: Entries, times: object, new_cells: tuple[object, object] | None, new_times: object
 ) -> tuple[Cells, int]:
     """Training cells and then new ones, checked, and how many the first are."""
     rows, columns = np.asarray(train.rows), np.asarray(train.columns)

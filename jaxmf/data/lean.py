@@ -1,9 +1,9 @@
 """Long arrays gone through a block at a time: checks and casts make nothing of their size."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 BLOCK = 2**17
 ALIGNMENT = 64
@@ -15,12 +15,12 @@ def blocks(length: int, size: int = BLOCK) -> Iterator[slice]:
         yield slice(start, min(start + size, length))
 
 
-def any_block(array: np.ndarray, is_bad: Callable[[np.ndarray], Any]) -> bool:
+def any_block(array: np.ndarray, is_bad: Callable[[np.ndarray], np.ndarray]) -> bool:
     """Whether an elementwise test is true anywhere in an array."""
     return any(bool(np.any(is_bad(part))) for part in _parts(array))
 
 
-def count_where(array: np.ndarray, test: Callable[[np.ndarray], Any]) -> int:
+def count_where(array: np.ndarray, test: Callable[[np.ndarray], np.ndarray]) -> int:
     """How many elements of an array a test is true for."""
     return sum(int(np.count_nonzero(test(part))) for part in _parts(array))
 
@@ -43,7 +43,7 @@ def aligned_empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     return room[first : first + num_bytes].view(dtype).reshape(shape)
 
 
-def aligned_copy(array: np.ndarray, dtype: Any) -> np.ndarray:
+def aligned_copy(array: np.ndarray, dtype: DTypeLike) -> np.ndarray:
     """An aligned copy in another dtype, whatever the cast loses."""
     result = aligned_empty(array.shape, np.dtype(dtype))
     np.copyto(result, array, casting="unsafe")

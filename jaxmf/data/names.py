@@ -182,7 +182,7 @@ def object_array(names: Any) -> np.ndarray:
     return _fitting_array(list(names), np.dtype(object))
 
 
-def _fitting_array(names: list[Any], dtype: np.dtype) -> np.ndarray:
+def _fitting_array(names: list[object], dtype: np.dtype) -> np.ndarray:
     if not dtype.hasobject:
         return np.asarray(names, dtype)
     array = np.empty(len(names), object)

@@ -176,7 +176,7 @@ def _from_pairs_and_observed(
     return _observed_only(data, both[len(pairs) :], mask)
 
 
-def _observed_only(data: SparseBinary, seen: list[tuple[Any, ...]], mask: Path) -> SparseBinary:
+def _observed_only(data: SparseBinary, seen: list[tuple[object, ...]], mask: Path) -> SparseBinary:
     observed = _none_observed(mask, data.shape)
     try:
         rows = data.row_positions([pair[0] for pair in seen])

@@ -8,6 +8,7 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.container import is_sparse, peel
 from jaxmf.data.sparse_binary import SparseBinary
+from jaxmf.types import PyTree
 
 _DATES = "Dates become numbers by (dates - dates[0]) / numpy.timedelta64(1, 'D')."
 
@@ -54,7 +55,7 @@ def as_part(name: str, matrix: object) -> Part:
     return Part((rows, columns), (nothing, nothing), shape, table.row_names, table.column_names)
 
 
-def common_ids(parts: list[Part], name: str, passed: object) -> Any:
+def common_ids(parts: list[Part], name: str, passed: object) -> object:
     """The ids of all matrices, which must be the same; those given come first."""
     if passed is not None:
         return passed
@@ -119,7 +120,7 @@ def checked_shape(shape: Any) -> tuple[int, int, int]:
 
 
 def checked_cells(
-    passed: tuple[Any, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
+    passed: tuple[PyTree, ...], shape: tuple[int, int, int], rank: np.ndarray, prefix: str
 ) -> Cells:
     """Indices of cells as int32, sorted; `rank` is the position that each time has in order."""
     parts: list[np.ndarray] = []

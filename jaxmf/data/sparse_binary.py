@@ -21,7 +21,7 @@ from jaxmf.data.container import (
 )
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.lean import sort_cells
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
 
@@ -69,11 +69,11 @@ class SparseBinary:
         rows: object,
         columns: Any,
         shape: Any,
-        row_names: Any = None,
-        column_names: Any = None,
+        row_names: object = None,
+        column_names: object = None,
         *,
-        missing_rows: Any = None,
-        missing_columns: Any = None,
+        missing_rows: object = None,
+        missing_columns: object = None,
     ) -> None:
         assign(self, missing_rows=missing_rows, missing_columns=missing_columns)
         if checks.is_traced(rows, columns):
@@ -171,7 +171,7 @@ class SparseBinary:
         return cls(rows, columns, (num_rows, len(column_ids)), row_names, column_ids)
 
     @classmethod
-    def from_pairs(cls, pairs: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_pairs(cls, pairs: Any, *, row_names: Any = None, column_names: object = None) -> Self:
         """Data from pairs (id of the row, id of the column), one for each one.
 
         Args:
@@ -209,7 +209,9 @@ class SparseBinary:
         return cls(rows, columns, (len(row_ids), len(column_ids)), row_ids, column_ids)
 
     @classmethod
-    def from_scipy(cls, matrix: Any, *, row_names: Any = None, column_names: Any = None) -> Self:
+    def from_scipy(
+        cls, matrix: Any, *, row_names: object = None, column_names: object = None
+    ) -> Self:
         """Data from a scipy.sparse matrix of ones; cells that it does not store are zeros.
 
         Args:
@@ -384,7 +386,7 @@ class SparseBinary:
         return tuple((key(name), getattr(self, name)) for name in names), self.shape
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         names = ("rows", "columns", "missing_rows", "missing_columns")
         arrays = dict(zip(names, children, strict=True))

@@ -22,7 +22,7 @@ from jaxmf.data.series_checks import (
     common_ids,
 )
 from jaxmf.data.sparse_binary import SparseBinary
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -72,16 +72,16 @@ class SparseSeries:
     def __init__(
         self,
         rows: object,
-        steps: Any,
-        columns: Any,
+        steps: object,
+        columns: object,
         times: Any,
         shape: Any,
         row_names: Any = None,
         column_names: Any = None,
         *,
         missing_rows: Any = None,
-        missing_steps: Any = None,
-        missing_columns: Any = None,
+        missing_steps: object = None,
+        missing_columns: object = None,
     ) -> None:
         shape = checked_shape(shape)
         times, rank = checked_times(times, shape[1])
@@ -157,7 +157,7 @@ class SparseSeries:
             "column_names": common_ids(parts, "column_names", column_names),
         }
 
-        def joined(arrays: list[Any]) -> np.ndarray:
+        def joined(arrays: list[object]) -> np.ndarray:
             return np.concatenate([np.asarray(array, np.int64) for array in arrays])
 
         def steps(cells: list[Any]) -> np.ndarray:
@@ -396,7 +396,7 @@ class SparseSeries:
         return tuple((key(name), getattr(self, name)) for name in _LEAVES), self.shape
 
     @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int, int], children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, shape: tuple[int, int, int], children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         arrays = dict(zip(_LEAVES, children, strict=True))
         return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)

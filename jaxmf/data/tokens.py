@@ -13,7 +13,7 @@ from jaxmf.data.container import assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
-from jaxmf.types import Array, Names
+from jaxmf.types import Array, Names, PyTree
 
 
 @jax.tree_util.register_pytree_with_keys_class
@@ -52,10 +52,10 @@ class Tokens:
 
     def __init__(
         self,
-        columns: Mapping[str, Any],
+        columns: Mapping[str, object],
         sizes: Mapping[str, int],
-        values: Mapping[str, Any] | None = None,
-        names: Mapping[str, Any] | None = None,
+        values: Mapping[str, object] | None = None,
+        names: Mapping[str, object] | None = None,
     ) -> None:
         values, names = checks.as_mapping("values", values), checks.as_mapping("names", names)
         _check_labels(columns=columns, sizes=sizes, values=values, names=names)
@@ -106,7 +106,7 @@ class Tokens:
         columns: Any,
         *,
         values: Mapping[str, Any] | None = None,
-        names: Mapping[str, Any] | None = None,
+        names: Mapping[str, object] | None = None,
     ) -> Self:
         """Data from columns of ids, one line a token.
 
@@ -285,7 +285,7 @@ class Tokens:
         return children, tuple(self.sizes.items())
 
     @classmethod
-    def tree_unflatten(cls, sizes: Any, children: tuple[Any, ...]) -> Self:
+    def tree_unflatten(cls, sizes: Any, children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         columns, values = children
         return bare(cls, columns=columns, sizes=dict(sizes), values=values, names={})

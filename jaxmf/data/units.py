@@ -6,7 +6,6 @@ Sums are taken in 64-bit floats and by blocks of rows, on the host; missing cell
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -134,7 +133,7 @@ def centred(data: Dense, offset: object) -> Dense:
     return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)
 
 
-def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, Any]]:
+def _blocks(data: Dense) -> Iterator[tuple[np.ndarray, np.ndarray | bool]]:
     """Blocks of rows on the host: values, and which are observed."""
     for start in range(0, data.num_rows, _ROWS_A_BLOCK):
         rows = slice(start, start + _ROWS_A_BLOCK)

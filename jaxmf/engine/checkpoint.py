@@ -63,7 +63,7 @@ class Folder:
         header: what every manifest of this run holds: settings, identity, environment.
     """
 
-    def __init__(self, path: str | os.PathLike, header: dict[str, Any]):
+    def __init__(self, path: str | os.PathLike, header: dict[str, object]):
         self.path = Path(path)
         self._header = header
         self._draw_files: list[dict[str, Any]] = []
@@ -96,7 +96,7 @@ class Folder:
 
     def save(
         self,
-        progress: dict[str, Any],
+        progress: dict[str, object],
         arrays: dict[str, np.ndarray],
         draws: dict[str, np.ndarray],
         num_draws: int,
@@ -292,7 +292,7 @@ def unpack(
     return jax.tree.unflatten(structure, restored)
 
 
-def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> Any:
+def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> PyTree:
     if jax.dtypes.issubdtype(expected.dtype, jax.dtypes.prng_key):
         impl, dtype = expected.dtype._impl, values.dtype
         is_key = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32
@@ -314,7 +314,7 @@ def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> 
     return restored
 
 
-def _differences(saved: dict[str, Any], current: dict[str, Any]) -> list[str]:
+def _differences(saved: dict[str, object], current: dict[str, object]) -> list[str]:
     saved, current = json.loads(json.dumps(saved)), json.loads(json.dumps(current))
     found = []
     for name in sorted(set(saved) | set(current)):
@@ -347,7 +347,7 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return found
 
 
-def _read_arrays(path: Path, record: dict[str, Any]) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, record: dict[str, object]) -> dict[str, np.ndarray]:
     try:
         return files.read_arrays(path, record)
     except (FileNotFoundError, files.DamagedFileError) as error:

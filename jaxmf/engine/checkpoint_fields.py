@@ -115,7 +115,7 @@ def _check_draws(path: Path, entry: Mapping[str, Any], num_chains: int) -> None:
             )
 
 
-def _check_parts(path: Path, arrays: Mapping[str, Any], num_groups: int) -> None:
+def _check_parts(path: Path, arrays: Mapping[str, object], num_groups: int) -> None:
     """Every group of chains has the same parts."""
     groups: dict[int, set[str]] = {group: set() for group in range(num_groups)}
     for name in arrays:

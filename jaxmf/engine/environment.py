@@ -25,7 +25,7 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def config_value(name: str) -> Any:
+def config_value(name: str) -> object:
     """A setting of JAX as it is in this thread."""
     return getattr(jax.config, name)
 

@@ -34,7 +34,7 @@ CONFIG = (
 class Executable:
     """One traced program, compiled when first wanted; safe to share between threads."""
 
-    def __init__(self, traced: Any):
+    def __init__(self, traced: jax.stages.Traced):
         self._traced = traced
         self._lock = threading.Lock()
         self._compiled: Any = None
@@ -130,7 +130,7 @@ class ExecutableCache:
 CACHE = ExecutableCache(MAX_EXECUTABLES)
 
 
-def shapes_of(tree: PyTree, sharding: Any = None) -> PyTree:
+def shapes_of(tree: PyTree, sharding: jax.sharding.Sharding | None = None) -> PyTree:
     """The tree with every array replaced by its shape and dtype."""
     return jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), tree
@@ -156,6 +156,6 @@ def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> 
     )
 
 
-def _leaf_signature(leaf: Any) -> Hashable:
+def _leaf_signature(leaf: PyTree) -> Hashable:
     weak = bool(getattr(leaf, "weak_type", False))
     return tuple(leaf.shape), str(leaf.dtype), weak, getattr(leaf, "sharding", None)

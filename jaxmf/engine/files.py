@@ -68,7 +68,7 @@ def open_plain(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def replace(path: Path, write: Callable[[BinaryIO], Any]) -> None:
+def replace(path: Path, write: Callable[[BinaryIO], object]) -> None:
     """Write a file under a temporary name, sync it and give it its name in one step.
 
     A write that fails leaves nothing behind, and what had the name before as it was.
@@ -111,7 +111,7 @@ def _flag(name: str) -> int:
 # --- archives of arrays ---------------------------------------------------------------------------
 
 
-def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, Any]:
+def write_arrays(folder: Path, name: str, arrays: Mapping[str, np.ndarray]) -> dict[str, object]:
     """Write an archive; bools are packed, eight to a byte.
 
     Args:
@@ -201,7 +201,7 @@ def read_arrays(folder: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray
 
 
 def _check_members(
-    path: Path, archive: zipfile.ZipFile, arrays: Mapping[str, Any], size: int
+    path: Path, archive: zipfile.ZipFile, arrays: Mapping[str, object], size: int
 ) -> None:
     members = archive.infolist()
     there, needed = sorted(m.filename for m in members), sorted(f"{name}.npy" for name in arrays)

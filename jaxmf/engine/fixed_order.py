@@ -7,8 +7,6 @@ would not know it again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import numpyro.distributions as dist
 
@@ -19,7 +17,7 @@ from jaxmf.types import PyTree
 class _Sorted:
     """A distribution, its arrays sorted by the names of its fields."""
 
-    def __init__(self, kind: type[dist.Distribution], arrays: tuple[Any, ...], rest: Any):
+    def __init__(self, kind: type[dist.Distribution], arrays: tuple[PyTree, ...], rest: object):
         self.kind, self.arrays, self.rest = kind, arrays, rest
 
     @classmethod
@@ -34,11 +32,11 @@ class _Sorted:
         arrays = tuple(restored(by_index[i]) for i in range(len(order)))
         return self.kind.tree_unflatten(self.rest, arrays)
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def tree_flatten(self) -> tuple[tuple[PyTree, ...], tuple[PyTree, ...]]:
         return self.arrays, (self.kind, self.rest)
 
     @classmethod
-    def tree_unflatten(cls, kept: tuple[Any, ...], arrays: tuple[Any, ...]) -> _Sorted:
+    def tree_unflatten(cls, kept: tuple[PyTree, ...], arrays: tuple[PyTree, ...]) -> _Sorted:
         return cls(kept[0], arrays, kept[1])
 
 
@@ -46,14 +44,14 @@ class _Sorted:
 class _Flat:
     """A tree as its leaves, distributions among them sorted; a model would refuse these."""
 
-    def __init__(self, leaves: tuple[Any, ...], structure: Any):
+    def __init__(self, leaves: tuple[PyTree, ...], structure: object):
         self.leaves, self.structure = leaves, structure
 
-    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+    def tree_flatten(self) -> tuple[tuple[PyTree, ...], PyTree]:
         return self.leaves, self.structure
 
     @classmethod
-    def tree_unflatten(cls, structure: Any, leaves: tuple[Any, ...]) -> _Flat:
+    def tree_unflatten(cls, structure: object, leaves: tuple[PyTree, ...]) -> _Flat:
         return cls(tuple(leaves), structure)
 
 

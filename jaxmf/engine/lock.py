@@ -115,7 +115,7 @@ def _write(descriptor: int) -> None:
         os.write(descriptor, json.dumps(holder).encode())
 
 
-def _read(descriptor: int) -> dict[str, Any]:
+def _read(descriptor: int) -> dict[str, object]:
     with contextlib.suppress(OSError, ValueError):
         os.lseek(descriptor, 0, os.SEEK_SET)
         holder = json.loads(os.read(descriptor, 1000))
@@ -139,7 +139,7 @@ def _is_alive(holder: dict[str, Any]) -> bool:
     return True
 
 
-def _explain(folder: Path, holder: dict[str, Any]) -> str:
+def _explain(folder: Path, holder: dict[str, object]) -> str:
     who = "another process"
     if holder:
         is_this = holder["process"] == os.getpid() and holder.get("host") == socket.gethostname()

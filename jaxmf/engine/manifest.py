@@ -21,7 +21,7 @@ Check = Callable[[Any], bool]
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 
-def write(path: Path, content: Mapping[str, Any]) -> None:
+def write(path: Path, content: Mapping[str, object]) -> None:
     """Write a manifest with its check sum, whole or not at all.
 
     Args:
@@ -33,7 +33,7 @@ def write(path: Path, content: Mapping[str, Any]) -> None:
     files.replace(path, lambda file: file.write(text.encode()))
 
 
-def check_sum(content: Mapping[str, Any]) -> str:
+def check_sum(content: Mapping[str, object]) -> str:
     """The SHA-256 of what a manifest says, its entry "sha256" left out, as 64 hexadecimal digits.
 
     Args:
@@ -44,7 +44,7 @@ def check_sum(content: Mapping[str, Any]) -> str:
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
-def read(path: Path, *, version: int) -> dict[str, Any]:
+def read(path: Path, *, version: int) -> dict[str, object]:
     """What a manifest says, its check sum compared and left out.
 
     Args:
@@ -75,7 +75,7 @@ def read(path: Path, *, version: int) -> dict[str, Any]:
     return content
 
 
-def _check_format(path: Path, content: Mapping[str, Any], version: int) -> None:
+def _check_format(path: Path, content: Mapping[str, object], version: int) -> None:
     if "format" not in content:
         raise files.DamagedFileError(f"{path}: the key 'format' is missing")
     found = content["format"]

@@ -25,7 +25,7 @@ from jaxmf.engine.executables import CACHE, Executable, num_bytes, shapes_of
 from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
 from jaxmf.engine.supervisor import Supervisor
-from jaxmf.types import Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 # a chunk's draws wait on the device in a buffer of a fixed number of rows, so that one program
 # serves every length: as many as fit these bytes, a power of two
@@ -266,7 +266,7 @@ class Program:
         self.grow(group, sizes)
         return None
 
-    def _remember(self, groups: list[Group]) -> list[dict[str, Any]]:
+    def _remember(self, groups: list[Group]) -> list[dict[str, PyTree]]:
         """The groups as they are, where some could get ahead of others that must stop."""
         if len(groups) == 1 or not groups[0].capacity:
             return [{} for _ in groups]
@@ -276,7 +276,7 @@ class Program:
             for group in groups
         ]
 
-    def _restored(self, remembered: dict[str, Any]) -> dict[str, Any]:
+    def _restored(self, remembered: dict[str, object]) -> dict[str, object]:
         trees = {name: jax.tree.map(_from_host, remembered[name]) for name in DONATED}
         return remembered | self.placement.put_chains(trees)
 
@@ -330,12 +330,12 @@ class Program:
         num_draws, step, overflow, bad = jax.device_get(counts)
         return outcome._replace(num_draws=num_draws, step=step, overflow=overflow, bad=bad)
 
-    def _call(self, program: Executable, *args: object) -> Any:
+    def _call(self, program: Executable, *args: object) -> PyTree:
         _ = program.compiled
         with program.turns.take(), self.placement.context():
             return jax.block_until_ready(program(*args))
 
-    def _keep(self, progress: Progress, draws: dict[str, Any], num_draws: int, step: int) -> None:
+    def _keep(self, progress: Progress, draws: Draw, num_draws: int, step: int) -> None:
         piece = {}
         was_kept = step > self.num_warmup and (step - self.num_warmup) % self.thin == 0
         for name, buffer in draws.items():
@@ -374,13 +374,13 @@ class _Words:
     impl: Any
 
 
-def _on_host(leaf: Any) -> Any:
+def _on_host(leaf: PyTree) -> PyTree:
     if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
     return np.array(leaf)
 
 
-def _from_host(leaf: object) -> Any:
+def _from_host(leaf: object) -> PyTree:
     if isinstance(leaf, _Words):
         return jax.random.wrap_key_data(jax.numpy.asarray(leaf.words), impl=leaf.impl)
     return leaf
@@ -402,7 +402,7 @@ def _num_steps(num_left: int, usual: float | None, chunk_seconds: float) -> int:
     return max(1, min(num_left, int(chunk_seconds / usual)))
 
 
-def _failure(group: Group, bad: dict[str, Any]) -> Failure | None:
+def _failure(group: Group, bad: dict[str, Array]) -> Failure | None:
     for name, flags in bad.items():
         for chain in np.flatnonzero(flags):
             return Failure(name, group.chains.start + int(chain), group.step - 1)

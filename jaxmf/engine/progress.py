@@ -126,7 +126,7 @@ def _is_notebook() -> bool:
     return running is not None and "IPKernelApp" in running.config
 
 
-def _make_bar() -> Any:
+def _make_bar() -> object:
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn
 

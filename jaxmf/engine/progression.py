@@ -127,13 +127,13 @@ def _gather(groups: list[Group], *, batched: bool) -> tuple[PyTree, dict[str, np
     return jax.tree.map(lambda *leaves: _stack(leaves), *trees)
 
 
-def _stack(leaves: tuple[Any, ...]) -> Any:
+def _stack(leaves: tuple[PyTree, ...]) -> PyTree:
     if jax.dtypes.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
         return jnp.stack(leaves)
     return np.stack([np.asarray(leaf) for leaf in leaves])
 
 
-def _to_host(leaf: Any) -> Any:
+def _to_host(leaf: PyTree) -> PyTree:
     is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return leaf if is_key else np.array(leaf)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +48,7 @@ def run(
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     memory_limit: int | None = None,
-    identity: dict[str, Any] | None = None,
+    identity: dict[str, object] | None = None,
     initial: Run | None = None,
     note: str = "",
 ) -> Run:
@@ -175,7 +174,7 @@ def _validate(
     check_number("checkpoint_seconds", checkpoint_seconds, least=0)
 
 
-def _validate_kinds(checkpoint: Any, resume: Any, progress: Any) -> None:
+def _validate_kinds(checkpoint: object, resume: object, progress: object) -> None:
     is_path = isinstance(checkpoint, str | os.PathLike) and isinstance(os.fspath(checkpoint), str)
     if checkpoint is not None and not is_path:
         raise TypeError(f"checkpoint must be the path of a folder, got {checkpoint!r}")
@@ -272,8 +271,8 @@ def _header(
     schedule: Schedule,
     num_chains: int,
     placement: Placement,
-    identity: dict[str, Any] | None,
-) -> dict[str, Any]:
+    identity: dict[str, object] | None,
+) -> dict[str, object]:
     key = as_key(seed)
     mesh = placement.mesh
     return {

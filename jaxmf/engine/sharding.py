@@ -32,7 +32,7 @@ class Placement:
         on_mesh = mesh is not None and CHAIN_AXIS in mesh.axis_names
         self.batch = Batch(batched=batched, spmd_axis=CHAIN_AXIS if on_mesh else None)
 
-    def context(self) -> contextlib.AbstractContextManager[Any]:
+    def context(self) -> contextlib.AbstractContextManager[object]:
         """The mesh in place while tracing and running; nothing without one."""
         return contextlib.nullcontext() if self.mesh is None else jax.set_mesh(self.mesh)
 
@@ -78,7 +78,7 @@ class Placement:
         put: Callable[[Any], Any] = jnp.asarray
         if sharding is not None:
 
-            def put(leaf: object) -> Any:
+            def put(leaf: object) -> PyTree:
                 return jax.device_put(jnp.asarray(leaf), sharding)
 
         return jax.tree.map(put, tree)
@@ -101,7 +101,7 @@ def validate_mesh(mesh: object, num_chains: int) -> None:
 
 
 def check_mesh_axes(
-    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, Any]
+    mesh: object, name: str, axes: tuple[str, ...], options: Mapping[str, object]
 ) -> None:
     """Refuses a mesh with an axis over which nothing would be spread.
 

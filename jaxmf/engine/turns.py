@@ -17,6 +17,8 @@ from typing import Any
 
 import jax
 
+from jaxmf.types import PyTree
+
 FACTORISATIONS = (
     "cholesky",
     "eig",
@@ -108,7 +110,7 @@ def factorises_in_batches(jaxpr: Any) -> bool:
     return False
 
 
-def _inner(value: object) -> Iterator[Any]:
+def _inner(value: object) -> Iterator[PyTree]:
     if isinstance(value, dict):
         value = tuple(value.values())
     if isinstance(value, (tuple, list)):

@@ -24,6 +24,7 @@ from jaxmf.plot.style import (
 )
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from jaxmf.posterior import Posterior
@@ -76,11 +77,11 @@ def average_images(
 
 def completed(
     posterior: Posterior,
-    rows: Any = None,
+    rows: object = None,
     *,
     image_shape: tuple[int, int],
-    truth: Any = None,
-    others: dict[str, Any] | None = None,
+    truth: object = None,
+    others: dict[str, object] | None = None,
     max_rows: int = 12,
 ) -> Figure:
     """Rows with missing cells as they were shown, and completed by the posterior mean.
@@ -184,7 +185,7 @@ def _block_axes(shape: tuple[int, int]) -> tuple[Any, list]:
     return figure, axes
 
 
-def _frame(axes: Any, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
+def _frame(axes: Axes, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
     """Frames around the two largest contiguous regions of the pairs with the largest weights."""
     from matplotlib.patches import Rectangle
 

@@ -12,11 +12,13 @@ from jaxmf.plot.style import CHAIN_COLOURS, INK, MUTED, empty, figure_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from jaxmf.posterior import Posterior
+
 
 def causal_graph(
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | np.ndarray | None = None,
+    row_names: Sequence[object] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
@@ -45,7 +47,7 @@ def draw_graph(
     axes: Any,
     z: np.ndarray,
     *,
-    row_names: Sequence[Any] | np.ndarray | None = None,
+    row_names: Sequence[object] | np.ndarray | None = None,
     cause_names: Sequence[str] | None = None,
 ) -> None:
     """The same on given axes; observed variables are shaded, causes are not.
@@ -93,7 +95,7 @@ def _spread(num_circles: int, right: float) -> np.ndarray:
 
 
 def graph_of_draw(
-    posterior: Any, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
+    posterior: Posterior, *, chain: int | None = None, draw: int | None = None, max_rows: int = 60
 ) -> Figure:
     """The causal graph of one draw of a posterior with binary features.
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.plot.style import INK, MUTED, figure_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from jaxmf.blocks.network import Network
@@ -88,14 +89,14 @@ def _middle(network: Network, name: str, line: dict[str, float]) -> float:
     return sum(line[parent] for parent in parents) / max(len(parents), 1)
 
 
-def _label(distribution: Any) -> str:
+def _label(distribution: object) -> str:
     """The name of a family or prior, with its number of groups where it is known."""
     name = type(distribution).__name__
     size = getattr(distribution, "num_components", None) or getattr(distribution, "size", None)
     return f"{name}, {size:,}" if isinstance(size, int) else name
 
 
-def _box(axes: Any, x: float, y: float, *, shaded: bool) -> None:
+def _box(axes: Axes, x: float, y: float, *, shaded: bool) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     axes.add_patch(
@@ -112,7 +113,7 @@ def _box(axes: Any, x: float, y: float, *, shaded: bool) -> None:
     )
 
 
-def _arrow(axes: Any, start: tuple[float, float], end: tuple[float, float], steps: int) -> None:
+def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], steps: int) -> None:
     """From the right edge of one box to the left edge of another; bent over boxes between."""
     from matplotlib.patches import FancyArrowPatch
 

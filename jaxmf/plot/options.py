@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxmf.arguments import check_count
 from jaxmf.data import Entries
@@ -11,8 +11,11 @@ from jaxmf.data.convert import complete_matrix
 from jaxmf.plot.panels import check_image_shape
 from jaxmf.posterior.named_cells import read_rows
 
+if TYPE_CHECKING:
+    from jaxmf.posterior import Posterior
 
-def check_options(posterior: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+
+def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[str, object]:
     """The options of a picture, by the names that they have in all of them.
 
     Args:
@@ -43,12 +46,12 @@ def check_options(posterior: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return checked
 
 
-def _image_shape(posterior: Any, shape: Any) -> Any:
+def _image_shape(posterior: Posterior, shape: Any) -> Any:
     check_image_shape(shape, posterior.data.num_columns)
     return shape
 
 
-def _truth(posterior: Any, truth: Any) -> Any:
+def _truth(posterior: Posterior, truth: Any) -> Any:
     if isinstance(truth, Entries):
         return truth
     return complete_matrix(truth, posterior.data, argument="truth")

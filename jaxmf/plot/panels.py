@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +11,8 @@ from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, bare, colour_scale, fig
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+    from jaxmf.posterior.prediction import Prediction
 
 
 def check_image_shape(image_shape: tuple[int, int], size: int) -> None:
@@ -110,7 +112,7 @@ def side_by_side(lines: dict[str, np.ndarray]) -> Figure:
     return figure
 
 
-def held_out_picture(known: np.ndarray, prediction: Any) -> Figure:
+def held_out_picture(known: np.ndarray, prediction: Prediction) -> Figure:
     """Known values of held-out cells against their predictions, with intervals."""
     figure, (axes,) = figure_of(1, 1, width=4.2, height=3.6)
     low, high = prediction.quantiles[0], prediction.quantiles[-1]

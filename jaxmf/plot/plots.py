@@ -65,7 +65,7 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
         signature = inspect.signature(method)
 
         @functools.wraps(method)
-        def checked(self: Plots, *arguments: Any, **options: Any) -> Any:
+        def checked(self: Plots, *arguments: object, **options: object) -> Any:
             self._check(method.__name__)
             bound = signature.bind(self, *arguments, **options)
             bound.apply_defaults()
@@ -227,7 +227,7 @@ class Plots:
         rows: Sequence[int] | None = None,
         *,
         image_shape: tuple[int, int] | None = None,
-        truth: Any = None,
+        truth: object = None,
     ) -> Figure:
         """Some rows as observed, beside the posterior mean of the features added up.
 
@@ -249,7 +249,7 @@ class Plots:
         return image_lines(lines, [f"row {row}" for row in positions], image_shape)
 
     @shows(CELLS)
-    def held_out(self, truth: Any, *, max_cells: int = 2_000) -> Figure:
+    def held_out(self, truth: object, *, max_cells: int = 2_000) -> Figure:
         """Predictions of the missing cells against what they were, with 90 % intervals.
 
         Args:

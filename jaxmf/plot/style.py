@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 INK = "#1f2933"
@@ -40,7 +41,7 @@ def figure_of(num_rows: int, num_columns: int, *, width: float, height: float) -
     return figure, axes
 
 
-def bare(axes: Any) -> None:
+def bare(axes: Axes) -> None:
     """Takes the ticks away and leaves a light frame."""
     axes.set(xticks=[], yticks=[])
     for spine in axes.spines.values():
@@ -63,7 +64,7 @@ def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Any:
     return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad=missing)
 
 
-def colour_scale(values: np.ndarray) -> dict[str, Any]:
+def colour_scale(values: np.ndarray) -> dict[str, object]:
     """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.data import Container
 from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 
@@ -122,7 +123,7 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
     weights = posterior.weights
     if spread == 0 or _quantile(noise, weights, 0.05) <= 1.02 * spread:
         return
-    fixed = settings_of(posterior.model).get("noise_scale")
+    fixed = posterior.model.hyperparameters.get("noise_scale")
     if isinstance(fixed, int | float):
         yield Alarm(
             "noise",
@@ -145,7 +146,7 @@ def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     return float(values.ravel()[order[np.searchsorted(below, level * below[-1])]])
 
 
-def _observed(data: Any) -> np.ndarray | None:
+def _observed(data: Container) -> np.ndarray | None:
     """(M,) values of the observed cells of a matrix; None for other data."""
     values = getattr(data, "values", None)
     if values is None or np.ndim(values) not in (1, 2):

@@ -14,15 +14,17 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count
-from jaxmf.engine import Run
+from jaxmf.data import Container
+from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
-from jaxmf.model import HoldsOutOnes
+from jaxmf.model import HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
+from jaxmf.types import Array, Key, PyTree
 
 _FIXED = (
     "algorithm",
@@ -46,7 +48,7 @@ Paths = list[dict[str, np.ndarray]]
 
 
 def from_chains(
-    model: Any, data: Any, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
+    model: Model, data: Container, run: Run, meta: Meta, predicted_at: dict[str, np.ndarray]
 ) -> Posterior:
     """The posterior of a finished sampler; `predicted_at` are the cells named before it."""
     return Posterior(
@@ -60,7 +62,7 @@ def from_chains(
     )
 
 
-def from_ascent(model: Any, data: Any, run: Run, meta: Meta) -> Posterior:
+def from_ascent(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
     """The posterior of a finished variational fit: one draw, the parameters of Q."""
     state = jax.tree.map(lambda leaf: leaf[0], run.state)
     draw = model.draw_of(state)
@@ -77,12 +79,12 @@ def from_solution(model: Any, data: Any, draw: Mapping[str, Any], meta: Meta) ->
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=trace)
 
 
-def _one_draw(draw: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _one_draw(draw: Mapping[str, object]) -> dict[str, np.ndarray]:
     return {name: np.asarray(value)[None, None] for name, value in draw.items()}
 
 
 def from_filter(
-    model: Any, data: Any, run: Run, meta: Meta, *, before: Posterior | None = None
+    model: Model, data: Container, run: Run, meta: Meta, *, before: Posterior | None = None
 ) -> Posterior:
     """The posterior of a finished filter.
 
@@ -132,7 +134,9 @@ def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
     return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
 
 
-def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str, np.ndarray]:
+def _particle_draws(
+    model: Model, data: Container, cloud: Any, paths: Paths
+) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
     runs = []
     for run_index in range(cloud.log_weights.shape[0]):
@@ -143,7 +147,7 @@ def _particle_draws(model: Any, data: Any, cloud: Any, paths: Paths) -> dict[str
 
 
 @jit
-def _draws_of_particles(model: Any, particles: Any, paths: dict[str, Any], data: Any) -> Any:
+def _draws_of_particles(model: Any, particles: object, paths: dict[str, object], data: Any) -> Any:
     def one(particle: Any, path: dict[str, Any]) -> Any:
         return model.particle_draw(particle, path, data)
 
@@ -189,14 +193,14 @@ def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
     return np.concatenate(padded, axis=1)
 
 
-def algorithm_of(posterior: Posterior) -> Any:
+def algorithm_of(posterior: Posterior) -> Algorithm:
     """The algorithm that made a posterior, built again from its model and options."""
     entry = registry.entry_of(posterior.model)
     return entry.builder(posterior.model, posterior.meta.method)(**posterior.meta.options)
 
 
 def extend(
-    posterior: Posterior, new_rows: Any, *, num_samples: int | None, settings: dict[str, Any]
+    posterior: Posterior, new_rows: object, *, num_samples: int | None, settings: dict[str, object]
 ) -> Posterior:
     """See `Posterior.extend`."""
     _check_settings(settings)
@@ -228,7 +232,7 @@ def extend(
     return _extend_chains(posterior, num_samples, settings)
 
 
-def _check_settings(settings: Mapping[str, Any]) -> None:
+def _check_settings(settings: Mapping[str, object]) -> None:
     """Refuses what extend() does not take.
 
     Raises:
@@ -269,7 +273,9 @@ def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, A
     return from_chains(posterior.model, posterior.data, run, meta, cells)
 
 
-def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]) -> Posterior:
+def _extend_filter(
+    posterior: Posterior, new_rows: object, settings: Mapping[str, object]
+) -> Posterior:
     """Take in more rows. The step of a row has the key of its number, whatever came when."""
     meta, before, began = posterior.meta, posterior.run, time.perf_counter()
     assert before is not None
@@ -289,7 +295,7 @@ def _extend_filter(posterior: Posterior, new_rows: Any, settings: dict[str, Any]
     return from_filter(posterior.model, data, run, meta, before=posterior)
 
 
-def sweep_note(options: Mapping[str, Any]) -> str:
+def sweep_note(options: Mapping[str, object]) -> str:
     """Which sweep a run makes, for its progress line and its report: "sweep=collapsed"."""
     named = [f"{name}={options[name]}" for name in ("sweep", "weights") if options.get(name)]
     return ", ".join(named)
@@ -305,10 +311,10 @@ def outcome(run: Run, began: float) -> dict[str, Any]:
     }
 
 
-def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
+def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
     """The last state with zeros where arrays are as long as the data, which now has more rows."""
 
-    def start(key: Any, data: Any) -> Any:
+    def start(key: Key, data: PyTree) -> Any:
         state = algorithm.init(key, data)
         larger = {
             axis: before.capacity[axis]
@@ -319,7 +325,7 @@ def _with_room(algorithm: Any, data: Any, before: Run) -> Any:
 
     shapes = jax.eval_shape(start, jax.random.key(0), data)
 
-    def pad(leaf: Any, shape: Any) -> Any:
+    def pad(leaf: Array, shape: jax.ShapeDtypeStruct) -> Any:
         more = [(0, 0)] + [(0, b - a) for a, b in zip(leaf.shape[1:], shape.shape, strict=True)]
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 

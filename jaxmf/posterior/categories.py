@@ -10,28 +10,38 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.model import HasCategories, TakesNewRowsOfCategories, lacks
+from jaxmf.data import Container
+from jaxmf.model import HasCategories, Model, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, PyTree
 
 _DRAWS_SIZE = 2**24
 
 
-def has_categories(model: Any) -> bool:
+def has_categories(model: Model) -> bool:
     """Whether a model gives the probability of every value of a cell."""
     return isinstance(model, HasCategories) and model.values is not None
 
 
 @jit
-def _probabilities(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _probabilities(
+    model: HasCategories[Container], draws: Draw, data: Container, rows: Array, columns: Array
+) -> Any:
     return jax.vmap(lambda draw: model.cell_probabilities(draw, data, rows, columns))(draws)
 
 
 @jit
 def _new_row_probabilities(
-    model: Any, keys: Any, draws: Any, data: Any, new: Any, rows: Any, columns: Any
-) -> Any:
+    model: TakesNewRowsOfCategories[Container],
+    keys: Array,
+    draws: Draw,
+    data: Container,
+    new: Container,
+    rows: Array,
+    columns: Array,
+) -> Array:
     def one(key: Any, draw: Any) -> Any:
         return model.new_cell_probabilities(key, draw, data, new, rows, columns)
 
@@ -70,17 +80,17 @@ def probabilities(
 
 
 def probabilities_of_draws(
-    model: Any,
-    data: Any,
+    model: Model,
+    data: Container,
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
-    new_data: Any = None,
+    new_data: Container | None = None,
     seed: int = 0,
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """The probability of every value of M cells for every draw, block by block: (B, M, V) float."""
     rows, columns = (jnp.asarray(index) for index in cells)
 
-    def evaluate(block: Any, indices: np.ndarray) -> Any:
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
         if new_data is None:
             return _probabilities(model, block, data, rows, columns)
         keys = jax.vmap(partial(jax.random.fold_in, jax.random.key(seed)))(indices)

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf import registry
 from jaxmf.arguments import check_count, check_number, check_seed
+from jaxmf.data import Container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import KnowsTime, TransformsDocuments, TransformsRows
 from jaxmf.posterior import cells as cell_questions
@@ -17,6 +18,7 @@ from jaxmf.posterior import tables, transposed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.prediction import Prediction
 from jaxmf.programs import jit
+from jaxmf.types import Draw, Key
 
 
 class CellAnswers(Draws):
@@ -24,12 +26,12 @@ class CellAnswers(Draws):
 
     def predict(
         self,
-        cells: Any = None,
+        cells: object = None,
         *,
-        new_rows: Any = None,
-        new_columns: Any = None,
-        row_features: Any = None,
-        column_features: Any = None,
+        new_rows: object = None,
+        new_columns: object = None,
+        row_features: object = None,
+        column_features: object = None,
         unknown: str = "error",
         quantiles: tuple[float, ...] = (0.05, 0.95),
         num_draws: int | None = None,
@@ -92,7 +94,7 @@ class CellAnswers(Draws):
         """
         return cell_questions.probabilities(self, cells)
 
-    def held_out_log_likelihood(self, values: Any, cells: Any = None) -> HeldOutScore:
+    def held_out_log_likelihood(self, values: object, cells: object = None) -> HeldOutScore:
         """Log posterior predictive density of cells whose values are now known.
 
         Each cell's density is averaged over the posterior draws before the log is taken.
@@ -107,7 +109,7 @@ class CellAnswers(Draws):
         """
         return cell_questions.held_out_log_likelihood(self, values, cells)
 
-    def reconstruction(self, rows: Any = None) -> np.ndarray:
+    def reconstruction(self, rows: object = None) -> np.ndarray:
         """Posterior mean of the noise-free matrix at some rows: features added up.
 
         Args:
@@ -118,7 +120,12 @@ class CellAnswers(Draws):
         return cell_questions.reconstruction(self, rows)
 
     def transform(
-        self, new_rows: Any, *, row_features: Any = None, unknown: str = "error", seed: int = 0
+        self,
+        new_rows: object,
+        *,
+        row_features: object = None,
+        unknown: str = "error",
+        seed: int = 0,
     ) -> np.ndarray:
         """Latent representation of rows not seen in training: probability of each feature.
 
@@ -190,5 +197,7 @@ class CellAnswers(Draws):
 
 
 @jit
-def _transform(model: Any, key: Any, draw: Any, data: Any, new_data: Any) -> Any:
+def _transform(
+    model: TransformsRows[Container], key: Key, draw: Draw, data: Container, new_data: Container
+) -> Any:
     return model.transform_rows(key, draw, data, new_data)

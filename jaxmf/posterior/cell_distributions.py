@@ -16,6 +16,7 @@ import numpy as np
 from jax.scipy.special import gammaln
 
 from jaxmf.model import Model
+from jaxmf.types import Array
 
 
 class CellDistribution(NamedTuple):
@@ -48,7 +49,7 @@ def _draw_normal(
     return (mean + np.sqrt(variance) * noise).astype(np.float32)
 
 
-def _log_bernoulli(values: object, mean: Any, variance: Any) -> Any:
+def _log_bernoulli(values: object, mean: Array, variance: object) -> Array:
     del variance
     xp, tiny = _numpy_of(mean), np.finfo(mean.dtype).tiny
     log_one = xp.log(xp.maximum(mean, tiny))
@@ -64,7 +65,7 @@ def _draw_bernoulli(
     return (generator.random((num_draws, mean.size), dtype=np.float32) < mean).astype(np.float32)
 
 
-def _log_poisson(values: Any, mean: Any, variance: Any) -> Any:
+def _log_poisson(values: Array, mean: Array, variance: object) -> Array:
     del variance
     inside = values * jnp.log(mean) - mean - gammaln(values + 1)
     return jnp.where((values >= 0) & (values == jnp.floor(values)), inside, -jnp.inf)

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.arguments import check_numbers
+from jaxmf.data import MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
@@ -160,7 +161,7 @@ def moments(
     return mixture.mean, mixture.variance
 
 
-def _chosen(posterior: Draws, cells: object, new: Any, *, drop: bool) -> Cells:
+def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, drop: bool) -> Cells:
     """The cells asked for; else those missing, and of new rows without any all.
 
     Without what predictions of others need, those that were named before the run.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class ColumnAnswers(Draws):
     """The part of `Posterior` that ranks columns."""
 
-    def scores(self, cells: Any) -> Scores:
+    def scores(self, cells: object) -> Scores:
         """Scores of cells: mean, sd, and the probability of a one with and without that sd.
 
         Args:
@@ -28,13 +28,13 @@ class ColumnAnswers(Draws):
 
     def recommend(
         self,
-        rows: Any = None,
+        rows: object = None,
         *,
         n: int = 10,
         by: str | None = None,
         include_known: bool = False,
-        new_rows: Any = None,
-        row_features: Any = None,
+        new_rows: object = None,
+        row_features: object = None,
         unknown: str = "error",
         seed: int = 0,
     ) -> Recommendations:

@@ -155,7 +155,7 @@ class Draws:
     # --- data like those of the run --------------------------------------------------------------
 
     def container(
-        self, new_rows: Any, name: str, *, unknown: str = "error", can_drop: bool = True
+        self, new_rows: object, name: str, *, unknown: str = "error", can_drop: bool = True
     ) -> Any:
         """Rows like those of the data, as a container with its columns.
 

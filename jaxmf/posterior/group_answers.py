@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_count, check_seed
 from jaxmf.diagnostics import HeldOutScore
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class GroupAnswers(Draws):
     """The part of `Posterior` that shows groups of tokens, rows and columns."""
 
-    def top_entries(self, column: str, n: int = 10, *, titles: Any = None) -> TopEntries:
+    def top_entries(self, column: str, n: int = 10, *, titles: object = None) -> TopEntries:
         """The heaviest entries of every group of the reference draw (highest log joint).
 
         Args:
@@ -69,7 +69,7 @@ class GroupAnswers(Draws):
 
         return row_groups.groups(self)
 
-    def preferences(self, side: str = "row", n: int = 10, *, titles: Any = None) -> TopEntries:
+    def preferences(self, side: str = "row", n: int = 10, *, titles: object = None) -> TopEntries:
         """What each group of rows of the reference draw likes best: its mean against all columns.
 
         Args:
@@ -107,7 +107,7 @@ class GroupAnswers(Draws):
         return side_groups.weights(self, side)
 
     def document_completion(
-        self, new_documents: Any, *, unknown: str = "error", num_draws: int = 10, seed: int = 0
+        self, new_documents: object, *, unknown: str = "error", num_draws: int = 10, seed: int = 0
     ) -> HeldOutScore:
         """Log predictive probability of held-out words of new documents, and so the perplexity.
 

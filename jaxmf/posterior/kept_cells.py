@@ -8,18 +8,20 @@ with few values the averaged probabilities are that mixture already.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.engine import as_partial
+from jaxmf.data import Container
+from jaxmf.engine import Algorithm, as_partial
 from jaxmf.model import DrawsCells, KeepsLess, Model, PredictsCells
 from jaxmf.posterior import categories, named_cells
 from jaxmf.posterior.cell_distributions import cell_distribution
 from jaxmf.posterior.draws import Draws
+from jaxmf.types import Array, Draw, Key, PyTree
 
 Cells = dict[str, np.ndarray]
 _KEPT = ("predicted_mean", "predicted_variance")
@@ -27,7 +29,7 @@ _MOST_FLOATS = 2**26
 """Floats of all draws together that moments of cells may take; more are not kept."""
 
 
-def lacks(model: Model, draw: Any) -> bool:
+def lacks(model: Model, draw: Mapping[str, object]) -> bool:
     """Whether a draw, or the draws of a run, are without what predictions need."""
     return isinstance(model, KeepsLess) and any(name not in draw for name in model.kept_for_cells)
 
@@ -48,7 +50,9 @@ def check_model(model: Model) -> None:
         )
 
 
-def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: int) -> bool:
+def are_kept(
+    algorithm: Algorithm, model: Model, data: Container, cells: Cells, *, num_draws: int
+) -> bool:
     """Whether draws are to keep the moments of the cells."""
     if categories.has_categories(model) or isinstance(model, DrawsCells):
         return False
@@ -58,7 +62,7 @@ def are_kept(algorithm: Any, model: Any, data: Any, cells: Cells, *, num_draws: 
     return is_small and lacks(model, jax.eval_shape(algorithm.record, key, state, data))
 
 
-def with_predictions(algorithm: Any, model: Any, cells: Cells, *, keep: bool) -> Any:
+def with_predictions(algorithm: Algorithm, model: Model, cells: Cells, *, keep: bool) -> Algorithm:
     """The algorithm with predictive moments of cells among its running means.
 
     Args:
@@ -79,8 +83,15 @@ def with_predictions(algorithm: Any, model: Any, cells: Cells, *, keep: bool) ->
 
 
 def _moments(
-    model: Any, whole: Any, other: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
-) -> dict[str, Any]:
+    model: PyTree,
+    whole: Callable[..., Draw],
+    other: Callable[..., Draw] | None,
+    rows: Array,
+    columns: Array,
+    key: Key,
+    state: PyTree,
+    data: Container,
+) -> Draw:
     draw = whole(key, state, data)
     mean, variance = model.predict_cells(draw, data, rows, columns)
     moments = {"predicted": mean, "predicted_square": variance + mean**2}
@@ -90,7 +101,14 @@ def _moments(
 
 
 def _record(
-    model: Any, whole: Any, record: Any, rows: Any, columns: Any, key: Any, state: Any, data: Any
+    model: PredictsCells[Container],
+    whole: Callable[..., Draw],
+    record: Callable[..., Draw],
+    rows: Array,
+    columns: Array,
+    key: Key,
+    state: PyTree,
+    data: Container,
 ) -> dict[str, Any]:
     mean, variance = model.predict_cells(whole(key, state, data), data, rows, columns)
     return record(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))

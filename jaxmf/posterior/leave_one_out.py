@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.blocks import Network
+from jaxmf.data import Container
 from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
@@ -163,7 +165,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
     return Comparison(unit, *kept)
 
 
-def _two_groups(network: Any, columns: dict[str, np.ndarray], name: str) -> Cells:
+def _two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> Cells:
     """The first column that an indicator hangs on, and the second or the values: errors by both."""
     parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
     labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]
@@ -261,7 +263,7 @@ def without_cell(
 
 
 def _log_probabilities(
-    model: Any, data: Any, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+    model: Any, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
 ) -> np.ndarray:
     """Log probabilities (S, M) of the values of cells that have few."""
     levels = np.asarray(model.values, float)

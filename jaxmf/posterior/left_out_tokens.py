@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from jaxmf.blocks import Network
 from jaxmf.blocks.prediction import hyperparameters_of
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
 from jaxmf.priors.hdp import HDP
@@ -38,7 +39,7 @@ class LeftOut(NamedTuple):
     probabilities: np.ndarray | None
 
 
-def observed_block(network: Any) -> str | None:
+def observed_block(network: Network) -> str | None:
     """The one observed block whose tokens can be left out; None if the network is of another form.
 
     That is of categories, by indicators with a `Dirichlet` or `HDP` prior that hang on columns.
@@ -57,14 +58,14 @@ def observed_block(network: Any) -> str | None:
     return name if is_answered else None
 
 
-def is_small(network: Any, draw: Draw, num_tokens: int, num_values: int) -> bool:
+def is_small(network: Network, draw: Draw, num_tokens: int, num_values: int) -> bool:
     """Whether so many tokens of a draw can be left out at once."""
     sizes = [draw[f"{name}_counts"].shape[-1] for name in network.indicators]
     return num_tokens * int(np.prod(sizes)) * num_values <= _MOST_PRODUCTS
 
 
 def leave_out(
-    network: Any, draw: Draw, name: str, columns: Mapping[str, np.ndarray], *, all_values: bool
+    network: Network, draw: Draw, name: str, columns: Mapping[str, np.ndarray], *, all_values: bool
 ) -> LeftOut:
     """The probabilities of tokens given a draw and all other tokens.
 
@@ -116,7 +117,7 @@ class _Side:
 
     def __init__(
         self,
-        network: Any,
+        network: Network,
         draw: Draw,
         name: str,
         columns: Mapping[str, np.ndarray],
@@ -151,7 +152,7 @@ class _Side:
         return np.maximum(self.counts - share + self.pseudo, 0) / self.total
 
 
-def _pseudo_counts(network: Any, draw: Draw, name: str, num_values: int) -> np.ndarray:
+def _pseudo_counts(network: Network, draw: Draw, name: str, num_values: int) -> np.ndarray:
     concentration = hyperparameters_of(network, draw, name)["concentration"]
     return np.broadcast_to(np.asarray(concentration, float), (num_values,))
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from jaxmf import registry, settings
 from jaxmf.arguments import check_path
-from jaxmf.data import feature_parts
+from jaxmf.data import Container, feature_parts
 from jaxmf.engine import Run, files
 from jaxmf.engine import manifest as json_file
 from jaxmf.engine.files import DamagedFileError
@@ -185,14 +185,14 @@ def _read_manifest(path: Path) -> dict[str, Any]:
     return json_file.check_fields(str(manifest), written, _FIELDS)
 
 
-def _read_arrays(path: Path, record: Mapping[str, Any]) -> dict[str, np.ndarray]:
+def _read_arrays(path: Path, record: Mapping[str, object]) -> dict[str, np.ndarray]:
     try:
         return files.read_arrays(path, record)
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{error}; the saved run is incomplete") from None
 
 
-def _read_meta(model: Model, written: Mapping[str, Any]) -> Meta:
+def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     values = {
         name: settings.decode_seed(value) if name == "seed" else settings.decode(value, name=name)
         for name, value in written.items()
@@ -210,7 +210,7 @@ def _read_meta(model: Model, written: Mapping[str, Any]) -> Meta:
     return Meta(**values)
 
 
-def _read_evidence(written: list[Any]) -> Evidence:
+def _read_evidence(written: list[object]) -> Evidence:
     value, error = settings.decode(written, name="evidence")
     if not all(type(part) in (int, float) for part in (value, error)):
         raise ValueError(f"{json_file.shown(written)} are no run")
@@ -232,7 +232,9 @@ def _check_axes(meta: Meta, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> N
         raise ValueError(f"draws are of {first[0]} chains, and the run had {expected}")
 
 
-def _read_data(model: Model, written: Mapping[str, Any], arrays: dict[str, np.ndarray]) -> Any:
+def _read_data(
+    model: Model, written: Mapping[str, Any], arrays: dict[str, np.ndarray]
+) -> Container:
     container = registry.entry_of(model).container
     if written["container"] != container.__name__:
         raise ValueError(
@@ -257,7 +259,9 @@ def _chosen_data(model: Model, kept: object, passed: object) -> Any:
     return kept
 
 
-def _check_fingerprint(manifest: Path, data: Any, fingerprint: str, *, is_passed: bool) -> None:
+def _check_fingerprint(
+    manifest: Path, data: Container, fingerprint: str, *, is_passed: bool
+) -> None:
     if data.fingerprint() == fingerprint:
         return
     words = "the data is not what the run was made with: its fingerprint differs"

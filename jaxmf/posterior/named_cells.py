@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmf.data import MatrixContainer
 from jaxmf.data.names import Positions, object_array, positions
 
 
@@ -81,7 +82,7 @@ def pair_of(cells: Any, data: Any, name: str = "cells") -> tuple[Any, Any]:
     return cells[0], cells[1]
 
 
-def _checked_positions(cells: Positions, data: Any, name: str) -> Positions:
+def _checked_positions(cells: Positions, data: MatrixContainer, name: str) -> Positions:
     if cells.columns is None:
         raise ValueError(f"{name}: these positions name rows alone; Positions(rows, columns)")
     rows = _positions_within(cells.rows, data.num_rows, f"{name}: rows")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import html
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_flag
 from jaxmf.posterior.cell_answers import CellAnswers
@@ -18,6 +18,8 @@ from jaxmf.posterior.group_answers import GroupAnswers
 from jaxmf.posterior.summaries import Summaries
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from jaxmf.plot import Plots
 
 
@@ -44,7 +46,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
     """
 
     def extend(
-        self, new_rows: Any = None, *, num_samples: int | None = None, **run: Any
+        self, new_rows: object = None, *, num_samples: int | None = None, **run: object
     ) -> Posterior:
         """Continue where the run stopped.
 
@@ -85,7 +87,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
 
         return saving.save(self, folder, include_data=check_flag("data", data))
 
-    def to_arviz(self) -> Any:
+    def to_arviz(self) -> xr.DataTree:
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
         Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
@@ -110,7 +112,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
         path: str | Path,
         *,
         image_shape: tuple[int, int] | None = None,
-        truth: Any = None,
+        truth: object = None,
         title: str | None = None,
     ) -> Path:
         """Write one self-contained HTML page: summary, pictures, facts of the run.

@@ -5,20 +5,25 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.model import DrawsCells, HasPointwiseLikelihood
+from jaxmf.data import Container
+from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
 from jaxmf.posterior.cell_distributions import (
     CELL_DISTRIBUTIONS,
     CellDistribution,
     cell_distribution,
 )
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, Key, PyTree
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_SIZE = 2**24
@@ -71,7 +76,7 @@ class Prediction:
         quantiles = zip(self.levels, self.quantiles, strict=True)
         return columns | {f"{100 * level:g}%": values for level, values in quantiles}
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -96,7 +101,7 @@ class Prediction:
         return "\n".join([head, *lines])
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
 
 
@@ -168,8 +173,8 @@ def gather(
 
 
 def model_draws(
-    model: Any,
-    data: Any,
+    model: Model,
+    data: Container,
     draws: dict[str, np.ndarray],
     cells: tuple[np.ndarray, np.ndarray],
     seed: int,
@@ -201,15 +206,23 @@ def model_draws(
 
 @jit
 def _sampled_cells(
-    model: Any, key: Any, indices: Any, draw: Any, data: Any, rows: Any, columns: Any
-) -> Any:
+    model: DrawsCells[Container],
+    key: Key,
+    indices: object,
+    draw: Draw,
+    data: Container,
+    rows: Array,
+    columns: Array,
+) -> Array:
     def one(index: Any) -> Any:
         return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
 
     return jax.lax.map(one, indices)
 
 
-def _moments_of_draws(model: Any, draws: Any, data: Any, rows: Any, columns: Any) -> Any:
+def _moments_of_draws(
+    model: PredictsCells[Container], draws: Draw, data: Container, rows: Array, columns: Array
+) -> Pair:
     return jax.vmap(lambda draw: model.predict_cells(draw, data, rows, columns))(draws)
 
 
@@ -219,22 +232,26 @@ _few_cells_of_draws = jit(_moments_of_draws, compiler_options={"xla_backend_opti
 
 
 @jit
-def _rows_of_draws(model: Any, draws: Any, keys: Any, data: Any, new_data: Any) -> Any:
+def _rows_of_draws(
+    model: Model, draws: Draw, keys: Array, data: Container, new_data: Container
+) -> PyTree:
     one = partial(_rows_of_draw, model, data, new_data)
     return jax.vmap(one)(keys, draws)
 
 
-def _rows_of_draw(model: Any, data: Any, new_data: Any, key: Any, draw: Any) -> Any:
+def _rows_of_draw(
+    model: PyTree, data: Container, new_data: Container, key: Key, draw: Draw
+) -> Pair:
     return model.predict_rows(key, draw, data, new_data)
 
 
 @jit
 def _log_density_of_draws(
-    model: Any, draws: Any, data: Any, rows: Any, columns: Any, values: Any
-) -> Any:
+    model: Model, draws: Draw, data: Container, rows: Array, columns: Array, values: Array
+) -> Array:
     if isinstance(model, HasPointwiseLikelihood):
 
-        def evaluate_draw(draw: Any) -> Any:
+        def evaluate_draw(draw: Draw) -> Array:
             return model.cell_log_density(draw, data, rows, columns, values)
 
         return jax.lax.map(evaluate_draw, draws)
@@ -244,7 +261,7 @@ def _log_density_of_draws(
 
 def over_draws(
     function: Callable[[Any, np.ndarray], Any], draws: dict[str, np.ndarray], size: int
-) -> Iterator[tuple[slice, Any]]:
+) -> Iterator[tuple[slice, PyTree]]:
     """Call a function on blocks of draws of one size, the last one filled up by repetition.
 
     Args:
@@ -275,8 +292,8 @@ def draw_size(draws: dict[str, np.ndarray], data: Any, num_cells: int) -> int:
 
 
 def predict_cells(
-    model: Any,
-    data: Any,
+    model: Model,
+    data: Container,
     draws: dict[str, np.ndarray],
     rows: np.ndarray,
     columns: np.ndarray,
@@ -298,7 +315,7 @@ def predict_cells(
     is_small = size * len(next(iter(draws.values()))) <= _FEW_VALUES
     program = _few_cells_of_draws if once and is_small else _cells_of_draws
 
-    def evaluate(block: Any, indices: np.ndarray) -> Any:
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return program(model, block, data, jnp.asarray(rows), jnp.asarray(columns))
 
     for where, (means, variances) in over_draws(evaluate, draws, size):
@@ -315,7 +332,7 @@ def predict_rows(
 ) -> Iterator[tuple[slice, np.ndarray, np.ndarray]]:
     """The same for cells of new rows; draw s uses fold_in(key, s)."""
 
-    def evaluate(block: Any, indices: np.ndarray) -> Any:
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
         keys = jax.vmap(partial(jax.random.fold_in, key))(indices)
         return _rows_of_draws(model, block, keys, data, new_data)
 
@@ -325,8 +342,8 @@ def predict_rows(
 
 
 def log_density(
-    model: Any,
-    data: Any,
+    model: Model,
+    data: Container,
     draws: dict[str, np.ndarray],
     weights: np.ndarray,
     cells: tuple[np.ndarray, np.ndarray],
@@ -335,7 +352,7 @@ def log_density(
     """log Σ_s w_s p(x | draw s) of M cells, (M,)."""
     rows, columns = (jnp.asarray(index) for index in cells)
 
-    def evaluate(block: Any, indices: np.ndarray) -> Any:
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
         return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
 
     total = np.full(values.size, -np.inf)

@@ -8,17 +8,22 @@ of whole rows where it has them, else cell by cell.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.model import HasCategories, PredictsWholeRows, RanksColumns, ScoresCells
+from jaxmf.data import Container, MatrixContainer
+from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
 from jaxmf.posterior import named_cells, prediction
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _BLOCK_CELLS = 2**23
 _SCORED_CELLS = 2**16
@@ -101,7 +106,7 @@ class Recommendations:
             **{name: values[kept] for name, values in self.scores.table().items()},
         }
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -124,7 +129,7 @@ class Recommendations:
         return "\n".join(lines)
 
 
-def scores(posterior: Draws, cells: Any) -> Scores:
+def scores(posterior: Draws, cells: object) -> Scores:
     """See `Posterior.scores`."""
     _check_scores(posterior)
     rows, columns = named_cells.read_cells(cells, posterior.data)
@@ -136,7 +141,7 @@ def _check_scores(posterior: Draws) -> None:
         raise ValueError(f"{type(posterior.model).__name__} has no scores; see predict(cells)")
 
 
-def can_recommend(model: Any) -> bool:
+def can_recommend(model: Model) -> bool:
     """Whether a model ranks the columns of a row."""
     return isinstance(model, ScoresCells | RanksColumns)
 
@@ -155,19 +160,19 @@ def _scores_of(posterior: Draws, rows: np.ndarray, columns: np.ndarray) -> Score
 
 
 @jit
-def _score_cells(model: Any, draw: Any, rows: Any, columns: Any) -> Any:
+def _score_cells(model: ScoresCells, draw: Draw, rows: Array, columns: Array) -> tuple[Array, ...]:
     mean, variance = model.score_cells(draw, rows, columns)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain
 
 
 @jit
-def _score_rows(model: Any, draw: Any, rows: Any) -> Any:
+def _score_rows(model: ScoresCells, draw: Draw, rows: Array) -> Array:
     return model.score_rows(draw, rows)[0]
 
 
 @jit
-def _probability_rows(model: Any, draw: Any, rows: Any) -> Any:
+def _probability_rows(model: ScoresCells, draw: Draw, rows: Array) -> Array:
     return model.probability(*model.score_rows(draw, rows))
 
 
@@ -197,7 +202,7 @@ def recommend(
     return assemble(data, rows, best, scores)
 
 
-def check_question(model: Any, n: Any, by: Any) -> None:
+def check_question(model: Model, n: object, by: object) -> None:
     """Refuses a model that ranks no columns, and an order that it has not.
 
     Raises:
@@ -218,7 +223,7 @@ def check_question(model: Any, n: Any, by: Any) -> None:
         )
 
 
-def known_cells(model: Any, data: Any) -> Any:
+def known_cells(model: RanksColumns[Container], data: Any) -> Any:
     """(N, D) sparse, the cells that are not recommended."""
     if isinstance(model, ScoresCells):
         return data.to_scipy().tocsr()
@@ -247,7 +252,7 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
     draws, weights = posterior.flat_draws()
     total = np.zeros((rows.size, posterior.data.num_columns))
 
-    def expected_block(block: Any, indices: np.ndarray) -> Any:
+    def expected_block(block: object, indices: np.ndarray) -> Array:
         del indices
         return _expected_values(posterior.model, block, posterior.data, rows)
 
@@ -257,7 +262,9 @@ def _expected_rows(posterior: Draws, rows: np.ndarray) -> np.ndarray:
 
 
 @jit
-def _expected_values(model: Any, draws: Any, data: Any, rows: Any) -> Any:
+def _expected_values(
+    model: PredictsWholeRows[Container], draws: Draw, data: Container, rows: Array
+) -> Array:
     return jax.vmap(lambda draw: model.expected_values(draw, data, rows))(draws)
 
 
@@ -291,7 +298,7 @@ def best_columns(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def assemble(
-    data: Any, rows: np.ndarray, best: np.ndarray, scores: Scores | ExpectedRatings
+    data: MatrixContainer, rows: np.ndarray, best: np.ndarray, scores: Scores | ExpectedRatings
 ) -> Recommendations:
     """The recommendations with the ids of rows and columns.
 

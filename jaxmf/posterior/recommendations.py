@@ -9,20 +9,22 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_flag, check_seed
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.model import ScoresCells, ScoresNewRows
 from jaxmf.posterior import cells, named_cells, ranking, transposed, unknown_ids
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import ExpectedRatings, Recommendations, Scores
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, PyTree
 
 
 def recommend(
     posterior: Draws,
     rows: Any,
     *,
-    new_rows: Any,
-    row_features: Any,
+    new_rows: object,
+    row_features: object,
     unknown: str,
     n: int,
     by: str | None,
@@ -53,7 +55,14 @@ def recommend(
 
 
 def _recommend_new_rows(
-    posterior: Draws, new: Any, rows: Any, *, n: int, by: str, include_known: bool, seed: int
+    posterior: Draws,
+    new: MatrixContainer,
+    rows: Array,
+    *,
+    n: int,
+    by: str,
+    include_known: bool,
+    seed: int,
 ) -> Recommendations:
     """The best columns of new rows; all of their cells are predicted at once.
 
@@ -86,7 +95,7 @@ def _recommend_new_rows(
     return ranking.assemble(new, positions, best, type(scores)(*parts))
 
 
-def _scores(posterior: Draws, new: Any) -> Scores:
+def _scores(posterior: Draws, new: object) -> Scores:
     """Scores of all cells of new rows, of a model that has scores: (M, D)."""
     found = _score_new_rows(posterior.model, posterior.reference_draw(), new)
     mean, variance, probability, plain = map(np.asarray, found)
@@ -94,7 +103,7 @@ def _scores(posterior: Draws, new: Any) -> Scores:
 
 
 @jit
-def _score_new_rows(model: Any, draw: Any, new: Any) -> Any:
+def _score_new_rows(model: PyTree, draw: Draw, new: Container) -> tuple[Array, ...]:
     mean, variance = model.score_new_rows(draw, new)
     plain = model.probability(mean, jnp.zeros_like(variance))
     return mean, variance, model.probability(mean, variance), plain

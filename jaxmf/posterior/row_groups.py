@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from jaxmf.model import HasRowGroups, lacks
+from jaxmf.data import Container
+from jaxmf.model import GroupMoments, HasRowGroups, lacks
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
+from jaxmf.types import Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _MOST_COLUMNS = 6  # in what is printed
 _NO_ROWS = (
@@ -65,7 +70,7 @@ class RowGroups:
             raise ValueError(f"labels: {_NO_ROWS}")
         return self.group_of_rows
 
-    def members(self) -> list[list[Any]]:
+    def members(self) -> list[list[object]]:
         """The rows of every group: ids, or positions.
 
         Raises:
@@ -90,7 +95,7 @@ class RowGroups:
             "sd": self.sd.ravel(),
         }
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -173,5 +178,5 @@ def probability_of_one_group(posterior: Draws, rows: np.ndarray) -> np.ndarray:
 
 
 @jit
-def _moments(model: Any, draw: Any, data: Any) -> Any:
+def _moments(model: HasRowGroups[Container], draw: Draw, data: Container) -> GroupMoments:
     return model.group_moments(draw, data)

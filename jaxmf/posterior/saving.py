@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxmf import registry, settings
 from jaxmf.arguments import check_path
+from jaxmf.data import Container
 from jaxmf.engine import Run, files, manifest
 from jaxmf.posterior.posterior import Posterior
 
@@ -80,7 +81,7 @@ def _describe(posterior: Posterior) -> dict[str, Any]:
     }
 
 
-def _run_settings(run: Run) -> dict[str, Any]:
+def _run_settings(run: Run) -> dict[str, object]:
     """The fields of a run that are neither draws nor state."""
     arrays = ("draws", "averages", "state")
     return {f.name: getattr(run, f.name) for f in dataclasses.fields(run) if f.name not in arrays}
@@ -112,16 +113,16 @@ def _arrays(posterior: Posterior, include_data: bool) -> dict[str, dict[str, np.
     }
 
 
-def _data_arrays(data: object) -> dict[str, Any]:
+def _data_arrays(data: object) -> dict[str, object]:
     flat, _ = jax.tree_util.tree_flatten_with_path(data)
     return {"/".join(str(getattr(k, "name", getattr(k, "key", ""))) for k in p): x for p, x in flat}
 
 
-def _has(data: Any, name: str) -> bool:
+def _has(data: Container, name: str) -> bool:
     return any(field.name == name for field in dataclasses.fields(data))
 
 
-def _ids(data: Any) -> dict[str, Any]:
+def _ids(data: Container) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in dataclasses.fields(data):
         names = getattr(data, field.name)
@@ -134,7 +135,7 @@ def _ids(data: Any) -> dict[str, Any]:
     return found
 
 
-def _written_ids(name: str, names: object) -> dict[str, Any]:
+def _written_ids(name: str, names: object) -> dict[str, object]:
     array = np.asarray(names)
     values = [v.item() if isinstance(v, np.generic) else v for v in array.tolist()]
     for value in values:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
 from jaxmf.programs import jit
+from jaxmf.types import Draw
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SIDES = ("row", "column")
 
@@ -39,7 +44,7 @@ class GroupWeights:
             "weight": self.weights.ravel(),
         }
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -59,7 +64,7 @@ def has_groups(posterior: Draws) -> bool:
     return isinstance(posterior.model, HasSideGroups)
 
 
-def members(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
+def members(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     """The members of every group with the most cells, the group with the most members first.
 
     Weights are the parts of the group's cells that they have.
@@ -98,7 +103,7 @@ def weights(posterior: Draws, side: str) -> GroupWeights:
     return GroupWeights((*names, None), order, found)
 
 
-def preferences(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
+def preferences(posterior: Draws, side: str, n: int, titles: object) -> TopEntries:
     """See `Posterior.preferences`."""
     draw = _checked(posterior, side)
     order, sizes = _by_size(draw[f"{side}_groups"])
@@ -116,7 +121,7 @@ def preferences(posterior: Draws, side: str, n: int, titles: Any) -> TopEntries:
 
 
 @jit
-def _group_means(model: Any, draw: Any, data: Any) -> Any:
+def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -> Any:
     return model.group_means(draw, data)
 
 
@@ -141,7 +146,7 @@ def _by_size(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, sizes[order]
 
 
-def _names(data: Any, side: str) -> np.ndarray | None:
+def _names(data: MatrixContainer, side: str) -> np.ndarray | None:
     return data.row_names if side == "row" else data.column_names
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -93,7 +92,7 @@ class Summaries(Draws):
         """
         return tables.num_groups(self, block)
 
-    def cooccurrence(self, rows: Any = None) -> np.ndarray:
+    def cooccurrence(self, rows: object = None) -> np.ndarray:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
         Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from jaxmf import diagnostics, settings
+from jaxmf.data import Container
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, lacks, settings_of
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
 from jaxmf.posterior import named_cells, row_groups
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 from jaxmf.programs import jit
+from jaxmf.types import Draw
 
 if TYPE_CHECKING:
     from jaxmf.posterior.summaries import Summaries
@@ -124,7 +126,7 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values, np.bincount(value_indices, weights=weights)
 
 
-def cooccurrence(posterior: Draws, rows: Any) -> np.ndarray:
+def cooccurrence(posterior: Draws, rows: object) -> np.ndarray:
     """(R, R) float; see `Posterior.cooccurrence`."""
     data = posterior.data
     z = None if isinstance(posterior.model, HasRowGroups) else _bits(posterior)
@@ -163,7 +165,7 @@ def features(posterior: Draws) -> Features:
 
 
 @jit
-def _features(model: Any, draw: Any, data: Any) -> Any:
+def _features(model: HasFeatures[Container], draw: Draw, data: Container) -> Pair:
     return model.features(draw, data)
 
 

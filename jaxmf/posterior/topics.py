@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.data import Tokens
+from jaxmf.data import Container, Tokens
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import HasGroups, HasRowGroups
+from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, Key
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -46,12 +50,12 @@ class TopEntries:
             "weight": self.weights.ravel()[kept],
         }
 
-    def lists(self) -> list[list[Any]]:
+    def lists(self) -> list[list[object]]:
         """The entries of every group, as many as it has."""
         kept = ~np.isnan(self.weights)
         return [entries[here].tolist() for entries, here in zip(self.entries, kept, strict=True)]
 
-    def to_pandas(self) -> Any:
+    def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame."""
         import pandas as pd
 
@@ -101,7 +105,7 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     )
 
 
-def _named(best: np.ndarray, is_entry: np.ndarray, names: Any) -> np.ndarray:
+def _named(best: np.ndarray, is_entry: np.ndarray, names: object) -> np.ndarray:
     """Ids of entries, None where there is none; positions and -1 without ids."""
     if names is None:
         return np.asarray(np.where(is_entry, best, -1))
@@ -176,11 +180,20 @@ def _model_of_groups(posterior: Draws) -> Any:
 
 
 @jit
-def _transform(model: Any, key: Any, draw: Any, data: Any, new: Any) -> Any:
+def _transform(
+    model: TransformsDocuments[Container], key: Key, draw: Draw, data: Container, new: Container
+) -> Any:
     return model.transform_tokens(key, draw, data, new)
 
 
 @jit
-def _word_probabilities(model: Any, key: Any, draw: Any, data: Any, known: Any, rest: Any) -> Any:
+def _word_probabilities(
+    model: CompletesDocuments[Container],
+    key: Key,
+    draw: Draw,
+    data: Container,
+    known: Container,
+    rest: Container,
+) -> Array:
     folded = model.fold(key, draw, data, known)
     return model.word_probabilities(draw, data, rest, folded)

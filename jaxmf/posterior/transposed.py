@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Draws = TypeVar("_Draws", bound=Draws)
 
 
-def rows_without_cells(posterior: Draws, features: Any, new_rows: Any) -> Any:
+def rows_without_cells(posterior: Draws, features: Any, new_rows: object) -> Any:
     """New rows of which nothing but features is known, where no others are passed."""
     if features is None or new_rows is not None:
         return new_rows
@@ -61,7 +61,9 @@ def model_of_new(posterior: Draws, target: Any, features: Any) -> Any:
     return model.for_new_rows(features, target.num_rows, **classes_of_rows)
 
 
-def _same_columns(features: Any, training: Any, name: str) -> Any:
+def _same_columns(
+    features: Features | None, training: Features | None, name: str
+) -> Features | None:
     """Features with the columns of those in training; both are None where there are none.
 
     Raises:
@@ -78,7 +80,9 @@ def _same_columns(features: Any, training: Any, name: str) -> Any:
     return features
 
 
-def _with_row_features(model: Any, features: Any, name: str = "row_features") -> TakesRowFeatures:
+def _with_row_features(
+    model: Any, features: object, name: str = "row_features"
+) -> TakesRowFeatures:
     """The model; refuses what is no features, and features where rows in training had none."""
     check_object(name, features, Features, "Features.from_pandas(table)")
     has_features = isinstance(model, TakesRowFeatures) and not (

@@ -9,16 +9,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmf.data import Entries
+from jaxmf.data import Container, Entries
 from jaxmf.data.container import bare
 from jaxmf.data.names import Positions, object_array
 from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
+from jaxmf.types import Array, Draw
 
 
-def with_unknown(posterior: Draws, cells: Any, seed: int) -> tuple[Draws, Any]:
+def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, Any]:
     """The posterior with a row and a column for every unknown id of some cells.
 
     Args:
@@ -42,7 +43,7 @@ def with_unknown(posterior: Draws, cells: Any, seed: int) -> tuple[Draws, Any]:
     return _enlarged(posterior, (new_rows, new_columns), seed), Positions(rows, columns)
 
 
-def with_unknown_rows(posterior: Draws, rows: Any, seed: int) -> tuple[Draws, np.ndarray]:
+def with_unknown_rows(posterior: Draws, rows: object, seed: int) -> tuple[Draws, np.ndarray]:
     """The posterior with a row for every unknown id of some rows, and the positions of these.
 
     Args:
@@ -66,7 +67,7 @@ def _check_prior(posterior: Draws) -> None:
         )
 
 
-def _enlarged(posterior: Draws, new: tuple[list[Any], list[Any]], seed: int) -> Draws:
+def _enlarged(posterior: Draws, new: tuple[list[object], list[object]], seed: int) -> Draws:
     """The posterior of the matrix with rows and columns of these ids below and beside it."""
     counts = len(new[0]), len(new[1])
     if counts == (0, 0):
@@ -84,7 +85,7 @@ def _enlarged(posterior: Draws, new: tuple[list[Any], list[Any]], seed: int) -> 
     return dataclasses.replace(posterior, model=model, data=larger, draws=draws)
 
 
-def _with_new_ids(index: Any, data: Any, word: str) -> tuple[np.ndarray, list[Any]]:
+def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray, list[object]]:
     """Positions, unknown ids standing below the known ones, and the unknown ids."""
     found = positions_or_unknown(index, data, word)
     unknown = np.flatnonzero(found < 0)
@@ -115,7 +116,13 @@ def _vectors(posterior: Draws, counts: tuple[int, int], seed: int) -> dict[str, 
 
 
 @jit(static_argnames="counts")
-def _drawn(model: Any, keys: Any, draws: Any, data: Any, counts: tuple[int, int]) -> Any:
+def _drawn(
+    model: TakesUnknownIds[Container],
+    keys: Array,
+    draws: Draw,
+    data: Container,
+    counts: tuple[int, int],
+) -> Draw:
     def one(both: Any) -> Any:
         return model.draw_unknown(both[0], both[1], data, counts)
 

@@ -36,10 +36,11 @@ from jaxmf.priors.flexible_weights import (
     gamma_steps,
     steps_of,
 )
-from jaxmf.priors.hyper import is_placeholder
+from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior, at
 from jaxmf.priors.representatives import Representatives
 from jaxmf.readable import show
+from jaxmf.types import PyTree
 
 
 @partial(
@@ -141,7 +142,9 @@ class FlexiblePrior(PartitionPrior):
     # --- special cases ----------------------------------------------------------------------------
 
     @classmethod
-    def dirichlet_process(cls, concentration: Any, *, num_items: int, **more: Any) -> FlexiblePrior:
+    def dirichlet_process(
+        cls, concentration: Hyperparameter, *, num_items: int, **more: object
+    ) -> FlexiblePrior:
         """That of a Dirichlet process: lambda_i = log alpha + log Gamma(i) (eq 7.1).
 
         Raises:
@@ -154,7 +157,12 @@ class FlexiblePrior(PartitionPrior):
 
     @classmethod
     def pitman_yor(
-        cls, concentration: object, discount: Any, *, num_items: int, **more: Any
+        cls,
+        concentration: object,
+        discount: object,
+        *,
+        num_items: int,
+        **more: int | Sequence[int] | None,
     ) -> FlexiblePrior:
         """That of a Pitman-Yor process.
 
@@ -324,7 +332,7 @@ class FlexiblePrior(PartitionPrior):
         """Items drawn sequentially do not follow the joint distribution of all."""
         return False
 
-    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> PyTree:
         del with_sizes
         dtype = jnp.result_type(float)
         steps = jnp.asarray(self.log_steps, dtype)
@@ -339,29 +347,31 @@ class FlexiblePrior(PartitionPrior):
         joining = jnp.where(totals > 0, weights[totals.astype(jnp.int32)], 0)
         return FlexibleCache(counts, joining, weights, hyperparameters, unobserved)
 
-    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+    def end(self, cache: PyTree) -> tuple[Array, Hyperparameters]:
         hyperparameters = dict(cache.hyperparameters)
         if cache.unobserved is not None:
             hyperparameters["unobserved"] = cache.unobserved.astype(jnp.int32)
         return cache.counts.astype(jnp.int32), hyperparameters
 
-    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(cache, batch, group, 1)
 
-    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move(self, cache: PyTree, batch: Array, group: Array, amount: Array | int) -> PyTree:
         counts = tables.add_entry(cache.counts, batch, group, amount)
         return joined(cache._replace(counts=counts), batch, group)
 
-    def move_unobserved(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move_unobserved(
+        self, cache: PyTree, batch: Array, group: Array, amount: Array | int
+    ) -> PyTree:
         """An item that no data belong to joins a group (amount 1) or leaves it (-1)."""
         unobserved = tables.add_entry(cache.unobserved, batch, group, amount)
         return joined(cache._replace(unobserved=unobserved), batch, group)
 
-    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+    def weights(self, cache: PyTree, batch: Array) -> tuple[Array, Array]:
         joining = tables.row(cache.joining, batch)
         size = joining.shape[0]
         new = tables.lowest(joining == 0)
@@ -369,7 +379,7 @@ class FlexiblePrior(PartitionPrior):
             return self._all_weights(cache, batch, new), new < size
         return joining + jnp.where(at(new, size), cache.weights[0], 0), new < size
 
-    def _all_weights(self, cache: Any, batch: Array, new: Array) -> Array:
+    def _all_weights(self, cache: PyTree, batch: Array, new: Array) -> Array:
         """Weights (K,) with features, each asked for the counts that a choice leads to."""
         totals = tables.row(cache.counts, batch)
         if cache.unobserved is not None:

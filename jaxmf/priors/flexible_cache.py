@@ -9,6 +9,7 @@ from jax import Array
 
 from jaxmf import tables
 from jaxmf.priors.partition_prior import Hyperparameters
+from jaxmf.types import PyTree
 
 
 class FlexibleCache(NamedTuple):
@@ -29,7 +30,7 @@ class FlexibleCache(NamedTuple):
     unobserved: Array | None
 
 
-def joined(cache: Any, batch: Array, group: Array) -> Any:
+def joined(cache: PyTree, batch: Array, group: Array) -> Any:
     """The weight of a group after its size has changed."""
     total = tables.entry(cache.counts, batch, group)
     if cache.unobserved is not None:

@@ -79,7 +79,7 @@ def checked_steps(log_steps: object) -> Any:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def checked_num_unobserved(num_unobserved: Any) -> Any:
+def checked_num_unobserved(num_unobserved: object) -> Any:
     """An int, a tuple of ints, or None."""
     if num_unobserved is None or isinstance(num_unobserved, int | np.integer):
         if isinstance(num_unobserved, bool) or (num_unobserved is not None and num_unobserved < 0):

@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +29,7 @@ from jaxmf.priors.partition_prior import (
     is_kind,
     moved,
 )
+from jaxmf.types import PyTree
 
 
 @partial(
@@ -169,7 +169,7 @@ def _update_weights(
     assert cache.free is not None
     concentration = hyperparameters["concentration"]
 
-    def change(carry: Any) -> Any:
+    def change(carry: PyTree) -> PyTree:
         _, weights, rest, _, _ = carry
         weights, rest = change_fn(weights, rest)
         shares, free = _shares(totals, weights, rest)

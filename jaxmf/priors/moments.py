@@ -13,7 +13,7 @@ Source: Porteous (2010), section 7.2; Dudik, Phillips & Schapire (2004) for the 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -42,7 +42,7 @@ class Matched(NamedTuple):
     missed: float
 
 
-def check_expected_counts(expected_counts: Any, shrinkage: float) -> np.ndarray:
+def check_expected_counts(expected_counts: object, shrinkage: float) -> np.ndarray:
     """The expected counts (N,) as float64.
 
     Raises:
@@ -79,7 +79,7 @@ def check_expected_counts(expected_counts: Any, shrinkage: float) -> np.ndarray:
     return targets
 
 
-def match_moments(expected_counts: Any, *, shrinkage: float = 0.0) -> Matched:
+def match_moments(expected_counts: object, *, shrinkage: float = 0.0) -> Matched:
     """The flexible prior with these expected counts of groups, by exact gradients.
 
     Args:

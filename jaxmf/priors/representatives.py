@@ -12,6 +12,7 @@ from jax import Array
 
 from jaxmf import tables
 from jaxmf.priors.partition_prior import Hyperparameters, PartitionPrior
+from jaxmf.types import PyTree
 
 
 class RepresentativeCache(NamedTuple):
@@ -36,30 +37,30 @@ class Representatives(PartitionPrior):
 
     hyperparameters = ()
 
-    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> Any:
+    def begin(self, counts: Array, hyperparameters: Hyperparameters, *, with_sizes: bool) -> PyTree:
         del with_sizes
         dtype = jnp.result_type(float)
         return RepresentativeCache(
             counts.astype(dtype), hyperparameters["unobserved"].astype(dtype)
         )
 
-    def end(self, cache: Any) -> tuple[Array, Hyperparameters]:
+    def end(self, cache: PyTree) -> tuple[Array, Hyperparameters]:
         unobserved = cache.unobserved.astype(jnp.int32)
         return cache.counts.astype(jnp.int32), {"unobserved": unobserved}
 
-    def weights(self, cache: Any, batch: Array) -> tuple[Array, Array]:
+    def weights(self, cache: PyTree, batch: Array) -> tuple[Array, Array]:
         return tables.row(cache.unobserved, batch), jnp.ones((), bool)
 
-    def move(self, cache: Any, batch: Array, group: Array, amount: Any) -> Any:
+    def move(self, cache: PyTree, batch: Array, group: Array, amount: Array | int) -> PyTree:
         return RepresentativeCache(
             tables.add_entry(cache.counts, batch, group, amount),
             tables.add_entry(cache.unobserved, batch, group, -amount),
         )
 
-    def unassign(self, cache: Any, batch: Array, group: Array) -> Any:
+    def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: Any, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
         del uniform
         return self.move(cache, batch, group, 1)
 

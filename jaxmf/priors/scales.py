@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +16,9 @@ import jax.numpy as jnp
 from jaxmf.priors.hyper import Hyperparameter, is_fixed, log_prior, validate
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["concentration", "rate"], meta_fields=[])
@@ -54,7 +57,7 @@ class RootInverseGamma(Readable):
                 raise TypeError(f"RootInverseGamma: {name} must be a number, got {value!r}")
             validate(f"RootInverseGamma: {name}", value)
 
-    def squared(self) -> Any:
+    def squared(self) -> dist.Distribution:
         """The distribution of the variance, `numpyro.distributions.InverseGamma`."""
         import numpyro.distributions as dist
 

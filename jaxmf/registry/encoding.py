@@ -8,7 +8,7 @@ from typing import Any
 
 from jaxmf import settings
 from jaxmf.data import CellFeatures, Features, feature_parts
-from jaxmf.model import settings_of
+from jaxmf.model import Model, settings_of
 from jaxmf.registry.entries import REGISTERED, entry_of, get
 from jaxmf.registry.registration import RegisteredEntry
 from jaxmf.settings import names
@@ -27,7 +27,7 @@ def encode_model(model: Any) -> dict[str, Any]:
     return known | {"module": entry.module} if isinstance(entry, RegisteredEntry) else known
 
 
-def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Any:
+def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None = None) -> Model:
     """The model that `encode_model` wrote down, with the arrays of its features by setting.
 
     Raises:

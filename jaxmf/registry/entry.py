@@ -58,7 +58,7 @@ class Entry:
         """The class of the container."""
         return getattr(importlib.import_module("jaxmf.data"), self.container_name)
 
-    def example(self) -> tuple[Any, Any]:
+    def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, for tests and docs."""
         return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
@@ -98,7 +98,7 @@ def check_data(model: Model, data: object, name: str) -> None:
 def model_settings(entry: Entry) -> list[Setting]:
     """The settings of a model, in the order of its constructor, and what they are by default."""
     settings = _settings_of(entry.model)
-    if any(setting.required for setting in settings):
+    if entry.has_functions or any(setting.required for setting in settings):
         made = {
             field.name: field.default_factory()
             for field in dataclasses.fields(entry.model)
@@ -125,8 +125,8 @@ def _settings_of(function: Callable[..., Any]) -> list[Setting]:
 
 
 def read_options(
-    entry: Entry, method: str, options: Mapping[str, Any], verb: Callable[..., Any]
-) -> dict[str, Any]:
+    entry: Entry, method: str, options: Mapping[str, object], verb: Callable[..., Any]
+) -> dict[str, object]:
     """Options of a method as it takes them; refuses others, and values of another type.
 
     A word may name a function beside the default one: ``resample_fn="stratified"``.
@@ -162,7 +162,7 @@ def read_options(
     }
 
 
-def _read_option(name: str, value: object, hint: Any, default: Any) -> Any:
+def _read_option(name: str, value: object, hint: object, default: Any) -> Any:
     """A value of the type that a method's signature names."""
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if isinstance(value, str) and callable(default):

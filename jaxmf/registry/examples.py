@@ -11,7 +11,9 @@ import numpy as np
 
 from jaxmf.blocks import Block, Network
 from jaxmf.data import Dense, Entries, SparseBinary, SparseSeries, Tokens
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.model import Model
 from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.models.bpmf import BPMF
 from jaxmf.models.feature_model import FeatureModel
@@ -28,7 +30,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.variational_bayes import SharedSample
 
 
-def linear_gaussian() -> tuple[Any, Any]:
+def linear_gaussian() -> tuple[Model, object]:
     """Rows of real numbers that features add up to, three cells missing."""
     generator = np.random.default_rng(0)
     features = generator.normal(size=(2, 5))
@@ -48,7 +50,7 @@ def noisy_or() -> tuple[Any, Any]:
     return model, Dense.from_array(values)
 
 
-def binary_mf() -> tuple[Any, Any]:
+def binary_mf() -> tuple[Model, object]:
     """Features of rows and of columns with weights between them, three cells missing."""
     from jaxmf.priors.features import IndianBuffet
 
@@ -58,11 +60,13 @@ def binary_mf() -> tuple[Any, Any]:
     values = rows @ weights @ columns.T + 0.3 * generator.normal(size=(12, 6))
     values[[1, 4, 7], [0, 2, 4]] = np.nan
     prior = IndianBuffet(1.0)
-    model = BinaryMF(row_prior=prior, column_prior=prior, noise_scale=0.3, weight_scale=1.0)
+    model = BinaryMF(
+        row_prior=prior, column_prior=prior, likelihood=Gaussian(0.3), weight_scale=1.0
+    )
     return model, Dense.from_array(values)
 
 
-def feature_model() -> tuple[Any, Any]:
+def feature_model() -> tuple[Model, object]:
     """The data of `linear_gaussian` with a likelihood given as functions."""
     import numpyro.distributions as dist
     from jax.tree_util import Partial
@@ -81,7 +85,7 @@ def feature_model() -> tuple[Any, Any]:
     return model, data
 
 
-def sparse_binary() -> tuple[Any, Any]:
+def sparse_binary() -> tuple[Model, object]:
     """Ones where two factors agree."""
     generator = np.random.default_rng(0)
     rows, columns = generator.normal(size=(12, 2)), generator.normal(size=(8, 2))
@@ -91,7 +95,7 @@ def sparse_binary() -> tuple[Any, Any]:
     return model, SparseBinary(rows_of_ones, columns_of_ones, ones.shape)
 
 
-def corpus() -> Any:
+def corpus() -> Tokens:
     """Six documents of eight words."""
     generator = np.random.default_rng(0)
     shares = generator.dirichlet([0.5, 0.5], size=6)
@@ -112,7 +116,7 @@ def ratings() -> Any:
     return Entries(rows, columns, generator.integers(1, 6, 30), (8, 6))
 
 
-def stars() -> Any:
+def stars() -> object:
     """Thirty of 48 cells with real numbers."""
     generator = np.random.default_rng(0)
     rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)
@@ -120,27 +124,27 @@ def stars() -> Any:
     return Entries(rows, columns, 3 + means + 0.3 * generator.normal(size=30), (8, 6))
 
 
-def written() -> Any:
+def written() -> Tokens:
     """Forty tokens with author, year and word."""
     generator = np.random.default_rng(0)
     columns = {"author": 4, "year": 3, "word": 5}
     return Tokens({name: generator.integers(0, n, 40) for name, n in columns.items()}, columns)
 
 
-def compound() -> tuple[Any, Any]:
+def compound() -> tuple[Model, object]:
     """The corpus with a learned concentration."""
     import numpyro.distributions as dist
 
     return DirichletCompoundMultinomial(dist.Gamma(1.0, 1.0)), corpus()
 
 
-def flexible_mixture() -> tuple[Any, Any]:
+def flexible_mixture() -> tuple[Model, object]:
     """The points, and one more of which nothing is known."""
     prior = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=14, num_unobserved=1)
     return FlexibleMixture(prior), rows()
 
 
-def flexible_topics() -> tuple[Any, Any]:
+def flexible_topics() -> tuple[Model, object]:
     """The corpus with a flexible prior of tables."""
     documents = corpus()
     tables = FlexiblePrior.parametric(-1.0, 1.2, 0.5, num_items=documents.num_tokens)
@@ -157,7 +161,7 @@ def network() -> tuple[Any, Any]:
     return model, corpus()
 
 
-def sparse_series() -> tuple[Any, Any]:
+def sparse_series() -> tuple[Model, object]:
     """Three times of a matrix whose rows go from one direction to another."""
     generator = np.random.default_rng(0)
     times = np.array([0.0, 1.0, 2.5])
@@ -170,56 +174,56 @@ def sparse_series() -> tuple[Any, Any]:
     return model, SparseSeries.from_matrices(list(1 * ones), times)
 
 
-def mixture_of_gaussians() -> tuple[Any, Any]:
+def mixture_of_gaussians() -> tuple[Model, object]:
     """Two groups of rows."""
     return MixtureOfGaussians(2, concentration=1.0), rows()
 
 
-def dp_mixture() -> tuple[Any, Any]:
+def dp_mixture() -> tuple[Model, object]:
     """Groups of rows, as many as they need."""
     return DPMixture(concentration=1.0), rows()
 
 
-def lda() -> tuple[Any, Any]:
+def lda() -> tuple[Model, object]:
     """Two topics of a tiny corpus."""
     return LDA(2, topic_concentration=0.5), corpus()
 
 
-def hdp() -> tuple[Any, Any]:
+def hdp() -> tuple[Model, object]:
     """Topics of a tiny corpus, as many as it needs."""
     return HDPLDA(topic_concentration=1.0), corpus()
 
 
-def pam() -> tuple[Any, Any]:
+def pam() -> tuple[Model, object]:
     """Topics of topics of a tiny corpus."""
     return PAM((2, 3), level_concentration=0.5), corpus()
 
 
-def bi_lda() -> tuple[Any, Any]:
+def bi_lda() -> tuple[Model, object]:
     """Groups of users and of items behind ratings."""
     return BiLDA(2, 2, user_concentration=0.5), ratings()
 
 
-def bi_hdp() -> tuple[Any, Any]:
+def bi_hdp() -> tuple[Model, object]:
     """The same, as many groups as they need."""
     return BiHDP(), ratings()
 
 
-def urp() -> tuple[Any, Any]:
+def urp() -> tuple[Model, object]:
     """Groups of users behind ratings."""
     return URP(2, user_concentration=0.5), ratings()
 
 
-def bpmf() -> tuple[Any, Any]:
+def bpmf() -> tuple[Model, object]:
     """Factors of users and items behind stars."""
     return BPMF(2, offset=3.0), stars()
 
 
-def multi_lda() -> tuple[Any, Any]:
+def multi_lda() -> tuple[Model, object]:
     """Groups of authors and years behind words."""
     return MultiLDA({"author": 2, "year": 2}, "word", 0.5), written()
 
 
-def multi_hdp() -> tuple[Any, Any]:
+def multi_hdp() -> tuple[Model, object]:
     """The same, as many groups as they need."""
     return MultiHDP(("author", "year"), "word", 1.0), written()

@@ -58,7 +58,7 @@ class RegisteredEntry(Entry):
         """Where the class was defined."""
         return self.registered.__module__
 
-    def example(self) -> tuple[Any, Any]:
+    def example(self) -> tuple[Model, object]:
         """A tiny model and tiny data, if the class has them.
 
         Raises:

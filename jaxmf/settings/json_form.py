@@ -97,7 +97,7 @@ def _encode_function(value: Callable[..., Any]) -> dict[str, Any] | None:
     return None if known is None else {"function": known}
 
 
-def _registered(value: Callable[..., Any]) -> dict[str, Any]:
+def _registered(value: Callable[..., Any]) -> dict[str, object]:
     """A class or function of another package; its module is for the message of who lacks it."""
     return {"registered": names.registered_name(value), "module": value.__module__}
 
@@ -170,11 +170,11 @@ def _decode(written: object, name: str, depth: int) -> Any:
     return _FORMS[form][1](written, name, depth)
 
 
-def _decode_prior(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_prior(written: dict[str, object], name: str, depth: int) -> Any:
     return _make(names.prior_class(written["prior"]), "prior", written, name, depth)
 
 
-def _decode_distribution(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_distribution(written: dict[str, object], name: str, depth: int) -> Any:
     make = names.distribution_class(written["distribution"])
     found = _make(make, "distribution", written, name, depth, check=_check_parameter)
     if math.prod(found.batch_shape) * math.prod(found.event_shape) > 2**31:
@@ -185,7 +185,7 @@ def _decode_distribution(written: dict[str, Any], name: str, depth: int) -> Any:
 def _make(
     make: Callable[..., Any],
     form: str,
-    written: dict[str, Any],
+    written: dict[str, object],
     name: str,
     depth: int,
     *,
@@ -222,7 +222,7 @@ def _check_parameter(name: str, value: object) -> None:
         raise ValueError(f"{name}: a {type(value).__name__} is no parameter of a distribution")
 
 
-def _decode_partial(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_partial(written: dict[str, object], name: str, depth: int) -> Any:
     from jax.tree_util import Partial
 
     arguments, keywords = written["arguments"], written["keywords"]
@@ -238,37 +238,37 @@ def _decode_partial(written: dict[str, Any], name: str, depth: int) -> Any:
     )
 
 
-def _decode_function(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_function(written: dict[str, object], name: str, depth: int) -> Any:
     return names.function(written["function"])
 
 
-def _decode_registered(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_registered(written: dict[str, object], name: str, depth: int) -> Any:
     found = names.registered(written["registered"], written["module"])
     if isinstance(found, type):
         raise ValueError(f"{name}: {written['registered']!r} is a class and has parameters")
     return found
 
 
-def _decode_registered_part(written: dict[str, Any], name: str, depth: int) -> Any:
+def _decode_registered_part(written: dict[str, object], name: str, depth: int) -> Any:
     found = names.registered(written["registered"], written["module"])
     if not isinstance(found, type):
         raise ValueError(f"{name}: {written['registered']!r} is a function without parameters")
     return _make(found, "registered", written, name, depth)
 
 
-def _decode_float(written: dict[str, Any], name: str, depth: int) -> float:
+def _decode_float(written: dict[str, object], name: str, depth: int) -> float:
     if written["number"] not in _NOT_FINITE:
         raise ValueError(f"{name}: 'number' should be one of {', '.join(_NOT_FINITE)}")
     return float(written["number"])
 
 
-def _decode_tuple(written: dict[str, Any], name: str, depth: int) -> tuple[Any, ...]:
+def _decode_tuple(written: dict[str, object], name: str, depth: int) -> tuple[Any, ...]:
     if not isinstance(written["tuple"], list):
         raise ValueError(f"{name}: 'tuple' should be a list")
     return tuple(_decode(written["tuple"], name, depth + 1))
 
 
-def _decode_dict(written: dict[str, Any], name: str, depth: int) -> dict[str, Any]:
+def _decode_dict(written: dict[str, object], name: str, depth: int) -> dict[str, object]:
     if not isinstance(written["dict"], dict):
         raise ValueError(f"{name}: 'dict' should be an object")
     return {
@@ -299,7 +299,7 @@ _FORMS: dict[str, tuple[set[str], Callable[[dict[str, Any], str, int], Any]]] = 
 }
 
 
-def _listed(written: dict[str, Any]) -> str:
+def _listed(written: dict[str, object]) -> str:
     return ", ".join(repr(key)[:40] for key in list(written)[:5])
 
 

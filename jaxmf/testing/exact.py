@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -39,8 +38,8 @@ def z_test(name: str, samples: np.ndarray, expected: float, *, test: str = "mean
 
 
 def check_means(
-    samples: Mapping[str, Any],
-    exact: Mapping[str, Any],
+    samples: Mapping[str, object],
+    exact: Mapping[str, object],
     *,
     title: str = "means of independent chains",
     max_standard_error: float | None = None,
@@ -94,7 +93,7 @@ def check_filter(
     batch_size: int = 1_000,
     title: str = "evidence of the filter",
     level: float = LEVEL,
-    compiler_options: dict[str, Any] | None = None,
+    compiler_options: dict[str, object] | None = None,
 ) -> Report:
     """Checks that the evidence of a particle filter is unbiased (that of its log is not).
 

@@ -29,7 +29,7 @@ def check_kernel(
     num_steps: int = 3,
     title: str = "joint distribution",
     level: float = LEVEL,
-    compiler_options: dict[str, Any] | None = None,
+    compiler_options: dict[str, object] | None = None,
 ) -> Report:
     """Joint-distribution test (Geweke 2004) in its replicate form.
 
@@ -111,7 +111,7 @@ def check_prior(
     num_steps: int = 10,
     title: str = "prior with the likelihood off",
     level: float = LEVEL,
-    compiler_options: dict[str, Any] | None = None,
+    compiler_options: dict[str, object] | None = None,
 ) -> Report:
     """Checks that the prior comes back when the data say nothing.
 

@@ -68,14 +68,14 @@ def check_model(
     data: object,
     *,
     method: str | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     joint_distribution: bool = True,
     statistics: Statistics | None = None,
     num_replicates: int = 2_000,
     num_steps: int = 3,
     seed: int = 0,
     level: float = LEVEL,
-    compiler_options: dict[str, Any] | None = None,
+    compiler_options: dict[str, object] | None = None,
 ) -> ModelReport:
     """Check that a model keeps the contracts, and that its sampler is right.
 

@@ -7,8 +7,6 @@ that change with time. What the models share of an ascent: `start.py`, `state.py
 """
 
 from jaxmf.variational_bayes.free_energy import free_energy as free_energy
-from jaxmf.variational_bayes.likelihood import Gaussian as Gaussian
-from jaxmf.variational_bayes.likelihood import Sigmoid as Sigmoid
 from jaxmf.variational_bayes.newton import partial_newton as partial_newton
 from jaxmf.variational_bayes.parameters import Normal as Normal
 from jaxmf.variational_bayes.parameters import Parameters as Parameters

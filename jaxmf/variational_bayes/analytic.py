@@ -12,7 +12,7 @@ This is host code in float64: the decomposition is SciPy's, what follows is a fe
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -20,11 +20,14 @@ import numpy as np
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
 
+if TYPE_CHECKING:
+    from scipy.sparse import sparray
+
 _GRID = 200
 _ALONE = 2.512862417252339  # where log(1 + z)/z is a half
 
 
-def coded_ones(ones: Any, *, zero: float = -1.0) -> SparsePlusConstant:
+def coded_ones(ones: sparray, *, zero: float = -1.0) -> SparsePlusConstant:
     """A matrix of ones and zeros with 1 for a one and `zero` for a zero.
 
     Args:

@@ -10,12 +10,15 @@ models".
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import numpy as np
 
 from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution
 from jaxmf.variational_bayes.singular import SparsePlusConstant
+
+if TYPE_CHECKING:
+    from scipy.sparse import sparray
 
 CURVATURE = 0.25
 _MOST_CELLS = 400_000_000
@@ -34,7 +37,7 @@ class SigmoidSolution(NamedTuple):
 
 
 def sigmoid_solution(
-    ones: Any,
+    ones: sparray,
     *,
     num_factors: int,
     zeros: Literal["shared", "each"] = "shared",
@@ -94,18 +97,18 @@ class _Shared(NamedTuple):
     at_zeros: float
 
     @classmethod
-    def start(cls, ones: Any) -> _Shared:
+    def start(cls, ones: sparray) -> _Shared:
         return cls(np.zeros(ones.nnz), 0.0)
 
     @classmethod
-    def at(cls, ones: Any, solution: AnalyticSolution) -> _Shared:
+    def at(cls, ones: sparray, solution: AnalyticSolution) -> _Shared:
         """The means of the ones, the mean of the means of the zeros: the best of each kind."""
         at_ones = _means_of_ones(ones, solution)
         total = solution.row_means.sum(axis=0) @ solution.column_means.sum(axis=0)
         num_zeros = float(ones.shape[0]) * float(ones.shape[1]) - ones.nnz
         return cls(at_ones, float(total - at_ones.sum()) / max(num_zeros, 1.0))
 
-    def pseudo_data(self, ones: Any) -> SparsePlusConstant:
+    def pseudo_data(self, ones: sparray) -> SparsePlusConstant:
         from scipy.sparse import csr_array
 
         constant = self.at_zeros - _sigmoid(self.at_zeros) / CURVATURE
@@ -113,7 +116,7 @@ class _Shared(NamedTuple):
         sparse = csr_array((values, (ones.row, ones.col)), shape=ones.shape)
         return SparsePlusConstant(cast(Any, sparse), float(constant))
 
-    def misfit(self, ones: Any, solution: AnalyticSolution) -> float:
+    def misfit(self, ones: sparray, solution: AnalyticSolution) -> float:
         """Expected bound of all cells, at these points."""
         a, s = solution.row_means, solution.column_means
         num_zeros = float(ones.shape[0]) * float(ones.shape[1]) - ones.nnz
@@ -131,7 +134,7 @@ class _Each(NamedTuple):
     points: np.ndarray
 
     @classmethod
-    def start(cls, ones: Any) -> _Each:
+    def start(cls, ones: sparray) -> _Each:
         return cls(np.zeros(ones.shape))
 
     @classmethod
@@ -139,17 +142,17 @@ class _Each(NamedTuple):
         del ones
         return cls(solution.row_means @ solution.column_means.T)
 
-    def pseudo_data(self, ones: Any) -> np.ndarray:
+    def pseudo_data(self, ones: sparray) -> np.ndarray:
         values = self.points - _sigmoid(self.points) / CURVATURE
         values[ones.row, ones.col] += 1 / CURVATURE
         return values
 
-    def misfit(self, ones: Any, solution: AnalyticSolution) -> float:
+    def misfit(self, ones: sparray, solution: AnalyticSolution) -> float:
         value = np.logaddexp(0, self.points).sum() - self.points[ones.row, ones.col].sum()
         return float(value + 0.5 * CURVATURE * _sum_of_variances(solution))
 
 
-def _means_of_ones(ones: Any, solution: AnalyticSolution) -> np.ndarray:
+def _means_of_ones(ones: sparray, solution: AnalyticSolution) -> np.ndarray:
     """(T,) posterior means of the ones, in blocks."""
     means = np.empty(ones.nnz)
     for start in range(0, ones.nnz, 100_000):
@@ -171,7 +174,7 @@ def _sum_of_variances(solution: AnalyticSolution) -> float:
     return float(each.sum())
 
 
-def _sigmoid(x: object) -> Any:
+def _sigmoid(x: object) -> np.ndarray:
     from scipy.special import expit
 
     return expit(x)

@@ -8,8 +8,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Normal, half
 from jaxmf.variational_bayes.pieces import Table, cut
 from jaxmf.variational_bayes.state import from_draw

@@ -25,7 +25,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batches import Batches
 from jaxmf.variational_bayes.free_energy import (
@@ -79,13 +79,13 @@ class _Here(NamedTuple):
 
 
 def start_optimizers(
-    update: str, optimizer: Any, parameters: Parameters, batches: Batches
+    update: str, optimizer: optax.GradientTransformation, parameters: Parameters, batches: Batches
 ) -> Optimizers | None:
     """The first states; None with blocks."""
     if update == "block":
         return None
 
-    def init_rows(rows: Array) -> Any:
+    def init_rows(rows: Array) -> PyTree:
         part = _rows_of(parameters, rows)
         if update == "gradient":
             return optimizer.init(unbounded(part))
@@ -119,7 +119,7 @@ def one_pass(
     scale = parameters.rows.mean.shape[0] / batches.rows.shape[1]
     move = {"block": _by_sums, "partial_newton": _by_sums, "gradient": _by_gradient}[rule.update]
 
-    def one_batch(carry: Any, turn: tuple[Batches, Any]) -> tuple[Any, Any]:
+    def one_batch(carry: PyTree, turn: tuple[Batches, PyTree]) -> tuple[PyTree, PyTree]:
         whole, shared, step = carry
         batch, row_state = turn
         # keyed by the index of the batch, so that fixed samples are the same in every epoch
@@ -160,8 +160,13 @@ def _shared_of(parameters: Parameters) -> tuple[Normal, Normal | None, Normal]:
 
 
 def _by_sums(
-    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
-) -> tuple[Parameters, Any, Any]:
+    rule: Rule,
+    here: _Here,
+    parameters: Parameters,
+    row_state: PyTree,
+    shared: PyTree,
+    num_batches: int,
+) -> tuple[Parameters, PyTree, PyTree]:
     """The rows of a batch, then columns and intercept a share of the way."""
     del num_batches
     layout, block = here.batch.layouts, rule.update == "block"
@@ -193,7 +198,9 @@ def _by_sums(
     return parameters, states[0], states[1]
 
 
-def _moved(rule: Rule, view: Half, sums: Sums, length: Array, state: object) -> tuple[Normal, Any]:
+def _moved(
+    rule: Rule, view: Half, sums: Sums, length: Array, state: object
+) -> tuple[Normal, PyTree]:
     """Means and variances of one side after a share of its step, and the optimiser's state."""
     slopes = closed.slopes(view, sums, block=rule.update == "block")
     likelihood = rule.settings.likelihood
@@ -249,13 +256,18 @@ def batch_free_energy(
 
 
 def _by_gradient(
-    rule: Rule, here: _Here, parameters: Parameters, row_state: Any, shared: Any, num_batches: int
-) -> tuple[Parameters, Any, Any]:
+    rule: Rule,
+    here: _Here,
+    parameters: Parameters,
+    row_state: PyTree,
+    shared: PyTree,
+    num_batches: int,
+) -> tuple[Parameters, PyTree, PyTree]:
     """A step of the rows of a batch and of all that is shared, along the derivative."""
     share = (1 + here.step / num_batches).astype(parameters.noise.dtype) ** -rule.decay
     key = jax.random.fold_in(here.key, 0)
 
-    def put(moved: tuple[Any, Any]) -> Parameters:
+    def put(moved: tuple[object, object]) -> Parameters:
         rows, bias = bounded(moved[0])
         columns, column_bias, intercept = bounded(moved[1])
         return parameters._replace(
@@ -266,7 +278,7 @@ def _by_gradient(
             intercept=bound_intercept(parameters.intercept, intercept),
         )
 
-    def objective(moved: tuple[Any, Any]) -> Array:
+    def objective(moved: tuple[object, object]) -> Array:
         return batch_free_energy(
             put(moved), here.batch, key=key, settings=rule.settings, scale=here.scale
         )

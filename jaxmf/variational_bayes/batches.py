@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.devices import block_size
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 from jaxmf.variational_bayes.pieces import Layout, Pieces, lay_out
 
 
@@ -69,7 +69,7 @@ def _stack(layouts: list[Layout]) -> Layout:
             counts=level([part.counts for part in parts]),
         )
 
-    def table(parts: list[Any]) -> Any:
+    def table(parts: list[PyTree]) -> PyTree:
         num_lines = parts[0].starts.shape[0] - 1
         gaps = [part.missing for part in parts]
         return parts[0]._replace(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Pair
 from jaxmf.types import Array
 from jaxmf.variational_bayes import answers
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 
 
 class ScoredCells(ABC):
@@ -21,7 +22,7 @@ class ScoredCells(ABC):
         return "normal" if isinstance(self.likelihood, Gaussian) else "bernoulli"
 
     @abstractmethod
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
 
     def predict_cells(

@@ -9,17 +9,18 @@ from typing import Any
 import numpy as np
 
 from jaxmf.arguments import check_count
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
-from jaxmf.variational_bayes.likelihood import Gaussian, Sigmoid
 from jaxmf.variational_bayes.zeros import Exact, RowSample, SharedSample
 
-LIKELIHOODS = (Gaussian, Sigmoid)
+LIKELIHOODS = (Gaussian, Bernoulli)
 ZEROS = (Exact, SharedSample, RowSample)
 BIASES = ("none", "intercept", "rows_columns")
 STARTS = ("svd", "random")
 
 
-def cell_settings(model: Any) -> dict[str, Any]:
+def cell_settings(model: Any) -> dict[str, object]:
     """The settings `likelihood`, `zeros` and `bias` of a model, classes made objects.
 
     Raises:
@@ -27,8 +28,8 @@ def cell_settings(model: Any) -> dict[str, Any]:
         `column_scale`, `bias_scale` and `intercept_scale`.
     """
     check_count("num_factors", model.num_factors)
-    likelihood = Sigmoid() if model.likelihood is None else model.likelihood
-    likelihood = one_of("likelihood", likelihood, LIKELIHOODS, "mf.Sigmoid()")
+    likelihood = Bernoulli() if model.likelihood is None else model.likelihood
+    likelihood = one_of("likelihood", likelihood, LIKELIHOODS, "mf.Bernoulli()")
     zeros = model.zeros
     if zeros is None:
         zeros = Exact() if isinstance(likelihood, Gaussian) else SharedSample(500)

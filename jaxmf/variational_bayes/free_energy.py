@@ -11,8 +11,9 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal, Parameters, half
 from jaxmf.variational_bayes.pieces import (
     Layout,
@@ -42,7 +43,7 @@ def free_energy(
       parameters: Q and the hyperparameters.
       data: the matrix.
       zeros: which zeros to go through, as seen from the rows.
-      likelihood: `Gaussian` or `Sigmoid`.
+      likelihood: `Gaussian` or `Bernoulli`.
 
     Returns:
       () float.

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
+from jaxmf.types import PyTree
 from jaxmf.variational_bayes.parameters import Normal
 
 
-def unbounded(parts: tuple[Normal | None, ...]) -> Any:
+def unbounded(parts: tuple[Normal | None, ...]) -> PyTree:
     """Means and logarithms of variances; zero for the variance of what is held."""
     return tuple(
         q if q is None else Normal(q.mean, jnp.log(jnp.where(q.variance > 0, q.variance, 1)))
@@ -18,7 +17,7 @@ def unbounded(parts: tuple[Normal | None, ...]) -> Any:
     )
 
 
-def bounded(moved: Any) -> Any:
+def bounded(moved: PyTree) -> PyTree:
     """The means and variances that `unbounded` was given."""
     return tuple(q if q is None else Normal(q.mean, jnp.exp(q.variance)) for q in moved)
 

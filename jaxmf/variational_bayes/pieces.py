@@ -15,7 +15,7 @@ from jax.experimental.layout import Layout as AxisOrder
 from jax.experimental.layout import with_layout_constraint
 
 from jaxmf.devices import block_size, default_platform
-from jaxmf.types import Array
+from jaxmf.types import Array, PyTree
 
 PIECE_LENGTH = 32
 SHORT_PIECE_LENGTH = 8  # of lines that have few cells, where most of a longer piece is padding
@@ -247,7 +247,7 @@ def _piece_sums(table: Array, indices: Array, counts: Array) -> Array:
 
 @_piece_sums.defjvp
 def _piece_sums_jvp(
-    primals: tuple[Array, Array, Array], tangents: tuple[Array, Any, Any]
+    primals: tuple[Array, Array, Array], tangents: tuple[Array, PyTree, PyTree]
 ) -> tuple[Array, Array]:
     """As one product: its transpose is one scattered addition, not one for each cell of a piece."""
     table, index, counts = primals

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.held_out import Unknowing
 from jaxmf.variational_bayes.parameters import Parameters, half
@@ -66,7 +66,7 @@ def look(
     plan: Any,
     state: State,
     data: Prepared,
-    value_of: Callable[[Any], Value],
+    value_of: Callable[[PyTree], Value],
     *,
     always: bool,
     may_stop: Array | bool = True,
@@ -99,7 +99,7 @@ def _evaluate(
     plan: Any,
     state: State,
     data: Prepared,
-    value_of: Callable[[Any], Value],
+    value_of: Callable[[PyTree], Value],
     held: Array,
 ) -> State:
     parameters, value, plain = value_of(state.parameters)
@@ -118,8 +118,8 @@ def _evaluate(
 
 
 def with_new_noise(
-    parameters: Any, cost: Array, layout: Layout, *, learned: bool
-) -> tuple[Any, Array]:
+    parameters: PyTree, cost: Array, layout: Layout, *, learned: bool
+) -> tuple[PyTree, Array]:
     """Parameters with the best noise where that is learned, and the expected cost then.
 
     Args:
@@ -172,7 +172,7 @@ def record(key: Key, state: State, data: Prepared) -> dict[str, Array]:
     return kept if state.best is None else kept | {"validation_score": state.score}
 
 
-def draw_of(state: State, named: Callable[[Any], dict[str, Array]]) -> dict[str, Array]:
+def draw_of(state: State, named: Callable[[PyTree], dict[str, Array]]) -> dict[str, Array]:
     """What is kept of the last state: the parameters, or the best ones by validation.
 
     Args:

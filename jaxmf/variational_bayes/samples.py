@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 from jaxmf.variational_bayes.pieces import Layout, num_others
 from jaxmf.variational_bayes.state import State
 from jaxmf.variational_bayes.zeros import All, Exact, Zeros, draw_shared, draw_zeros
@@ -58,7 +58,7 @@ def resamples(settings: Any) -> bool:
     return not isinstance(settings.zeros, Exact) and settings.zeros.resample
 
 
-def lateness(plan: Any, settings: Any, state: State) -> Array:
+def lateness(plan: Any, settings: object, state: State) -> Array:
     """How far the second half of the epochs is, 0 to 1, where zeros are drawn anew; otherwise 0.
 
     Steps shorten with it, so that the means become averages over the samples of many epochs.

@@ -115,7 +115,7 @@ def series_free_energy(
       data: the matrices below each other.
       kernel: one of `paths.KERNELS`.
       zeros: which zeros to go through, as seen from the rows.
-      likelihood: `Gaussian` or `Sigmoid`.
+      likelihood: `Gaussian` or `Bernoulli`.
 
     Returns:
       () float.

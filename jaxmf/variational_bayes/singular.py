@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from scipy.sparse.linalg import LinearOperator
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class SparsePlusConstant:
         """(N, D)."""
         return self.sparse.shape
 
-    def operator(self) -> Any:
+    def operator(self) -> LinearOperator:
         """The matrix as a scipy LinearOperator, float64."""
         from scipy.sparse.linalg import LinearOperator
 

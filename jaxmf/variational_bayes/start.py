@@ -6,9 +6,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
 
@@ -181,14 +182,14 @@ def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> 
     )
 
 
-def start_priors(settings: Any, dtype: Any) -> Priors:
+def start_priors(settings: Any, dtype: DTypeLike) -> Priors:
     """The priors of a model; what is learned starts at mean zero and variance one."""
 
     def vector(value: Any, otherwise: float) -> Array:
         value = jnp.asarray(otherwise if value is None else value, dtype)
         return jnp.broadcast_to(value, (settings.num_factors,))
 
-    def variance(scale: Any) -> Array:
+    def variance(scale: object) -> Array:
         return vector(scale, 1.0) ** 2
 
     spread = settings.bias_scale

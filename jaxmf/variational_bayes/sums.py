@@ -22,9 +22,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 
-from jaxmf.types import Array
-from jaxmf.variational_bayes.likelihood import Gaussian, Likelihood
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.types import Array, PyTree
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.parameters import Half, Normal
 from jaxmf.variational_bayes.pieces import (
     Pieces,
@@ -294,7 +296,7 @@ def _add_gathered(
     return jax.lax.scan(one_chunk, total, pieces)[0]
 
 
-def piece_mask(chunk: Pieces, dtype: Any) -> Array:
+def piece_mask(chunk: Pieces, dtype: DTypeLike) -> Array:
     """(B, P) float: one where a piece has a cell."""
     return (jnp.arange(chunk.indices.shape[1]) < chunk.counts[:, None]).astype(dtype)
 
@@ -320,7 +322,7 @@ def _per_line_zeros(cells: _Cells, view: Half, zeros: PerLine) -> Sums:
     return map_lines(one_block, (view.factors, zeros), num_cells=num_cells)
 
 
-def map_lines(function: Callable[[Any], Any], lines: object, *, num_cells: int) -> Any:
+def map_lines(function: Callable[[PyTree], PyTree], lines: object, *, num_cells: int) -> PyTree:
     """A function of blocks of lines over all lines, a block at a time, in bounded memory.
 
     Args:

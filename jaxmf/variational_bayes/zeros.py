@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.arguments import check_count, check_flag
 from jaxmf.readable import Readable
@@ -192,7 +193,7 @@ def _zero_of_rank(taken: Array, rank: Array, start: Array, end: Array) -> Array:
     return rank + (low - start)
 
 
-def weights_of_others(zeros: Zeros, table: Table, dtype: Any) -> Array:
+def weights_of_others(zeros: Zeros, table: Table, dtype: DTypeLike) -> Array:
     """c (D,) float: how often each of the others is counted among the zeros of every line."""
     if isinstance(zeros, All):
         return jnp.ones((num_others(table),), dtype)

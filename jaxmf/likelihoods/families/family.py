@@ -10,10 +10,10 @@ when a value joins or leaves.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array
 
 from jaxmf.arguments import check_object
@@ -78,7 +78,7 @@ class Family(SweptFamily):
     hyperparameters: tuple[str, ...] = ()
 
     @abstractmethod
-    def check(self, values: object, name: str) -> Any:
+    def check(self, values: object, name: str) -> np.ndarray:
         """The values as they are kept.
 
         Args:
@@ -165,7 +165,7 @@ class Family(SweptFamily):
         """Mean and variance of the next value of every group: (G,) or (G, D) each."""
 
 
-def check_family(family: Any) -> None:
+def check_family(family: object) -> None:
     """Refuses what is no family; placeholders of jax pass unchecked.
 
     Raises:
@@ -177,7 +177,7 @@ def check_family(family: Any) -> None:
         )
 
 
-def check_positive_fields(family: Any, names: tuple[str, ...]) -> None:
+def check_positive_fields(family: object, names: tuple[str, ...]) -> None:
     """Refuses fields that are not positive numbers."""
     for name in names:
         value = getattr(family, name)

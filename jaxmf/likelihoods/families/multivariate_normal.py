@@ -170,7 +170,7 @@ class NormalInverseWishart(Family):
         variance = jnp.where(variance > 0, variance, alone) / num_groups ** (2 / size)
         return cls(size, location=location, weight=0.01, scale=jnp.diag(variance))
 
-    def check_distances(self, values: Any, name: str) -> None:
+    def check_distances(self, values: object, name: str) -> None:
         """Refuses vectors so far from the location that sums of their squares hide the scale.
 
         Raises:

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, Limit, merge_overflow
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf import checks, defaults
 from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
 from jaxmf.models.binary_mf.simulation import draw_state
@@ -23,7 +24,14 @@ from jaxmf.models.binary_mf.updates import (
     update_weights,
 )
 from jaxmf.priors import hyper
-from jaxmf.samplers.annealing import annealed_factor, hold_while_annealed, is_annealed
+from jaxmf.samplers.annealing import (
+    LeadingDirection,
+    annealed_factor,
+    hold_while_annealed,
+    is_annealed,
+    leading_direction,
+    start_that_shows,
+)
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key
 
@@ -66,19 +74,19 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     mean = jnp.sum(values * seen) / jnp.sum(seen)
     spread = jnp.sqrt(jnp.sum(seen * (values - mean) ** 2) / jnp.sum(seen))
     guesses = {}
-    if model.likelihood == "gaussian":
+    if isinstance(model.likelihood, Gaussian):
         # features that fit noise would fill the slots in the first steps
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
     numbers = {}
     for name in HYPERPARAMETERS:
         prior: Any = defaults.hyperprior(model, name)
         prior = 1.0 if prior is None else prior
-        value = hyper.initial_value(prior)
-        if name in guesses and not hyper.is_fixed(prior):
-            # Inside the support of a prior that has bounds. Equal cells have no spread: the prior
-            # knows their unit, and from far below its bulk a slice would reach as far above it.
-            is_usable = (spread > 0) & prior.support(guesses[name])
-            value = jnp.where(is_usable, guesses[name], value)
+        if name in guesses:
+            # Equal cells have no spread: the prior knows their unit, and from far below its bulk a
+            # slice would reach as far above it.
+            value = hyper.initial_value_near(prior, guesses[name])
+        else:
+            value = hyper.initial_value(prior)
         numbers[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,
@@ -103,7 +111,8 @@ def step(
 ) -> tuple[State, Info]:
     """W where it is kept, U, V, splits and merges, hyperparameters."""
     data = model.centred(data)
-    noise_factor = 1 / annealed_factor(progress) if plan.anneal else 1.0
+    direction = _direction(model, data, progress) if plan.anneal else None
+    noise_factor = _noise_factor(state, progress, direction) if plan.anneal else 1.0
     options: dict[str, Any] = {
         "several": plan.several,
         "whole_rows": plan.whole_rows,
@@ -124,7 +133,8 @@ def step(
         )
         overflow = merge_overflow(overflow, info.overflow)
     if plan.anneal:
-        state = _keep_features(model, jax.random.fold_in(key, 5), state, progress)
+        keep_key = jax.random.fold_in(key, 5)
+        state = _keep_features(model, keep_key, state, progress, direction)
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
@@ -132,23 +142,52 @@ def step(
     return new, Info(overflow=overflow)
 
 
-def _keep_features(model: BinaryMF, key: Key, state: State, progress: Array) -> State:
-    """While annealing lasts, a side without features gets one that half of its rows have.
+def _direction(model: BinaryMF, data: Dense, progress: Array) -> LeadingDirection | None:
+    """The first singular vectors of Gaussian data, looked for while annealing lasts only."""
+    if not isinstance(model.likelihood, Gaussian):
+        return None
 
-    Without features of columns those of rows say nothing about the data, and the other way round:
-    under strong noise a chain loses both, and one side alone does not come back. Weights, where
-    they are kept, are drawn anew at the beginning of the next step.
+    def nothing(values: Array, observed: Array | None) -> LeadingDirection:
+        shape = jax.eval_shape(leading_direction, values, observed)
+        return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shape)
+
+    return jax.lax.cond(
+        is_annealed(progress), leading_direction, nothing, data.values, data.observed
+    )
+
+
+def _noise_factor(state: State, progress: Array, direction: LeadingDirection | None) -> Array:
+    """What the sweeps' noise is multiplied by."""
+    if direction is None:
+        return 1 / annealed_factor(progress)
+    return 1 / annealed_factor(progress, start_that_shows(direction, state.noise_scale))
+
+
+def _keep_features(
+    model: BinaryMF, key: Key, state: State, progress: Array, direction: LeadingDirection | None
+) -> State:
+    """While annealing lasts, a side without features gets one.
+
+    That of the rows on one side of the first singular vector, or of half of the rows where cells
+    are not Gaussian. Without features of columns those of rows say nothing about the data, and the
+    other way round: under strong noise a chain loses both, and one side alone does not come back.
+    Weights, where they are kept, are drawn anew at the beginning of the next step.
     """
 
-    def kept(side: int, bits: Array, num_fixed: int) -> Array:
-        first = jax.random.bernoulli(jax.random.fold_in(key, side), 0.5, bits.shape[:1])
+    def kept(side: int, bits: Array, num_fixed: int, vector: Array | None) -> Array:
+        side_key = jax.random.fold_in(key, side)
+        if vector is None:
+            first = jax.random.bernoulli(side_key, 0.5, bits.shape[:1])
+        else:
+            first = (vector > 0) ^ jax.random.bernoulli(side_key)
         is_empty = ~jnp.any(bits[:, num_fixed:]) & is_annealed(progress)
         slot = jnp.arange(bits.shape[1]) == num_fixed
         return bits | (is_empty & first[:, None] & slot)
 
+    rows, columns = (None, None) if direction is None else direction[:2]
     return state._replace(
-        u=kept(0, state.u, model.num_fixed_rows()),
-        v=kept(1, state.v, model.num_fixed_columns()),
+        u=kept(0, state.u, model.num_fixed_rows(), rows),
+        v=kept(1, state.v, model.num_fixed_columns(), columns),
     )
 
 

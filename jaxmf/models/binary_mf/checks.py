@@ -9,27 +9,28 @@ import jax
 import numpy as np
 
 from jaxmf.data import units
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf import defaults, fixed
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
-from jaxmf.samplers.bilinear.cells import LIKELIHOODS
 from jaxmf.samplers.feature_rows import check_whole_rows
 
 SWEEPS = ("bits", "whole_rows")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
 _NUM_SEVERAL = {"collapsed": 6, "explicit": 1}
+LIKELIHOODS = (Gaussian, Bernoulli, Poisson)
 _LIKELIHOODS_WITH = {
-    "noise_scale": ("gaussian",),
-    "weight_scale": ("gaussian", "logistic"),
-    "weight_shape": ("poisson",),
-    "weight_rate": ("poisson",),
-    "base_rate": ("poisson",),
+    "weight_scale": (Gaussian, Bernoulli),
+    "weight_shape": (Poisson,),
+    "weight_rate": (Poisson,),
 }
-_DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0, "base_rate": 0.1}
+_DEFAULTS = {"weight_shape": 1.0, "weight_rate": 1.0}
 _WHY_NO_SPLIT_MERGE = {
-    "logistic": "given its Polya-Gamma variables every cell has a precision of its own, and the "
+    Bernoulli: "given its Polya-Gamma variables every cell has a precision of its own, and the "
     "weights, which the move sums out, no longer fall apart into columns",
-    "poisson": "its weights, which the move sums out, have a Gamma prior",
+    Poisson: "its weights, which the move sums out, have a Gamma prior",
 }
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
@@ -57,13 +58,16 @@ def settings(model: Any) -> dict[str, Any]:
 
 
 def _likelihood(likelihood: object) -> None:
+    if hyper.is_placeholder(likelihood):
+        return
     if likelihood == "categorical":
         raise ValueError(
             "likelihood='categorical' is left out: the paper names it without giving its form. "
-            "Code each category as a column of zeros and ones and use likelihood='logistic'"
+            "Code each category as a column of zeros and ones and use likelihood=mf.Bernoulli()"
         )
-    if likelihood not in LIKELIHOODS:
-        raise ValueError(f"likelihood must be one of {', '.join(LIKELIHOODS)}, got {likelihood!r}")
+    if not isinstance(likelihood, LIKELIHOODS):
+        known = ", ".join(f"mf.{each.__name__}()" for each in LIKELIHOODS)
+        raise TypeError(f"likelihood must be one of {known}, got {likelihood!r}")
 
 
 def _feature_prior(name: str, prior: Any) -> Any:
@@ -88,19 +92,19 @@ def _feature_prior(name: str, prior: Any) -> Any:
 
 
 def _numbers(model: Any) -> dict[str, Any]:
-    """The hyperparameters of cells and weights; None where the likelihood has none.
+    """The hyperparameters of weights; None where the likelihood has none.
 
-    Scales of Gaussian cells and their weights stay None where they are left open, so that a copy
-    with another setting leaves them open too; see `defaults.hyperprior`.
+    The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
+    another setting leaves it open too; see `defaults.hyperprior`.
     """
     found = {}
     for name, likelihoods in _LIKELIHOODS_WITH.items():
         value = getattr(model, name)
-        needed = model.likelihood in likelihoods
+        needed = isinstance(model.likelihood, likelihoods)
         if value is None and needed and not defaults.is_left_open(model, name):
             value = _default(name)
         if value is not None and not needed:
-            poisson = model.likelihood == "poisson" and name == "weight_scale"
+            poisson = isinstance(model.likelihood, Poisson) and name == "weight_scale"
             other = " (its weights have weight_shape and weight_rate)" * poisson
             raise ValueError(
                 f"{name} is given, but likelihood={model.likelihood!r} has none{other}"
@@ -158,7 +162,7 @@ def _offset(model: Any) -> None:
         raise TypeError(f"offset must be one number or None, got {value!r}")
     if not np.isfinite(value):
         raise ValueError(f"offset must be finite, got {value}")
-    if model.likelihood != "gaussian" and value != 0:
+    if not isinstance(model.likelihood, Gaussian) and value != 0:
         raise ValueError(f"offset is given, but likelihood={model.likelihood!r} has none")
 
 
@@ -210,7 +214,7 @@ def weights_option(model: Any, weights: Any) -> str:
     Raises:
       ValueError: an unknown way, or one that the model does not have.
     """
-    can_collapse = model.likelihood == "gaussian"
+    can_collapse = isinstance(model.likelihood, Gaussian)
     if weights is None:
         return "collapsed" if can_collapse and not model.diagonal else "explicit"
     if weights not in ("collapsed", "explicit"):
@@ -283,10 +287,10 @@ def split_merge_option(model: Any, number: Any) -> None:
             "split_merge needs one number as weight_mean: with a matrix the features are not "
             "exchangeable, and a split or merge would move them between prior means"
         )
-    if number and model.likelihood in _WHY_NO_SPLIT_MERGE:
+    if number and type(model.likelihood) in _WHY_NO_SPLIT_MERGE:
         raise ValueError(
             f"split_merge is not there with likelihood={model.likelihood!r}: "
-            f"{_WHY_NO_SPLIT_MERGE[model.likelihood]}; use split_merge=0"
+            f"{_WHY_NO_SPLIT_MERGE[type(model.likelihood)]}; use split_merge=0"
         )
 
 
@@ -296,13 +300,10 @@ def data(model: Any, data: Any, name: str) -> None:
         return
     values = np.asarray(data.values)
     seen = np.ones(values.shape, bool) if data.observed is None else np.asarray(data.observed)
-    if model.likelihood == "gaussian":
+    if isinstance(model.likelihood, Gaussian):
         units.check_magnitude(data, name)
-    if model.likelihood == "logistic":
-        _refuse(name, values, seen & ~np.isin(values, (0, 1)), "logistic", "0 or 1", "x > 0")
-    if model.likelihood == "poisson":
-        is_count = (values >= 0) & (values == np.floor(values))
-        _refuse(name, values, seen & ~is_count, "poisson", "counts 0, 1, 2, ...", "gaussian cells")
+    else:
+        model.likelihood.check(values, name, observed=seen)
     if name == "data":
         empty = np.flatnonzero(~seen.any(axis=0))
         if empty.size:
@@ -311,14 +312,3 @@ def data(model: Any, data: Any, name: str) -> None:
                 "Nothing can be learned about its features; drop it"
             )
     fixed.check_fit(model, data, name)
-
-
-def _refuse(
-    name: str, values: np.ndarray, bad: np.ndarray, likelihood: str, needs: str, remedy: str
-) -> None:
-    if bad.any():
-        row, column = (int(place) for place in np.argwhere(bad)[0])
-        raise ValueError(
-            f"{name}: {values[row, column]:g} at row {row}, column {column}; "
-            f"likelihood={likelihood!r} needs {needs}. Use {remedy}, or another likelihood"
-        )

@@ -11,16 +11,27 @@ from typing import Any
 import numpy as np
 
 from jaxmf.data import Dense, units
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 
 _SCALES = ("noise_scale", "weight_scale")
+_OF_LIKELIHOODS = ("noise_scale", "base_rate")
 
 
 def is_left_open(model: Any, name: str) -> bool:
     """Whether a scale is to be taken from the data."""
-    is_scale = model.likelihood == "gaussian" and name in _SCALES
-    return is_scale and getattr(model, name) is None
+    is_scale = isinstance(model.likelihood, Gaussian) and name in _SCALES
+    return is_scale and stated(model, name) is None
+
+
+def stated(model: Any, name: str) -> Hyperparameter:
+    """A hyperparameter as the user stated it, of the likelihood, of a prior of features or of W.
+
+    Returns:
+        Number, numpyro distribution, or None where it is left open or the likelihood has none.
+    """
+    return getattr(model.likelihood if name in _OF_LIKELIHOODS else model, name, None)
 
 
 def hyperprior(model: object, name: str) -> Hyperparameter:
@@ -30,7 +41,7 @@ def hyperprior(model: object, name: str) -> Hyperparameter:
         Number, numpyro distribution, or None where the likelihood has none.
     """
     if not is_left_open(model, name):
-        return getattr(model, name)
+        return stated(model, name)
     import numpyro.distributions as dist
 
     return dist.LogNormal(0.0, 2.0)
@@ -38,7 +49,7 @@ def hyperprior(model: object, name: str) -> Hyperparameter:
 
 def matched(model: Any, data: Dense) -> Any:
     """See `BinaryMF.matched`."""
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         return model
     units.check_magnitude(data, "data")
     left_open = [name for name in _SCALES if is_left_open(model, name)]
@@ -51,5 +62,8 @@ def matched(model: Any, data: Dense) -> Any:
     if left_open:
         unit = units.scale_about(data, offset)
         priors = {"noise_scale": hyper.noise_prior, "weight_scale": hyper.effect_prior}
-        settings |= {name: priors[name](unit) for name in left_open}
+        chosen = {name: priors[name](unit) for name in left_open}
+        if "noise_scale" in chosen:
+            settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
+        settings |= chosen
     return replace(model, **settings)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxmf.compensated import normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, complete, entries
 from jaxmf.priors import hyper
@@ -54,7 +55,7 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
             weight_scale=state.weight_scale,
             weight_mean=model.summed_out_mean(),
         )
-    each = model.cells(state).log_density(data.values, entries(state))
+    each = model.likelihood_at(state).log_density(data.values, entries(state))
     if data.observed is not None:
         each = jnp.where(data.observed, each, 0)
     prior = model.weight_prior(state)
@@ -90,7 +91,7 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     def of_weights(weight: Array) -> Array:
         return normal_change(number, squares, state.weight_scale, weight)
 
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         return lambda noise, weight: of_weights(weight)
     errors = (data.values - entries(state)) ** 2
     if data.observed is not None:

@@ -10,6 +10,7 @@ from jax.scipy.special import gammaln
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.models.binary_mf.defaults import hyperprior
 from jaxmf.models.binary_mf.density import scale_density
 from jaxmf.models.binary_mf.state import State, entries
@@ -27,7 +28,7 @@ def update_hyperparameters(
     """Kernel: alpha and concentration of both sides, and the numbers of cells and weights."""
     state = _update_row_law(model, jax.random.fold_in(key, 0), state)
     turned = _update_row_law(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
-    update = _update_rates if model.likelihood == "poisson" else _update_scales
+    update = _update_rates if isinstance(model.likelihood, Poisson) else _update_scales
     state = update(model, jax.random.fold_in(key, 2), turned.transpose(), data)
     return state, Info(overflow={})
 
@@ -96,16 +97,17 @@ def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State
         lambda value: number * (value * jnp.log(rate) - gammaln(value)) + value * sum_of_logs,
     )
     state = state._replace(weight_rate=rate, weight_shape=shape)
-    if hyper.is_fixed(model.base_rate):
+    base_rate_prior = hyperprior(model, "base_rate")
+    if hyper.is_fixed(base_rate_prior):
         return state
     eta = entries(state)
     seen = jnp.ones(eta.shape, bool) if data.observed is None else data.observed
 
     def log_density(value: Array) -> Array:
-        cells = model.cells(state._replace(base_rate=value))
-        return jnp.sum(jnp.where(seen, cells.log_kernel(data.values, eta), 0))
+        likelihood = model.likelihood_at(state._replace(base_rate=value))
+        return jnp.sum(jnp.where(seen, likelihood.log_kernel(data.values, eta), 0))
 
     base_rate = update_scale(
-        jax.random.fold_in(key, 2), model.base_rate, state.base_rate, log_density
+        jax.random.fold_in(key, 2), base_rate_prior, state.base_rate, log_density
     )
     return state._replace(base_rate=base_rate)

@@ -26,12 +26,16 @@ from jax.tree_util import Partial
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense, units
 from jaxmf.data.container import bare
-from jaxmf.devices import AUTO, choose_sweep, default_platform
+from jaxmf.devices import AUTO, default_platform
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.model import Model, settings_of
 from jaxmf.models.binary_mf import (
     chain,
     checks,
+    choice,
     defaults,
     density,
     fixed,
@@ -40,16 +44,14 @@ from jaxmf.models.binary_mf import (
     simulation,
 )
 from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import Numbers, State
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Numbers, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.readable import Readable
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.types import Array, Key
-
-_CELL_DISTRIBUTIONS = {"gaussian": "normal", "logistic": "bernoulli", "poisson": "poisson"}
 
 
 @partial(
@@ -57,17 +59,16 @@ _CELL_DISTRIBUTIONS = {"gaussian": "normal", "logistic": "bernoulli", "poisson":
     data_fields=[
         "row_prior",
         "column_prior",
-        "noise_scale",
+        "likelihood",
         "weight_scale",
         "weight_mean",
         "weight_shape",
         "weight_rate",
-        "base_rate",
         "offset",
         "fixed_row_features",
         "fixed_column_features",
     ],
-    meta_fields=["likelihood", "diagonal", "row_bias", "column_bias"],
+    meta_fields=["diagonal", "row_bias", "column_bias"],
 )
 @dataclass(frozen=True, kw_only=True)
 class BinaryMF(Readable, Model):
@@ -80,18 +81,19 @@ class BinaryMF(Readable, Model):
         num_features)`, whose alpha and concentration are positive numbers or numpyro distributions.
         A number or a distribution alone is the alpha of an Indian buffet process.
       column_prior: of V, likewise.
-      likelihood: "gaussian"; "logistic" for cells 0 or 1; "poisson" for counts.
-      noise_scale: standard deviation of the noise of the Gaussian likelihood, theta^(-1/2), in the
-        units of the data: a number or a numpyro distribution. None: LogUniform(s / 100, 2 s), s the
-        root mean square of the data about the offset (without data LogNormal(0, 2)).
-      weight_scale: standard deviation of the weights, phi^(-1/2); likewise. None: InverseGamma(2,
-        2 s) (without data LogNormal(0, 2)), with the logistic likelihood LogNormal(0, 1).
+      likelihood: `Gaussian(noise_scale)`, whose standard deviation theta^(-1/2) is in the units of
+        the data: a number, a numpyro distribution, or None for LogUniform(s / 100, 2 s), s the root
+        mean square of the data about the offset (without data LogNormal(0, 2)); `Bernoulli()` for
+        cells 0 or 1; `Poisson(base_rate)` for counts, base_rate the mean of a cell without
+        features.
+      weight_scale: standard deviation of the weights, phi^(-1/2): a number or a numpyro
+        distribution. None: InverseGamma(2, 2 s) (without data LogNormal(0, 2)), with the Bernoulli
+        likelihood LogNormal(0, 1).
       weight_mean: mean of the weights, w0; a number, or, with finite priors on both sides, a matrix
         (K, L) of them in the order of the slots of U and V: bias, given features, the others. Of a
         diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
         distributions, by default 1.
-      base_rate: mean of a Poisson cell without features; likewise, by default 0.1.
       offset: mean of a Gaussian cell without features, a number. None: where `weight_scale` is left
         open and `weight_mean` is 0 the mean of the data (held fixed), 0 otherwise.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
@@ -109,19 +111,17 @@ class BinaryMF(Readable, Model):
 
     Example:
       >>> import jaxmf as mf
-      >>> mf.BinaryMF(row_prior=mf.BetaBernoulli(1.0, 1.0, 3), likelihood="logistic").row_alpha
+      >>> mf.BinaryMF(row_prior=mf.BetaBernoulli(1.0, 1.0, 3), likelihood=mf.Bernoulli()).row_alpha
       1.0
     """
 
     row_prior: FeatureSpec = None  # type: ignore[assignment]
     column_prior: FeatureSpec = None  # type: ignore[assignment]
-    likelihood: str = "gaussian"
-    noise_scale: Hyperparameter = None
+    likelihood: Gaussian | Bernoulli | Poisson = Gaussian()  # noqa: RUF009
     weight_scale: Hyperparameter = None
     weight_mean: float | Array = 0.0
     weight_shape: Hyperparameter = None
     weight_rate: Hyperparameter = None
-    base_rate: Hyperparameter = None
     offset: float | None = None
     diagonal: bool = False
     row_bias: bool = False
@@ -142,14 +142,13 @@ class BinaryMF(Readable, Model):
 
     @property
     def cell_distribution(self) -> str:
-        """The law of a cell given a draw, as predictions know it."""
-        return _CELL_DISTRIBUTIONS[self.likelihood]
+        """The distribution of a cell given a draw, as predictions know it."""
+        return self.likelihood.cell_distribution
 
     @property
     def hyperparameters(self) -> Mapping[str, object]:
-        """Settings, and those of both priors under the names that draws have."""
-        names = ("row_alpha", "row_concentration", "column_alpha", "column_concentration")
-        return settings_of(self) | {name: getattr(self, name) for name in names}
+        """Settings, and those of priors and likelihood under the names that draws have."""
+        return settings_of(self) | {name: defaults.stated(self, name) for name in HYPERPARAMETERS}
 
     @property
     def row_alpha(self) -> Hyperparameter:
@@ -227,13 +226,9 @@ class BinaryMF(Readable, Model):
         """The prior of V at the state's numbers."""
         return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def cells(self, numbers: State | Numbers) -> Cells:
-        """The law of a cell given its entry of U W V', at the numbers of a state or a draw."""
-        return Cells(
-            likelihood=self.likelihood,
-            noise_scale=numbers.noise_scale,
-            base_rate=numbers.base_rate,
-        )
+    def likelihood_at(self, numbers: State | Numbers) -> Gaussian | Bernoulli | Poisson:
+        """The likelihood of a cell given U W V', at the values of a state or a draw."""
+        return self.likelihood.at_values(numbers._asdict())
 
     def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
         """The prior of W at the numbers of a state or a draw."""
@@ -242,7 +237,7 @@ class BinaryMF(Readable, Model):
             scale=numbers.weight_scale,
             shape=numbers.weight_shape,
             rate=numbers.weight_rate,
-            positive=self.likelihood == "poisson",
+            positive=isinstance(self.likelihood, Poisson),
             diagonal=self.diagonal,
         )
 
@@ -315,13 +310,8 @@ class BinaryMF(Readable, Model):
     def device_options(
         self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
-        """The sweep, and whether it keeps W: see `Model`."""
-        if options.get("sweep", AUTO) != AUTO:
-            return {}
-        if options.get("weights") is not None or checks.weights_option(self, None) == "explicit":
-            return {"sweep": "bits"}
-        num_lines = None if data is None else min(data.shape)
-        return {"sweep": "bits", "weights": choose_sweep("bilinear", platform, num_lines)}
+        """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
+        return choice.sampler_options(self, options, platform, data)
 
     def sampler(
         self,
@@ -337,14 +327,18 @@ class BinaryMF(Readable, Model):
 
         Args:
           weights: "collapsed": W summed out, rows one after another (Gaussian likelihood; the
-            default there unless W is diagonal). "explicit": W kept, all rows at once; the default
-            of sweep="auto" on accelerators but for few rows.
+            default there unless W is diagonal). "explicit": W kept, all rows at once. `mf.sample`
+            chooses it for large data (in I L K^2 + J K L^2, with 32 features where their number is
+            open, from four million on: 123 rows and columns), and on accelerators but for few rows;
+            the choice stands in `post.meta.options` and beside the progress.
           sweep: "bits": the features of a row one after another, as "auto" has it on every device.
             "whole_rows": each row drawn from all its 2^K settings, mixes better; for at most 12
             slots on either side, with "collapsed" and W not diagonal only.
           anneal: during the first three quarters of the warm-up let the sweeps over U and V see
-            noise that falls geometrically from five times its scale (a likelihood to a power that
-            rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held meanwhile.
+            noise that falls geometrically from five times its scale, or from where it begins to
+            hide the first singular vectors of the data if that is less (a likelihood to a power
+            that rises from 1/25 to 1, where cells are not Gaussian); the weight scale is held
+            meanwhile, and a side that loses all of its features gets one.
             Without it most chains end in a poor mode, with many features that say what a few could.
           several: proposals to change several features of a row at once, in every sweep; by default
             6 with W summed out, which made a sweep take half as long again and halved how far below
@@ -403,7 +397,7 @@ class BinaryMF(Readable, Model):
     @property
     def cells_given_draw(self) -> str:
         """Gaussian cells depend on each other by W, which is summed out of predictions."""
-        return "summed out" if self.likelihood == "gaussian" else "independent"
+        return "summed out" if isinstance(self.likelihood, Gaussian) else "independent"
 
     # --- queries on one draw ----------------------------------------------------------------------
 
@@ -447,6 +441,6 @@ class BinaryMF(Readable, Model):
         draws is the predictive law.
         """
         eta = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data)).eta
-        cells, _ = queries.numbers_of(self, draw)
-        mean = cells.mean(eta)
-        return (mean if self.offset is None else mean + self.offset), cells.variance(eta)
+        likelihood, _ = queries.at_draw(self, draw)
+        mean, variance = likelihood.moments(eta)
+        return (mean if self.offset is None else mean + self.offset), variance

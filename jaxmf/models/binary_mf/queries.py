@@ -14,12 +14,14 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.linalg import after
 from jaxmf.models.binary_mf.sides import at_numbers
 from jaxmf.models.binary_mf.state import Numbers
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.special import accepts, loggamma, poisson
 from jaxmf.types import Array, Key
@@ -32,11 +34,11 @@ _CELLS_A_PIECE = 4096
 _NUM_SWEEPS = 40
 
 
-def numbers_of(model: BinaryMF, draw: Draw) -> tuple[Cells, WeightPrior]:
-    """The law of a cell and the prior of W at the numbers of a draw."""
+def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
+    """The likelihood of a cell and the prior of W at the hyperparameters of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
     numbers = Numbers(*(jnp.asarray(draw.get(name, one)) for name in Numbers._fields))
-    return model.cells(numbers), model.weight_prior(numbers)
+    return model.likelihood_at(numbers), model.weight_prior(numbers)
 
 
 def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
@@ -52,7 +54,7 @@ def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightCondi
 
 def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.WeightConditional:
     """The law of W given the observed cells alone."""
-    cells, prior = numbers_of(model, draw)
+    likelihood, prior = at_draw(model, draw)
     u, v = draw["z"], draw["v"]
     terms = weight_moves.normal_terms(
         jax.random.key(0),  # Gaussian cells draw nothing
@@ -61,7 +63,7 @@ def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.Weig
         jnp.zeros((u.shape[1], v.shape[1]), data.values.dtype),
         data.values,
         data.observed,
-        cells=cells,
+        likelihood=likelihood,
     )
     return weight_moves.weight_conditional(u, v, terms, weight_prior=prior)
 
@@ -73,7 +75,7 @@ def _is_whole(model: BinaryMF, data: Dense) -> bool:
 
 def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
     """W (K, L): its mean given U, V and X where it is summed out, otherwise the draw's."""
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
     law = _eigen_law if _is_whole(model, data) else _observed_law
     return law(model, draw, data).mean
@@ -82,7 +84,7 @@ def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
 def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
     """Mean and standard deviation of W V' given U, V and X, each (K, J)."""
     v = draw["v"].astype(data.values.dtype)
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         mean = draw["weights"] @ v.T
         return mean, jnp.zeros_like(mean)
     if _is_whole(model, data):
@@ -107,13 +109,13 @@ def cell_moments(
     model: BinaryMF, draw: Draw, data: Dense, rows: Array, columns: Array
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of the cells (rows[m], columns[m]): (M,) each."""
-    cells, _ = numbers_of(model, draw)
+    likelihood, _ = at_draw(model, draw)
     u, v = draw["z"][rows].astype(data.values.dtype), draw["v"][columns].astype(data.values.dtype)
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         eta = jnp.sum((u @ draw["weights"]) * v, axis=1)
-        return cells.mean(eta), cells.variance(eta)
+        return likelihood.moments(eta)
     if _is_whole(model, data):
-        return bilinear.cell_moments(_eigen_law(model, draw, data), u, v, cells.noise_scale)
+        return bilinear.cell_moments(_eigen_law(model, draw, data), u, v, draw["noise_scale"])
     law = _observed_law(model, draw, data)
 
     def moments(pair):
@@ -125,12 +127,12 @@ def cell_moments(
 
     size = min(_CELLS_A_PIECE, rows.shape[0])
     mean, variance = jax.lax.map(moments, (u, v), batch_size=size)
-    return mean, cells.noise_scale**2 + variance
+    return mean, draw["noise_scale"] ** 2 + variance
 
 
 def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
     """W (K, L) of a draw: its own, or one given U, V and the observed cells."""
-    if model.likelihood != "gaussian":
+    if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
     if _is_whole(model, data):
         law = _eigen_law(model, draw, data)
@@ -173,7 +175,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
       data: the training data.
       new_data: (M, J).
     """
-    cells, weight_prior = numbers_of(model, draw)
+    likelihood, weight_prior = at_draw(model, draw)
     x, observed = new_data.values, new_data.observed
     weights = draw_weights(model, jax.random.fold_in(key, 0), draw, data)
     v = draw["v"].astype(x.dtype)
@@ -189,10 +191,10 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     def sweep(index, chain):
         keys = jax.vmap(lambda key: jax.random.fold_in(key, index))(row_keys)
         chain, probabilities = _sweep_bits(
-            keys, chain, image, x, observed, cells, log_odds, movable
+            keys, chain, image, x, observed, likelihood, log_odds, movable
         )
         if isinstance(model.row_prior, IndianBuffet):
-            chain = _replace_own(keys, chain, v, x, observed, cells, weight_prior, rate)
+            chain = _replace_own(keys, chain, v, x, observed, likelihood, weight_prior, rate)
         kept = jnp.where(index >= _NUM_SWEEPS // 2, probabilities, 0)
         return chain._replace(total=chain.total + kept)
 
@@ -201,7 +203,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
         u=start,
         own=jnp.zeros((x.shape[0], v.shape[1]), x.dtype),
         eta=eta,
-        log_likelihood=cells.rows(x, eta, observed),
+        log_likelihood=likelihood.log_kernel_of_rows(x, eta, observed),
         total=jnp.zeros(start.shape, x.dtype),
     )
     chain = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, chain)
@@ -232,7 +234,7 @@ def _sweep_bits(
     image: Array,
     x: Array,
     observed: Array | None,
-    cells: Cells,
+    likelihood: Likelihood,
     log_odds: Array,
     movable: Array,
 ) -> tuple[_Chain, Array]:
@@ -255,7 +257,7 @@ def _sweep_bits(
         here = slot == k[:, None]
         sign = jnp.where(jnp.any(u & here, axis=1), -1, 1).astype(x.dtype)
         proposed = eta + sign[:, None] * image[k]
-        proposed_likelihood = cells.rows(x, proposed, observed)
+        proposed_likelihood = likelihood.log_kernel_of_rows(x, proposed, observed)
         odds = log_odds[k] + sign * (proposed_likelihood - log_likelihood)
         probability = jax.nn.sigmoid(odds)
         on = jnp.take_along_axis(bits, k[:, None], axis=1)[:, 0] < probability
@@ -279,7 +281,7 @@ def _replace_own(
     v: Array,
     x: Array,
     observed: Array | None,
-    cells: Cells,
+    likelihood: Likelihood,
     weight_prior: WeightPrior,
     rate: Array,
 ) -> _Chain:
@@ -300,7 +302,7 @@ def _replace_own(
 
     own, uniforms = jax.vmap(propose)(keys)
     eta = chain.eta + (own - chain.own) @ v.T
-    log_likelihood = cells.rows(x, eta, observed)
+    log_likelihood = likelihood.log_kernel_of_rows(x, eta, observed)
     accepted = accepts(uniforms, log_likelihood - chain.log_likelihood)
     return chain._replace(
         own=jnp.where(accepted[:, None], own, chain.own),

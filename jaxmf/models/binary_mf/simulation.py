@@ -63,5 +63,5 @@ def draw_state(
 
 def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
     """X (I, J) given a state with weights."""
-    drawn = model.cells(state).sample(key, entries(state))
+    drawn = model.likelihood_at(state).sample(key, entries(state))
     return drawn if model.offset is None else drawn + model.offset

@@ -44,7 +44,7 @@ def update_rows(
 
     `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
     `several` is the number of proposals to change several bits of a row at once. `noise_factor`
-    multiplies the noise that the sweep sees, see `Cells.annealed`; it leaves the posterior
+    multiplies the noise that the sweep sees, see `Likelihood.annealed`; it leaves the posterior
     invariant only at 1.
     """
     if state.weights is None:
@@ -53,7 +53,7 @@ def update_rows(
         key,
         Side(state.u, state.v, state.weights, data.values, data.observed),
         prior=model.row_law(state),
-        cells=model.cells(state).annealed(noise_factor),
+        likelihood=model.likelihood_at(state).annealed(noise_factor),
         weight_prior=model.weight_prior(state),
         column_exists=model.column_exists(state),
         num_fixed=model.num_fixed_rows(),
@@ -143,7 +143,7 @@ def split_or_merge(
         state.weights,
         complete(moved, data),
         None,
-        cells=model.cells(state),
+        likelihood=model.likelihood_at(state),
         weight_prior=model.weight_prior(state),
         row_exists=model.row_exists(moved),
         column_exists=model.column_exists(moved),
@@ -155,7 +155,7 @@ def _imputed(model: BinaryMF, key: Key, state: State, data: Dense) -> Array | No
     """X (I, J), its missing cells drawn given U, V and W; None when nothing is missing."""
     if data.observed is None:
         return None
-    drawn = model.cells(state).sample(key, entries(state))
+    drawn = model.likelihood_at(state).sample(key, entries(state))
     return jnp.where(data.observed, data.values, drawn)
 
 
@@ -215,7 +215,7 @@ def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tupl
         state.weights,
         data.values,
         data.observed,
-        cells=model.cells(state),
+        likelihood=model.likelihood_at(state),
         weight_prior=model.weight_prior(state),
         row_exists=model.row_exists(state),
         column_exists=model.column_exists(state),

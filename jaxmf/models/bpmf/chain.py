@@ -103,7 +103,7 @@ def _start_prior(plan: SamplerPlan, model: BPMF, key: Key, vectors: Array) -> Si
         groups=start_groups,
         link=jnp.zeros((num_features, width), vectors.dtype),
         link_precision=jnp.full(
-            (num_parts,), _start_precision(model.link_precision), vectors.dtype
+            (num_parts,), hyper.initial_value(model.link_precision), vectors.dtype
         ),
         coefficients=coefficients.start(model.row_coefficients(), model.coefficient_precision),
         mixture=mixture,
@@ -170,10 +170,6 @@ def capacity(state: State) -> dict[str, int]:
         for name, side in sides.items()
         if side.mixture is not None and side.mixture.slots
     }
-
-
-def _start_precision(prior: hyper.Hyperparameter) -> Array:
-    return jnp.asarray(prior if hyper.is_fixed(prior) else 1.0, jnp.result_type(float))
 
 
 class _Draws(NamedTuple):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -12,12 +12,16 @@ import numpy as np
 from jaxmf.arguments import MOST_SLOTS, check_count, check_number
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.feature_units import cells_in_units, in_units
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
-from jaxmf.likelihoods.ordered import Ordinal, Probit
 from jaxmf.priors import hyper
 from jaxmf.priors.hdp import HDP
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.variational_bayes.likelihood import Gaussian
+
+if TYPE_CHECKING:
+    from jaxmf.models.bpmf.model import BPMF
 
 _WIDEST = 512
 _WIDEST_PART = 64  # with coefficients unless these are asked for
@@ -25,7 +29,7 @@ _FIRST_SLOTS = 32
 _SMALLEST = 1e-15  # of a spread
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: BPMF) -> dict[str, Any]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -66,7 +70,7 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def _sizes(model: Any) -> None:
+def _sizes(model: BPMF) -> None:
     """Refuses priors of vectors of another length than there are."""
     for name in ("row_prior", "column_prior"):
         size = getattr(getattr(model, name), "size", None)
@@ -77,7 +81,7 @@ def _sizes(model: Any) -> None:
             )
 
 
-def classes(model: Any) -> dict[str, Any]:
+def classes(model: BPMF) -> dict[str, Any]:
     """Features of both sides without the columns that name classes, and these.
 
     Raises:
@@ -103,7 +107,7 @@ def classes(model: Any) -> dict[str, Any]:
     return found
 
 
-def _mixture(model: Any) -> tuple[Any, Any]:
+def _mixture(model: BPMF) -> tuple[Any, Any]:
     """The priors of the groups of both sides."""
     mixture = model.mixture
     pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
@@ -121,7 +125,7 @@ def _mixture(model: Any) -> tuple[Any, Any]:
     return pair
 
 
-def _prior_of_groups(prior: Any, side: str, classes: Any) -> None:
+def _prior_of_groups(prior: object, side: str, classes: object) -> None:
     if not isinstance(prior, PartitionPrior):
         raise TypeError(
             "mixture must be DirichletProcess(), PitmanYor(), HDP(), Dirichlet(num_components) or "
@@ -139,7 +143,7 @@ def _prior_of_groups(prior: Any, side: str, classes: Any) -> None:
         )
 
 
-def capacity(value: Any) -> int:
+def capacity(value: object) -> int:
     """Slots for groups to begin with.
 
     Raises:
@@ -150,7 +154,7 @@ def capacity(value: Any) -> int:
     return check_count("capacity", value, most=MOST_SLOTS)
 
 
-def flag(name: str, value: Any) -> bool:
+def flag(name: str, value: object) -> bool:
     """True or False.
 
     Raises:
@@ -188,9 +192,11 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool | None) ->
         )
 
 
-def _likelihood(likelihood: Any) -> Any:
+def _likelihood(likelihood: object) -> Any:
     if hyper.is_placeholder(likelihood):
         return likelihood
+    if isinstance(likelihood, Ordinal) and likelihood.thresholds is not None:
+        raise ValueError("likelihood: BPMF learns thresholds; leave them out: Ordinal(levels)")
     if isinstance(likelihood, Probit | Ordinal):
         return likelihood
     if not isinstance(likelihood, Gaussian):
@@ -202,7 +208,7 @@ def _likelihood(likelihood: Any) -> Any:
     return likelihood
 
 
-def _with_default(name: str, prior: Any, rate: float) -> Any:
+def _with_default(name: str, prior: object, rate: float) -> Any:
     if prior is None:
         import numpyro.distributions as dist
 
@@ -211,20 +217,20 @@ def _with_default(name: str, prior: Any, rate: float) -> Any:
     return prior
 
 
-def _offset(offset: Any) -> None:
+def _offset(offset: object) -> None:
     if offset is None or hyper.is_placeholder(offset) or isinstance(offset, jax.Array):
         return
     if isinstance(offset, bool) or not isinstance(offset, (int, float)) or not np.isfinite(offset):
         raise TypeError(f"offset must be a number or None, got {offset!r}")
 
 
-def _scale(scale: Any) -> None:
+def _scale(scale: object) -> None:
     if scale is None or hyper.is_placeholder(scale) or isinstance(scale, jax.Array):
         return
     check_number("scale", scale, above=0)
 
 
-def data(model: Any, entries: Entries, name: str) -> None:
+def data(model: BPMF, entries: Entries, name: str) -> None:
     """Refuses values that the likelihood does not have.
 
     Raises:
@@ -233,10 +239,7 @@ def data(model: Any, entries: Entries, name: str) -> None:
     if model.is_normal:
         _values(np.asarray(entries.values), name)
         return
-    try:
-        model.likelihood.check(entries.values)
-    except ValueError as error:
-        raise ValueError(f"{name}: {error}") from None
+    model.likelihood.check(entries.values, name)
 
 
 def _values(values: np.ndarray, name: str) -> None:
@@ -250,7 +253,7 @@ def _values(values: np.ndarray, name: str) -> None:
         )
 
 
-def matched(model: Any, entries: Entries) -> Any:
+def matched(model: BPMF, entries: Entries) -> Any:
     """The model with its features in the order of the data; see `BPMF.matched`."""
     sides = {
         "row_features": (entries.row_names, entries.num_rows),

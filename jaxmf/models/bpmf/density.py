@@ -24,7 +24,8 @@ def log_likelihood(model: BPMF, state: State, data: Prepared) -> Array:
     """log p(observed cells | vectors, noise): () float."""
     unit, means = model.unit(data), means_of_data(model, state, data)
     values = model.standardised(data) * unit
-    return jnp.sum(model.cell_noise().log_density(state.noise, values, means * unit))
+    likelihood = model.cell_noise().at_noise(state.noise)
+    return jnp.sum(likelihood.log_density(values, means * unit))
 
 
 def log_joint(model: BPMF, state: State, data: Prepared) -> Array:

@@ -27,13 +27,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
+from jax.typing import DTypeLike
 
 from jaxmf.arguments import check_count
 from jaxmf.data import CellFeatures, Entries, Features
 from jaxmf.data.container import bare
 from jaxmf.data.feature_units import in_units_of
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells import NormalCells
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.latent_noise import ProbitNoise, ThresholdNoise
+from jaxmf.likelihoods.cells.normal_noise import NormalNoise
+from jaxmf.likelihoods.cells.ordinal import Ordinal
+from jaxmf.likelihoods.cells.probit import Probit
 from jaxmf.likelihoods.families.multivariate_normal import NormalInverseWishart
 from jaxmf.model import Model
 from jaxmf.models.bpmf import chain, checks, density, queries, simulation, unknown
@@ -46,8 +51,7 @@ from jaxmf.samplers.factors.coefficients import Parts
 from jaxmf.samplers.factors.layout import arranged
 from jaxmf.samplers.factors.link import spectra
 from jaxmf.samplers.factors.vectors import Known
-from jaxmf.types import Array, Key
-from jaxmf.variational_bayes.likelihood import Gaussian
+from jaxmf.types import Array, Key, PyTree
 
 Draw = dict[str, Array]
 
@@ -127,7 +131,7 @@ class BPMF(Readable, Model):
     cell_features: CellFeatures | None = None
     row_classes: Any = None
     column_classes: Any = None
-    likelihood: Any = Gaussian()  # noqa: RUF009
+    likelihood: Gaussian | Probit | Ordinal = Gaussian()  # noqa: RUF009
     row_prior: NormalInverseWishart | None = None
     column_prior: NormalInverseWishart | None = None
     mixture: Any = None
@@ -166,18 +170,20 @@ class BPMF(Readable, Model):
     @property
     def values(self) -> tuple[float, ...] | None:
         """The values that a cell may have; None for real ones."""
-        return None if self.is_normal else self.likelihood.levels
+        return None if isinstance(self.likelihood, Gaussian) else self.likelihood.levels
 
-    def cell_noise(self, unit: Any = 1.0) -> Any:
-        """The distribution of cells given means; `unit` is the spread of the default prior."""
-        if not self.is_normal:
-            return self.likelihood
+    def cell_noise(self, unit: object = 1.0) -> Any:
+        """What a state knows of the noise of cells; `unit` is the spread of the default prior."""
+        if isinstance(self.likelihood, Probit):
+            return ProbitNoise(self.likelihood)
+        if isinstance(self.likelihood, Ordinal):
+            return ThresholdNoise(self.likelihood)
         scale = self.likelihood.noise_scale
         if scale is None:
             import numpyro.distributions as dist
 
-            return NormalCells(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
-        return NormalCells(squared(scale))
+            return NormalNoise(dist.InverseGamma(1.0, jnp.asarray(unit) ** 2))
+        return NormalNoise(squared(scale))
 
     def transpose(self) -> BPMF:
         """The model of the transposed matrix: rows and columns exchanged."""
@@ -282,7 +288,7 @@ class BPMF(Readable, Model):
         rows = self._dense(self.row_features, num_rows, cells.dtype)
         return Known(rows, self._dense(self.column_features, num_columns, cells.dtype), cells)
 
-    def _dense(self, features: Features | None, num_rows: int, dtype: Any) -> Array:
+    def _dense(self, features: Features | None, num_rows: int, dtype: DTypeLike) -> Array:
         chosen = checks.parts_with_coefficients(features, self.coefficients)
         if features is None or not chosen:
             return jnp.zeros((num_rows, 0), dtype)
@@ -310,7 +316,7 @@ class BPMF(Readable, Model):
         rounding = 4 * jnp.finfo(values.dtype).eps * jnp.abs(mean)
         return jnp.where(spread > rounding, spread, size).astype(values.dtype)
 
-    def standardised(self, data: Any) -> Array:
+    def standardised(self, data: Entries | Prepared) -> Array:
         """The values of the cells without the offset, in units: (T,) float."""
         return (data.values - self.centre(data).astype(data.values.dtype)) / self.unit(data)
 
@@ -324,7 +330,9 @@ class BPMF(Readable, Model):
         """log p(cells | vectors, noise): () float."""
         return density.log_likelihood(self, state, self.prepare(data))
 
-    def simulate(self, key: Key, rows: Array, columns: Array, shape: Any) -> tuple[State, Entries]:
+    def simulate(
+        self, key: Key, rows: Array, columns: Array, shape: tuple[int, int]
+    ) -> tuple[State, Entries]:
         """A state from the prior, and values of some cells from it.
 
         Args:
@@ -386,24 +394,24 @@ class BPMF(Readable, Model):
 
     # --- queries on one draw ----------------------------------------------------------------------
 
-    def noise_draw(self, noise: Any) -> Draw:
+    def noise_draw(self, noise: PyTree) -> Draw:
         """What a draw keeps of the noise."""
         if self.is_normal:
             return {"noise_scale": jnp.sqrt(noise)}
         return {"thresholds": noise} if noise.size else {}
 
-    def cell_probabilities(self, draw: Draw, data: Any, rows: Array, columns: Array) -> Array:
+    def cell_probabilities(self, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
         """Probability of every value of cells: (M, V) float; of cells with few values only."""
         means = queries.means_of_cells(self, draw, data, rows, columns)
-        return self.cell_noise().probabilities(queries.noise_of(self, draw), means)
+        return queries.likelihood_of(self, draw).probabilities(means)
 
     def predict_cells(
-        self, draw: Draw, data: Any, rows: Array, columns: Array
+        self, draw: Draw, data: object, rows: Array, columns: Array
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m])."""
         return queries.cell_moments(self, draw, data, rows, columns)
 
-    def expected_values(self, draw: Draw, data: Any, rows: Array) -> Array:
+    def expected_values(self, draw: Draw, data: object, rows: Array) -> Array:
         """Expected values (R, M) of all cells of some rows, without features of cells."""
         return queries.expected_values(self, draw, data, rows)
 
@@ -411,7 +419,7 @@ class BPMF(Readable, Model):
         """Rows and columns of the cells that are not recommended: the observed ones."""
         return np.asarray(data.rows), np.asarray(data.columns)
 
-    def group_means(self, draw: Draw, data: Any) -> Array:
+    def group_means(self, draw: Draw, data: object) -> Array:
         """Expected values (K, M) of all columns for a row at the mean of each group of rows."""
         return queries.group_means(self, draw, data)
 
@@ -450,12 +458,12 @@ class BPMF(Readable, Model):
         return queries.row_moments(self, key, draw, data, new_data)
 
     def new_cell_probabilities(
-        self, key: Key, draw: Draw, data: Any, new_data: Entries, rows: Array, columns: Array
+        self, key: Key, draw: Draw, data: object, new_data: Entries, rows: Array, columns: Array
     ) -> Array:
         """Probability of every value of cells of rows not seen in training: (M, V) float."""
         return queries.new_cell_probabilities(self, key, draw, data, new_data, rows, columns)
 
-    def transform_rows(self, key: Key, draw: Draw, data: Any, new_data: Entries) -> Array:
+    def transform_rows(self, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:
         """Latent factors (N', K) of new rows given a draw: means where cells are normal."""
         return queries.latent_factors(self, key, draw, data, new_data)
 
@@ -463,11 +471,11 @@ class BPMF(Readable, Model):
         """The model with rows and columns beyond those of the data, of zero features."""
         return unknown.with_unknown(self, num_new, shape)
 
-    def draw_unknown(self, key: Key, draw: Draw, data: Any, num_new: tuple[int, int]) -> Draw:
+    def draw_unknown(self, key: Key, draw: Draw, data: object, num_new: tuple[int, int]) -> Draw:
         """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
-    def transpose_draws(self, draws: Mapping[str, Any]) -> dict[str, Any]:
+    def transpose_draws(self, draws: Mapping[str, object]) -> dict[str, Any]:
         """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}
         for name in draws:

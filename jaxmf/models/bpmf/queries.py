@@ -37,6 +37,11 @@ def noise_of(model: BPMF, draw: Draw) -> Any:
     return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
+def likelihood_of(model: BPMF, draw: Draw) -> Any:
+    """The likelihood of a cell at the noise of a draw."""
+    return model.cell_noise().at_noise(noise_of(model, draw))
+
+
 def means_of_cells(model: BPMF, draw: Draw, data: object, rows: Array, columns: Array) -> Array:
     """Means of cells given a draw, in units of the data: (M,) float."""
     u, v = jnp.asarray(draw["u"]), jnp.asarray(draw["v"])
@@ -57,7 +62,7 @@ def cell_moments(
 ) -> tuple[Array, Array]:
     """Predictive mean and variance of cells given a draw, each (M,)."""
     means = means_of_cells(model, draw, data, rows, columns)
-    return model.cell_noise().moments(noise_of(model, draw), means)
+    return likelihood_of(model, draw).moments(means)
 
 
 def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array:
@@ -66,9 +71,7 @@ def expected_values(model: BPMF, draw: Draw, data: object, rows: Array) -> Array
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=known.rows[rows])
     means = _all_means(model, jnp.asarray(draw["u"])[rows], v, known)
-    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))[
-        0
-    ]
+    return likelihood_of(model, draw).mean(_in_units_of_data(model, means, data))
 
 
 def group_means(model: BPMF, draw: Draw, data: object) -> Array:
@@ -80,7 +83,7 @@ def group_means(model: BPMF, draw: Draw, data: object) -> Array:
     known = _known(model, jnp.asarray(draw["u"]).shape[0], v, 0)
     known = known._replace(rows=jnp.zeros((mean.shape[0], known.rows.shape[1]), v.dtype))
     means = _in_units_of_data(model, _all_means(model, mean, v, known), data)
-    return model.cell_noise().moments(noise_of(model, draw), means)[0]
+    return likelihood_of(model, draw).mean(means)
 
 
 def _group_means(draw: Draw) -> Array:
@@ -185,7 +188,7 @@ def row_moments(
     u = fold_in(model, key, draw, data, new_data)
     known = _known(model, new_data.num_rows, jnp.asarray(draw["v"]), 0)
     means = _all_means(model, u, jnp.asarray(draw["v"]), known)
-    return model.cell_noise().moments(noise_of(model, draw), _in_units_of_data(model, means, data))
+    return likelihood_of(model, draw).moments(_in_units_of_data(model, means, data))
 
 
 def new_cell_probabilities(
@@ -195,7 +198,7 @@ def new_cell_probabilities(
     u, v = fold_in(model, key, draw, data, new_data), jnp.asarray(draw["v"])
     known = _known(model, new_data.num_rows, v, rows.shape[0])
     means = cell_means(u, v, known, rows, columns, num_factors=model.num_factors)
-    return model.cell_noise().probabilities(noise_of(model, draw), means)
+    return likelihood_of(model, draw).probabilities(means)
 
 
 def latent_factors(model: BPMF, key: Key, draw: Draw, data: object, new_data: Entries) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ def simulate_state(
     return State(u, v, row_side, column_side, model.cell_noise(_unit(model)).sample_prior(keys[2]))
 
 
-def _unit(model: BPMF) -> Any:
+def _unit(model: BPMF) -> Array | float:
     """What means of cells are multiplied by: without data to be like it is one."""
     return 1.0 if model.scale is None or not model.is_normal else model.scale
 
@@ -88,7 +88,7 @@ def simulate_data(model: BPMF, key: Key, state: State, rows: Array, columns: Arr
         features = model.cell_features.take(rows, columns)
     known = model.known(*shape, features)
     means = cell_means(state.u, state.v, known, rows, columns, num_factors=model.num_factors)
-    values = model.cell_noise().sample(key, state.noise, _unit(model) * means)
+    values = model.cell_noise().at_noise(state.noise).sample(key, _unit(model) * means)
     if model.is_normal and model.offset is not None:
         values = values + model.offset
     fields = {"rows": rows, "columns": columns, "values": values, "shape": shape}

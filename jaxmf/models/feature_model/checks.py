@@ -11,13 +11,15 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import check_flag
 from jaxmf.data import Dense
+from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names, priors_of
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
 
-CELL_DISTRIBUTIONS = ("normal", "bernoulli")
+CELL_DISTRIBUTIONS = ("normal", "bernoulli")  # of a likelihood that is a function
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _MOST_ROWS = 64
@@ -28,17 +30,19 @@ def check_parts(model: Any) -> None:
     """Refuses parts of the wrong kind. Parts inside a transformation of jax are not looked at."""
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
         return
-    if not callable(model.log_likelihood):
+    if model.likelihood is not None:
+        _check_object(model)
+    elif not callable(model.log_likelihood):
         raise TypeError(
             "log_likelihood must be a function (x, z, y) -> log p(x | z, Y), got "
-            f"{model.log_likelihood!r}"
+            f"{model.log_likelihood!r}; or give likelihood=mf.Gaussian(0.5) or another object"
         )
     optional = {"moments": "(z, y) -> mean, variance", "sample_row": "(key, z, y) -> x"}
     for name, signature in optional.items():
         function = getattr(model, name)
         if function is not None and not callable(function):
             raise TypeError(f"{name} must be a function {signature}, got {function!r}")
-    if model.cell_distribution not in CELL_DISTRIBUTIONS:
+    if model.likelihood is None and model.cell_distribution not in CELL_DISTRIBUTIONS:
         raise ValueError(
             f"cell_distribution must be one of {', '.join(CELL_DISTRIBUTIONS)}, got "
             f"{model.cell_distribution!r}"
@@ -49,6 +53,44 @@ def check_parts(model: Any) -> None:
     if isinstance(feature_prior, Partial):
         feature_prior = _made_prior(model)
     _check_feature_prior(feature_prior)
+
+
+def _check_object(model: Any) -> None:
+    """Refuses what is no likelihood, leaves something open, or has a function beside it."""
+    likelihood = model.likelihood
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(
+            f"likelihood must be an object such as mf.Poisson(), got {likelihood!r}; a function "
+            "(x, z, y) -> log p(x | z, Y) is log_likelihood, the first argument"
+        )
+    for name in ("log_likelihood", "moments", "sample_row"):
+        if getattr(model, name) is not None:
+            raise ValueError(f"{name} follows from likelihood={likelihood!r}; leave it out")
+    missing = [n for n in likelihood.hyperparameters if getattr(likelihood, n) is None]
+    if isinstance(likelihood, Ordinal) and likelihood.thresholds is None:
+        missing.append("thresholds")
+    if missing:
+        raise ValueError(
+            f"likelihood={likelihood!r} leaves {missing[0]} open; FeatureModel needs it: "
+            f"{type(likelihood).__name__}(..., {missing[0]}=...)"
+        )
+    for name in likelihood.hyperparameters:
+        if name in model.parameters:
+            raise ValueError(f"parameters: {name!r} is one of likelihood={likelihood!r} already")
+
+
+def _check_predictor(model: Any, y: Any) -> None:
+    """Refuses features of a likelihood object that have another shape or sign than it needs."""
+    if len(model.row_shape) != 1:
+        raise ValueError(
+            f"feature_prior: rows of Y have shape {model.row_shape}; with likelihood="
+            f"{model.likelihood!r} they have one number a column, shape (columns,)"
+        )
+    if model.likelihood.needs_nonnegative and (np.asarray(y) < 0).any():
+        raise ValueError(
+            f"feature_prior draws negative numbers, but likelihood={model.likelihood!r} needs "
+            "features of at least 0; use a Gamma distribution, or Bernoulli for causes"
+        )
 
 
 def _check_parameters(model: Any) -> None:
@@ -184,8 +226,10 @@ def check_likelihood(model: Any, data: Dense, name: str) -> None:
     x = data.values[:_MOST_ROWS]
     observed = None if data.observed is None else data.observed[:_MOST_ROWS]
     y = jax.eval_shape(lambda key: model.draw_features(key, _NUM_TRIED), jax.random.key(0))
+    if model.likelihood is not None:
+        _check_predictor(model, model.draw_features(jax.random.key(0), _NUM_TRIED))
     try:
-        value = jax.eval_shape(model.log_likelihood, x[0], np.zeros(_NUM_TRIED, bool), y)
+        value = jax.eval_shape(model.log_densities, x[0], np.zeros(_NUM_TRIED, bool), y)
     except Exception as error:
         raise ValueError(
             f"log_likelihood cannot be called with x {x[0].shape} {x.dtype}, z ({_NUM_TRIED},) "

@@ -25,11 +25,18 @@ PRIOR_NAMES = ("alpha", "concentration")
 
 
 def priors_of(model: Any) -> dict[str, Any]:
-    """Numbers and priors by name: of the prior of Z, then `parameters`."""
+    """Numbers and priors by name: of the prior of Z, of the likelihood, then `parameters`."""
     of_rows = {}
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
         of_rows = {name: getattr(model.prior, name) for name in PRIOR_NAMES}
-    return of_rows | dict(model.parameters)
+    return of_rows | priors_of_likelihood(model) | dict(model.parameters)
+
+
+def priors_of_likelihood(model: Any) -> dict[str, Any]:
+    """Numbers and priors of the likelihood by name; none where it is a function."""
+    if model.likelihood is None:
+        return {}
+    return {name: getattr(model.likelihood, name) for name in model.likelihood.hyperparameters}
 
 
 def has_priors(model: Any) -> bool:
@@ -77,6 +84,10 @@ def at_values(model: Any, values: Mapping[str, Any]) -> Any:
     if isinstance(fields["feature_prior"], Partial):
         fields["feature_prior"] = fields["feature_prior"]()
     fields["prior"] = prior_at(model.prior, values)
+    if model.likelihood is not None:
+        fields["likelihood"] = model.likelihood.at_values(
+            {name: values[name] for name in priors_of_likelihood(model)}
+        )
     return bare(type(model), **(fields | {"parameters": {}}))
 
 

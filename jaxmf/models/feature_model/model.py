@@ -28,6 +28,8 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.tempered import Tempered
 from jaxmf.model import Model
 from jaxmf.models.feature_model import chain, checks, hyperparameters, queries, row_likelihoods
 from jaxmf.models.feature_model.state import FeatureState
@@ -40,7 +42,15 @@ from jaxmf.types import Array, Key
 
 @partial(
     jax.tree_util.register_dataclass,
-    data_fields=["log_likelihood", "feature_prior", "prior", "moments", "sample_row", "parameters"],
+    data_fields=[
+        "log_likelihood",
+        "feature_prior",
+        "prior",
+        "likelihood",
+        "moments",
+        "sample_row",
+        "parameters",
+    ],
     meta_fields=["cell_distribution", "columns_independent"],
 )
 @dataclass(frozen=True)
@@ -53,12 +63,18 @@ class FeatureModel(Readable, Model):
             must not matter: slots without a feature hold something. Numbers it depends on are best
             bound as `jax.tree_util.Partial(function, number)`; a function made anew is compiled
             anew. It is tried on the first rows before a run; where it gives NaN later on, the run
-            stops and says that log_evidence is not finite.
+            stops and says that log_evidence is not finite. None where `likelihood` is there.
         feature_prior: numpyro distribution of a row of Y; its event shape is that of the row. Or a
             function of `parameters` that returns one.
         prior: of Z: `IndianBuffet(alpha, concentration)`, `BetaBernoulli(...)`, whose alpha and
             concentration are numbers or numpyro distributions, or an object with the methods of
             `jaxmf.priors.features.RowByRowPrior`.
+        likelihood: instead of `log_likelihood` an object such as `Poisson()` or `StudentT()`, of
+            cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
+            hyperparameters may be numpyro distributions, which `sample` learns; `moments`,
+            `sample_row`, `cell_distribution` and `columns_independent` follow from it. Predictions
+            of `StudentT`, `NegativeBinomial` and `Ordinal` cells have the right mean and variance,
+            and are scored as normal cells of these.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -84,10 +100,13 @@ class FeatureModel(Readable, Model):
         >>> model = mf.FeatureModel(log_likelihood, dist.Gamma(1.0, 0.5).expand([6]).to_event(1))
         >>> model.row_shape
         (6,)
+        >>> rates = dist.Gamma(1.0, 0.5).expand([6]).to_event(1)
+        >>> model = mf.FeatureModel(likelihood=mf.Poisson(0.1), feature_prior=rates)
     """
 
-    log_likelihood: Callable[..., Array]
-    feature_prior: Any
+    log_likelihood: Callable[..., Array] | None = None
+    feature_prior: Any = None
+    likelihood: Likelihood | None = field(default=None, kw_only=True)
     prior: Any = field(default_factory=lambda: IndianBuffet(1.0), kw_only=True)
     moments: Callable[..., tuple[Array, Array]] | None = field(default=None, kw_only=True)
     cell_distribution: str = field(default="normal", kw_only=True)
@@ -103,6 +122,8 @@ class FeatureModel(Readable, Model):
                 object.__setattr__(self, name, Partial(function))
         if isinstance(self.parameters, Mapping):
             object.__setattr__(self, "parameters", dict(self.parameters))
+        if isinstance(self.likelihood, Likelihood):
+            object.__setattr__(self, "cell_distribution", self.likelihood.cell_distribution)
         checks.check_parts(self)
 
     @property
@@ -123,15 +144,22 @@ class FeatureModel(Readable, Model):
         """The model with its likelihood to a power, as in an annealed start."""
         if isinstance(power, float) and power == 1:
             return self
-        powered = Partial(row_likelihoods.to_power, power, self.log_likelihood)
+        powered: dict[str, Any] = {}
+        if self.likelihood is not None:
+            powered["likelihood"] = Tempered(self.likelihood, power)
+        else:
+            powered["log_likelihood"] = Partial(
+                row_likelihoods.to_power, power, self.log_likelihood
+            )
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
-        return bare(FeatureModel, **(fields | {"log_likelihood": powered}))
+        return bare(FeatureModel, **(fields | powered))
 
     @property
     def columns_are_separate(self) -> bool:
         """Whether the cells of a column depend on Y in this column alone."""
         function = getattr(self.log_likelihood, "func", None)
-        return self.columns_independent or function in row_likelihoods.BY_COLUMN
+        is_known = self.likelihood is not None or function in row_likelihoods.BY_COLUMN
+        return self.columns_independent or is_known
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -147,6 +175,8 @@ class FeatureModel(Readable, Model):
 
     def check_data(self, data: Dense, name: str) -> None:
         """Tries the likelihood on some rows; see `checks.check_likelihood`."""
+        if self.likelihood is not None:
+            self.likelihood.check(data.values, name, observed=data.observed)
         checks.check_likelihood(self.at_start, data, name)
 
     def draw_features(self, key: Key, num_slots: int) -> Array:
@@ -162,11 +192,18 @@ class FeatureModel(Readable, Model):
         one = self.at_start.feature_prior.sample(jax.random.key(0))
         return jnp.broadcast_to(one, (num_slots, *one.shape))
 
+    def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
+        """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
+        if self.likelihood is not None:
+            return self.likelihood.log_density(x, row_likelihoods.predictor(z, y))
+        assert self.log_likelihood is not None
+        return self.log_likelihood(x, z, y)
+
     def cell_log_likelihood(self, x: Array, observed: Array | None, z: Array, y: Array, /) -> Array:
         """log p of a row x (D,): (D,) float, 0 for missing cells; or () as `log_likelihood`."""
         if observed is not None:
             x = jnp.where(observed, x, 0)
-        value = self.log_likelihood(x, z, y)
+        value = self.log_densities(x, z, y)
         checks.check_shape(value, x, missing=observed is not None)
         if value.ndim and observed is not None:
             value = jnp.where(observed, value, 0)
@@ -254,7 +291,10 @@ class FeatureModel(Readable, Model):
 
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
-        sample_row = self.at_values(draw).sample_row
+        fixed = self.at_values(draw)
+        sample_row: Any = fixed.sample_row
+        if fixed.likelihood is not None:
+            sample_row = Partial(row_likelihoods.sample_row, fixed.likelihood)
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -374,6 +414,8 @@ class FeatureModel(Readable, Model):
 
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
+        if self.likelihood is not None:
+            return self.likelihood.moments(row_likelihoods.predictor(z, y))
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "

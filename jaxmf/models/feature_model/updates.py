@@ -81,7 +81,7 @@ def update_values(
 def update_hyperparameters(
     model: Any, key: Key, state: FeatureState, data: Dense
 ) -> tuple[FeatureState, Info]:
-    """Kernel: alpha and concentration, then the arguments of the functions, one after another."""
+    """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
     counts = jnp.sum(state.z, axis=0, dtype=jnp.result_type(float))
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
@@ -93,7 +93,8 @@ def update_hyperparameters(
             counts=counts,
             num_rows=state.z.shape[0],
         )
-    for index, (name, prior) in enumerate(model.parameters.items()):
+    learned = hyperparameters.priors_of_likelihood(model) | model.parameters
+    for index, (name, prior) in enumerate(learned.items()):
         if hyper.is_fixed(prior):
             continue
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,9 @@ from jaxmf.samplers.annealing import (
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key, PyTree
 
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+
 SWEEPS = ("collapsed", "parallel", "whole_rows")
 # How many features the start of the annealing lets the largest row take.
 _MOST_NEW_FEATURES = 25
@@ -54,7 +57,7 @@ class SamplerPlan:
     change_basis: int
 
 
-def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
+def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
     """No features; scales that have priors start from the data.
 
     The noise starts at the root mean square of the data about the offset, the feature scale
@@ -75,11 +78,7 @@ def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> State:
         x = jnp.where(observed, values, centre + spread * noise)
 
     def start(prior, guess):
-        value = hyper.initial_value(prior)
-        if not hyper.is_fixed(prior):
-            # inside the support of a prior that has bounds
-            value = jnp.where((guess > 0) & prior.support(guess), guess, value)
-        return jnp.asarray(value, dtype)
+        return jnp.asarray(hyper.initial_value_near(prior, guess), dtype)
 
     z = jnp.zeros((values.shape[0], plan.num_slots), bool)
     return State(
@@ -113,7 +112,7 @@ def annealed_start(state: State, data: Dense) -> Array:
 
 def step(
     plan: SamplerPlan,
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,
@@ -155,7 +154,7 @@ def step(
     return new, info
 
 
-def record(model: Any, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
     """What a draw keeps."""
     del key
     return {
@@ -169,7 +168,7 @@ def record(model: Any, key: Key, state: State, data: Dense) -> dict[str, Array]:
     }
 
 
-def num_features(model: Any, state: State) -> Array:
+def num_features(model: LinearGaussianIBP, state: State) -> Array:
     """() int32: features that some row has, the bias feature not counted."""
     return jnp.sum(jnp.any(state.z[:, model.first_slot() :], axis=0), dtype=jnp.int32)
 

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from jaxmf.data import Dense, units
 from jaxmf.priors import hyper
+
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
 # A row that needs more features than this is a warning, one that needs more than that is refused.
 _MANY_FEATURES = 25
@@ -48,7 +51,7 @@ def validate_offset(offset: object) -> None:
         )
 
 
-def completed(model: Any, unit: float = 1.0, offset: Any = None) -> Any:
+def completed(model: LinearGaussianIBP, unit: float = 1.0, offset: object = None) -> Any:
     """The model with the settings that were left open filled in.
 
     Args:

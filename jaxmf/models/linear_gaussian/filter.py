@@ -12,7 +12,7 @@ Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -50,11 +50,14 @@ from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+
 PROPOSALS = ("prior", "exact")
 
 
 def build_filter(
-    model: Any,
+    model: LinearGaussianIBP,
     *,
     num_particles: int = 1_000,
     proposal: str = "prior",
@@ -130,7 +133,7 @@ def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int:
     return 4 if resample_fn is optimal else 8
 
 
-def _check_plan(plan: Plan, model: object) -> None:
+def _check_plan(plan: Plan, model: LinearGaussianIBP) -> None:
     if plan.proposal not in PROPOSALS:
         raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
     if plan.has_children and plan.proposal != "exact":
@@ -149,7 +152,13 @@ def _check_plan(plan: Plan, model: object) -> None:
 
 
 def extend(
-    plan: Plan, model: Any, key: Key, particle: Particle, choice: Any, data: Dense, row: Array
+    plan: Plan,
+    model: LinearGaussianIBP,
+    key: Key,
+    particle: Particle,
+    choice: Any,
+    data: Dense,
+    row: Array,
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at a chosen child, missing cells and hyperparameters drawn."""
     x, observed = model.centred(data).row(row)
@@ -180,7 +189,9 @@ def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
     return jnp.where(observed, x, drawn)
 
 
-def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Array) -> Particle:
+def refresh(
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, num_rows: Array
+) -> Particle:
     """Kernel: the hyperparameters that have priors, given Z and X of the rows so far."""
     start = model.first_slot()
     alpha, concentration = update_feature_prior(
@@ -208,7 +219,7 @@ def refresh(plan: Plan, model: Any, key: Key, particle: Particle, num_rows: Arra
 
 
 def rejuvenate(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one collapsed Gibbs sweep over all rows so far, missing cells along with it."""
     assert particle.z is not None
@@ -245,7 +256,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _without_gaps(model: Any, z: Array) -> Array:
+def _without_gaps(model: LinearGaussianIBP, z: Array) -> Array:
     """Features moved to the first slots, so that enumeration goes over them alone.
 
     Their order is kept. Which slot a feature has does not matter to what follows: sweeps visit

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -38,10 +38,15 @@ from jaxmf.readable import Readable
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
+
+    from jaxmf.models.linear_gaussian.particle import Particle
 
 
-def _default_alpha() -> Any:
+def _default_alpha() -> dist.Distribution:
     import numpyro.distributions as dist
 
     return dist.Gamma(1.0, 1.0)
@@ -136,7 +141,7 @@ class LinearGaussianIBP(Readable, Model):
         """The data minus the offset."""
         return units.centred(data, self.offset)
 
-    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
         return self.feature_prior(state.alpha, state.concentration)
 
@@ -316,7 +321,7 @@ class LinearGaussianIBP(Readable, Model):
         )
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
@@ -426,7 +431,9 @@ class LinearGaussianIBP(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: PyTree, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.linear_gaussian.particle import particle_draw
 

@@ -6,7 +6,7 @@ Open `Particle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,10 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_layout import Scales
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
 MAX_EXACT_SLOTS = 16
 MAX_CHILDREN_SLOTS = 10
@@ -86,7 +89,7 @@ class Plan:
 jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
 
 
-def check_num_slots(plan: Plan, model: Any, num_slots: int) -> None:
+def check_num_slots(plan: Plan, model: LinearGaussianIBP, num_slots: int) -> None:
     """Refuses to enumerate the settings of too many slots."""
     if plan.proposal != "exact":
         return
@@ -101,13 +104,13 @@ def check_num_slots(plan: Plan, model: Any, num_slots: int) -> None:
         )
 
 
-def needs_statistics(plan: Plan, model: Any) -> bool:
+def needs_statistics(plan: Plan, model: LinearGaussianIBP) -> bool:
     """Whether particles need Z'Z, Z'X and sums of squares beside (M, mu)."""
     scales_fixed = hyper.is_fixed(model.noise_scale) and hyper.is_fixed(model.feature_scale)
     return not scales_fixed or plan.anneal_steps > 0
 
 
-def init(plan: Plan, model: object, key: Key, data: Dense) -> Particle:
+def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -189,7 +192,9 @@ def particle_draw(
     return draw
 
 
-def grow(plan: Plan, model: object, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(
+    plan: Plan, model: LinearGaussianIBP, particle: Particle, sizes: dict[str, int]
+) -> Particle:
     """The particle with more slots for features, or room for more rows."""
     if "features" in sizes:
         particle = _grow_features(plan, model, particle, sizes["features"])
@@ -202,10 +207,10 @@ def grow(plan: Plan, model: object, particle: Particle, sizes: dict[str, int]) -
     return particle
 
 
-def _grow_features(plan: Plan, model: Any, particle: Particle, size: int) -> Particle:
+def _grow_features(plan: Plan, model: LinearGaussianIBP, particle: Particle, size: int) -> Particle:
     check_num_slots(plan, model, size)
 
-    def pad(leaf: Any, *axes: int) -> Any:
+    def pad(leaf: PyTree, *axes: int) -> PyTree:
         for axis in axes if leaf is not None else ():
             leaf = slots.pad_axis(leaf, axis, size)
         return leaf

@@ -6,7 +6,7 @@ conditional given the row as well, a sum over all settings. Open `propose` first
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,10 @@ from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import Particle, Plan
 from jaxmf.samplers import feature_rows, row_enumeration
 from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
@@ -31,8 +34,8 @@ class Setting(NamedTuple):
 
 
 def propose(
-    plan: Plan, model: object, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Any, Array, dict[str, Array]]:
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[PyTree, Array, dict[str, Array]]:
     """The children of a particle with row `row`, and the log weight of each.
 
     No weight needs slots for its new features: their rows of Y are summed out.
@@ -41,8 +44,8 @@ def propose(
 
 
 def _weighed_children(
-    plan: Plan, model: Any, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Any, Array]:
+    plan: Plan, model: LinearGaussianIBP, key: Key, particle: Particle, data: Dense, row: Array
+) -> tuple[PyTree, Array]:
     x, observed = model.centred(data).row(row)
     conditional = conditional_of(model, particle, row)
     if plan.proposal == "prior":
@@ -57,7 +60,12 @@ def _weighed_children(
 
 
 def _propose_from_prior(
-    key: Key, model: object, particle: Particle, conditional: RowPrior, x: Array, observed
+    key: Key,
+    model: LinearGaussianIBP,
+    particle: Particle,
+    conditional: RowPrior,
+    x: Array,
+    observed,
 ) -> tuple[Setting, Array]:
     """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
     dtype = x.dtype
@@ -77,7 +85,7 @@ def _propose_from_prior(
 
 
 def _all_children(
-    model: Any, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
+    model: LinearGaussianIBP, fit: feature_rows.RowFit, conditional: RowPrior, scales: Scales
 ) -> tuple[Setting, Array]:
     """All settings of the row: 2^K of the existing bits times 0, 1, ... new features."""
     patterns, log_weights = row_enumeration.all_settings(
@@ -92,7 +100,7 @@ def _all_children(
 
 def draw_child(
     key: Key,
-    model: Any,
+    model: LinearGaussianIBP,
     particle: Particle,
     block: row_enumeration.Block,
     conditional: RowPrior,
@@ -113,7 +121,7 @@ def draw_child(
 
 def draw_larger(
     key: Key,
-    model: object,
+    model: LinearGaussianIBP,
     particle: Particle,
     child: Setting,
     conditional: RowPrior,
@@ -146,13 +154,13 @@ def _fit_of(
     return error @ error, on @ particle.posterior.spread @ on, num_observed
 
 
-def conditional_of(model: Any, particle: Particle, row: Array) -> RowPrior:
+def conditional_of(model: LinearGaussianIBP, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
     return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=model.first_slot())
 
 
-def always_on_of(model: Any, particle: Particle) -> Array:
+def always_on_of(model: LinearGaussianIBP, particle: Particle) -> Array:
     """(K,) bool, the bias feature."""
     return (jnp.arange(particle.counts.shape[0]) == 0) & model.bias
 

@@ -7,7 +7,7 @@ the data minus the offset.
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +26,15 @@ from jaxmf.samplers.split_merge import split_merge as split_or_merge
 from jaxmf.samplers.split_merge_gaussian import linear_gaussian_columns
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
+
 _NUM_SCANS = 2
 
 
-def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> tuple[State, Info]:
+def update_hyperparameters(
+    model: LinearGaussianIBP, key: Key, state: State, data: Dense
+) -> tuple[State, Info]:
     """Kernel: alpha, concentration and both scales given Z, with Y summed out."""
     x = complete(state, data)
     gram, cross = gaussian.gram_statistics(state.z, x)
@@ -53,7 +58,7 @@ def update_hyperparameters(model: Any, key: Key, state: State, data: Dense) -> t
 
 
 def update_scales(
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     statistics: gaussian.Spectrum,
     noise: Array,
@@ -86,7 +91,7 @@ def update_scales(
 
 
 def update_features(
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,
@@ -118,7 +123,7 @@ def update_features(
 
 
 def update_by_split_merge(
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,
@@ -145,7 +150,7 @@ def update_by_split_merge(
 
 
 def update_by_change_of_basis(
-    model: Any,
+    model: LinearGaussianIBP,
     key: Key,
     state: State,
     data: Dense,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -20,6 +20,9 @@ from jaxmf.models.noisy_or.updates import move_features, update_features, update
 from jaxmf.priors import hyper
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.model import NoisyOrIBP
 
 SWEEPS = ("sequential", "parallel")
 
@@ -38,7 +41,7 @@ class SamplerPlan:
     num_moves: int
 
 
-def init(plan: SamplerPlan, model: object, key: Key, data: Dense) -> State:
+def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
     """No causes; hyperparameters at the means of their priors."""
     del key
     num_rows, num_columns = data.values.shape
@@ -54,7 +57,7 @@ def init(plan: SamplerPlan, model: object, key: Key, data: Dense) -> State:
 
 
 def step(
-    plan: SamplerPlan, model: object, key: Key, state: State, data: Dense, progress: Array
+    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, progress: Array
 ) -> tuple[State, Info]:
     """A sweep, moves of whole causes, hyperparameters."""
     del progress
@@ -66,7 +69,7 @@ def step(
     return state, Info(overflow=merge_overflow(sweep.overflow, moves.overflow))
 
 
-def record(model: Any, key: Key, state: State, data: Dense) -> dict[str, Array]:
+def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
     """What a draw keeps."""
     del key
     return {

@@ -13,7 +13,7 @@ Source: Wood & Griffiths (2006), section 5.1.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,6 +49,9 @@ from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.model import NoisyOrIBP
+
 PROPOSALS = ("prior", "informed")
 # Share of the prior in the informed proposal of a bit: it bounds what a wrong guess costs.
 _SHARE_OF_PRIOR = 0.05
@@ -62,7 +65,7 @@ class Setting(NamedTuple):
 
 
 def build_filter(
-    model: Any,
+    model: NoisyOrIBP,
     *,
     num_particles: int = 1_000,
     proposal: str = "prior",
@@ -126,7 +129,7 @@ def build_filter(
 
 
 def propose(
-    plan: Plan, model: object, key: Key, particle: Particle, data: Dense, row: Array
+    plan: Plan, model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Setting, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -210,7 +213,7 @@ def _weight_of_choice(on: Array, prior: Array, chance: Array) -> Array:
 
 
 def extend(
-    model: object, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
+    model: NoisyOrIBP, key: Key, particle: Particle, child: Setting, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` at its child, new rows of Y and hyperparameters drawn."""
     cells = noisy_or.cells_of(*data.row(row))
@@ -239,7 +242,7 @@ def extend(
 
 
 def rejuvenate(
-    model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: one Gibbs sweep over all rows so far and Y."""
     assert particle.z is not None
@@ -265,7 +268,7 @@ def rejuvenate(
     return particle, {"features": overflow}
 
 
-def _conditional(model: Any, particle: Particle, row: Array) -> RowPrior:
+def _conditional(model: NoisyOrIBP, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
     num_rows = (row + 1).astype(particle.counts.dtype)
     return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)

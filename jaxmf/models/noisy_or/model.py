@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -40,10 +40,13 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.samplers.resampling import systematic
 from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.particle import Particle
 
 
-def _default_priors() -> dict[str, Any]:
+def _default_priors() -> dict[str, object]:
     import numpyro.distributions as dist
 
     return {
@@ -135,7 +138,7 @@ class NoisyOrIBP(Readable, Model):
                 "Threshold it first, for instance x > 0.",
             )
 
-    def prior(self, state: State) -> IndianBuffet | BetaBernoulli:
+    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
         """The prior of Z at the state's numbers."""
         return self.feature_prior(state.alpha, state.concentration)
 
@@ -229,7 +232,7 @@ class NoisyOrIBP(Readable, Model):
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
     ) -> dict[str, Any]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
@@ -358,7 +361,9 @@ class NoisyOrIBP(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: PyTree, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: as a chain records it, with whole Z."""
         from jaxmf.models.noisy_or.particle import particle_draw
 

@@ -6,7 +6,7 @@ Open `Particle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,10 @@ from jaxmf.likelihoods.noisy_or import Cells, Tally
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS
 from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.model import NoisyOrIBP
 
 
 class Particle(NamedTuple):
@@ -58,7 +61,7 @@ class Plan:
 jax.tree_util.register_dataclass(Plan, data_fields=[], meta_fields=list(Plan.__dataclass_fields__))
 
 
-def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
+def init(plan: Plan, model: NoisyOrIBP, key: Key, data: Dense) -> Particle:
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
@@ -132,7 +135,7 @@ def particle_draw(
 def grow(particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for causes, or room for more rows."""
 
-    def pad(leaf: Any, axis: int, size: int) -> Any:
+    def pad(leaf: PyTree, axis: int, size: int) -> PyTree:
         return None if leaf is None else slots.pad_axis(leaf, axis, size)
 
     if "features" in sizes:

@@ -5,7 +5,7 @@ Each is `(model, key, state, data) -> (state, info)` and leaves the posterior in
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -25,11 +25,14 @@ from jaxmf.samplers.hyper import (
 from jaxmf.samplers.noisy_or.moves import repeat_moves
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.models.noisy_or.model import NoisyOrIBP
 
 
 def update_features(
-    model: Any, key: Key, state: State, data: Dense, *, sweep: str = "sequential"
+    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, sweep: str = "sequential"
 ) -> tuple[State, Info]:
     """Kernel: Z and Y by one sweep."""
     sweep_fn = noisy_or_parallel_sweep if sweep == "parallel" else noisy_or_sweep
@@ -46,7 +49,7 @@ def update_features(
 
 
 def move_features(
-    model: Any, key: Key, state: State, data: Dense, *, num_moves: int
+    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, num_moves: int
 ) -> tuple[State, Info]:
     """Kernel: splits, merges, births and deaths of causes; the finite model has none."""
     prior = model.prior(state)
@@ -66,7 +69,7 @@ def move_features(
 
 
 def update_hyperparameters(
-    model: object, key: Key, state: State, data: Dense
+    model: NoisyOrIBP, key: Key, state: State, data: Dense
 ) -> tuple[State, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None
@@ -79,20 +82,20 @@ def update_hyperparameters(
     return state, Info(overflow={})
 
 
-def needs_tally(model: Any) -> bool:
+def needs_tally(model: NoisyOrIBP) -> bool:
     """Whether efficacy or leak have priors."""
     return not (hyper.is_fixed(model.efficacy) and hyper.is_fixed(model.leak))
 
 
 def update_at_counts(
-    model: Any,
+    model: NoisyOrIBP,
     key: Key,
-    state: Any,
+    state: PyTree,
     *,
     counts: Array,
     tally: Tally | None,
     num_rows: Array | int,
-) -> Any:
+) -> PyTree:
     """The hyperparameters given what Z, Y and X say of them, in a chain and in a filter alike.
 
     Args:
@@ -132,7 +135,7 @@ def update_at_counts(
 
 
 def _update_noise(
-    model: object, key: Key, parameters: Parameters, tally: Tally | None
+    model: NoisyOrIBP, key: Key, parameters: Parameters, tally: Tally | None
 ) -> tuple[Array, Array]:
     """Efficacy and leak, one after the other, by slices of the likelihood given Z and Y."""
     if tally is None:

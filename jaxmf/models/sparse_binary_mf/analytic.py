@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf.data import SparseBinary
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Array
-from jaxmf.variational_bayes import Gaussian
 from jaxmf.variational_bayes.analytic import AnalyticSolution, analytic_solution, coded_ones
 from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
 from jaxmf.variational_bayes.state import as_draw

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxmf.engine import Info
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.batch_pass import Rule, one_pass, start_optimizers
 from jaxmf.variational_bayes.batches import Batches
@@ -63,7 +63,7 @@ def init(plan: Plan, model: SparseBinaryMF, key: Key, data: Prepared) -> State:
     return first_state(sample_key, parameters, data, optimizer=optimizer)
 
 
-def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) -> Any:
+def _start_optimizer(plan: Plan, parameters: Parameters, parts: Batches | None) -> PyTree:
     if parts is not None:
         return start_optimizers(plan.update, plan.optimizer, parameters, parts)
     if plan.update == "partial_newton":
@@ -129,7 +129,7 @@ def _epoch(plan: Plan, model: SparseBinaryMF, key: Key, state: State, data: Prep
 
 def _in_batches(
     plan: Plan, model: SparseBinaryMF, key: Key, state: State, parts: Batches
-) -> tuple[Parameters, Any]:
+) -> tuple[Parameters, PyTree]:
     rule = Rule(
         settings=model,
         update=plan.update,
@@ -155,7 +155,7 @@ def _known_value(state: State) -> Array:
 
 def _both_sides(
     plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: Chosen
-) -> tuple[Parameters, Any]:
+) -> tuple[Parameters, PyTree]:
     parameters, optimizers = state.parameters, []
     late = lateness(plan, model, state)
     for index, side in enumerate(("rows", "columns")):
@@ -198,7 +198,7 @@ def _both_sides(
     return parameters, None if state.optimizer is None else tuple(optimizers)
 
 
-def _moved_of(parameters: Parameters) -> Any:
+def _moved_of(parameters: Parameters) -> PyTree:
     """What gradients move; priors and noise stay."""
     p = parameters
     return unbounded((p.rows, p.columns, p.row_bias, p.column_bias, p.intercept))
@@ -217,7 +217,7 @@ def _with_moved(parameters: Parameters, moved: object) -> Parameters:
 
 def _follow_gradient(
     plan: Plan, model: SparseBinaryMF, state: State, layout: Layout, chosen: Chosen
-) -> tuple[Parameters, Any]:
+) -> tuple[Parameters, PyTree]:
     parameters = state.parameters
     moved = _moved_of(parameters)
 

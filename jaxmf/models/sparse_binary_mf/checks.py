@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,13 @@ from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
 from jaxmf.variational_bayes.samples import resamples
 
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_mf.model import SparseBinaryMF
+
 UPDATES = ("block", "partial_newton", "gradient")
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: SparseBinaryMF) -> dict[str, Any]:
     """The settings of a model, classes made objects.
 
     Raises:
@@ -35,7 +38,7 @@ def settings(model: Any) -> dict[str, Any]:
     return found
 
 
-def options(model: Any, settings: dict[str, Any]) -> None:
+def options(model: SparseBinaryMF, settings: dict[str, Any]) -> None:
     """Refuses options of the ascent.
 
     Raises:
@@ -63,7 +66,7 @@ def options(model: Any, settings: dict[str, Any]) -> None:
         )
 
 
-def hold_out(model: Any, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
+def hold_out(model: SparseBinaryMF, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
     """How many ones are held out.
 
     Args:

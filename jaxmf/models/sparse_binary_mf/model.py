@@ -6,9 +6,9 @@
     x_ij | m_ij ~ N(m_ij, v_x)  or  p(x_ij) = sigma(x_ij m_ij),   x_ij = -1 or 1
 
 Everything but x has a Gaussian of its own in Q, fitted by minimising the free energy, an upper
-bound of -log p(X). How tight it is decides what is found in rows of few ones; see `Sigmoid`, whose
-tilted bound takes scores for Gaussian. Zeros of the data are x = -1. Every sum over the zeros is
-exact in the time of the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
+bound of -log p(X). How tight it is decides what is found in rows of few ones; see `Bernoulli`,
+whose tilted bound takes scores for Gaussian. Zeros of the data are x = -1. Every sum over the zeros
+is exact in the time of the ones (Gaussian cells), exact by blocks, or over a sample of the zeros.
 
 Source: Fast and flexible variational Bayes for sparse binary matrices (2012), with its printed
 formulas corrected; Raiko, Ilin & Karhunen (2007); Jaakkola & Jordan (1997); for rows of few ones
@@ -19,19 +19,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.tree_util import Partial
 
 from jaxmf.data import SparseBinary
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.model import Model
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_mf import analytic, ascent, checks, fold_in, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
 from jaxmf.variational_bayes import (
-    Gaussian,
     Parameters,
     answers,
     held_out,
@@ -40,9 +41,12 @@ from jaxmf.variational_bayes import (
     state,
 )
 from jaxmf.variational_bayes.cells import ScoredCells
-from jaxmf.variational_bayes.likelihood import Likelihood, Sigmoid
+from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.updates import Learned
 from jaxmf.variational_bayes.zeros import ZerosSpec
+
+if TYPE_CHECKING:
+    import optax
 
 _MAX_BLOCK_FACTORS = 32
 _LEARNING_RATE = 0.02
@@ -69,7 +73,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     Args:
       num_factors: K.
-      likelihood: `Sigmoid()`, the default, whose bound is chosen by the data (tilted where rows
+      likelihood: `Bernoulli()`, the default, whose bound is chosen by the data (tilted where rows
         have fewer than 20 ones on average), or `Gaussian(noise_scale)`, whose noise is learned
         unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through: `Exact()`, `SharedSample(n)` or
@@ -98,7 +102,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
     """
 
     num_factors: int = 20
-    likelihood: Likelihood = None
+    likelihood: Likelihood = None  # type: ignore[assignment]
     zeros: ZerosSpec = None  # type: ignore[assignment]
     bias: str = "rows_columns"
     row_mean: float | Array | None = 0.0
@@ -114,14 +118,14 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     def learned(self) -> Learned:
         """Which priors and noise are learned."""
-        is_gaussian = isinstance(self.likelihood, Gaussian)
+        likelihood = self.likelihood
         return Learned(
             row_mean=self.row_mean is None,
             row_variance=self.row_scale is None,
             column_mean=self.column_mean is None,
             column_variance=self.column_scale is None,
             bias_variance=self.bias_scale is None,
-            noise_variance=is_gaussian and self.likelihood.noise_scale is None,
+            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
         )
 
     def simulate(
@@ -147,10 +151,11 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         The tilted bound is the tighter by far where few ones leave a row's factors uncertain; with
         many ones a row both are alike and the quadratic one ranked better in every comparison made.
         """
-        if isinstance(self.likelihood, Gaussian) or self.likelihood.bound is not None:
+        likelihood = self.likelihood
+        if isinstance(likelihood, Gaussian) or likelihood.bound is not None:
             return self
         is_sparse = data.num_ones < _FEW_ONES * data.num_rows
-        return replace(self, likelihood=Sigmoid("tilted" if is_sparse else "quadratic"))
+        return replace(self, likelihood=Bernoulli("tilted" if is_sparse else "quadratic"))
 
     # --- methods ----------------------------------------------------------------------------------
 
@@ -299,7 +304,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
     # --- questions to a fit -----------------------------------------------------------------------
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,): (M,) each."""
         return answers.score_cells(draw, rows, columns)
 
@@ -327,7 +332,7 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
 
 
 @cache
-def _adam() -> Any:
+def _adam() -> optax.GradientTransformation:
     # one object, so that a second fit finds the program of the first
     import optax
 

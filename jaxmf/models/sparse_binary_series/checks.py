@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxmf.data import SparseSeries
-from jaxmf.variational_bayes import Sigmoid, checks
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.variational_bayes import checks
 from jaxmf.variational_bayes.paths import KERNELS
+
+if TYPE_CHECKING:
+    from jaxmf.models.sparse_binary_series.model import SparseBinarySeries
 
 UPDATES = ("joint", "factors")
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: SparseBinarySeries) -> dict[str, Any]:
     """The settings of a model, classes made objects.
 
     Raises:
@@ -38,10 +42,10 @@ def _quadratic(likelihood: Any) -> Any:
     if likelihood.is_quadratic:
         return likelihood
     if likelihood.bound is None:
-        return Sigmoid("quadratic")
+        return Bernoulli("quadratic")
     raise ValueError(
         f"likelihood: a series has the quadratic bound only, got {likelihood!r}; use "
-        'mf.Sigmoid("quadratic"), or leave likelihood out'
+        'mf.Bernoulli("quadratic"), or leave likelihood out'
     )
 
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,11 +26,12 @@ from jax.tree_util import Partial
 
 from jaxmf.data import SparseSeries
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.model import Model
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.model import Model, Pair
 from jaxmf.models.sparse_binary_series import ascent, checks, queries, simulation
 from jaxmf.readable import Readable
 from jaxmf.types import Array, Key
-from jaxmf.variational_bayes import Gaussian, Parameters, answers, progress, state
+from jaxmf.variational_bayes import Parameters, answers, progress, state
 from jaxmf.variational_bayes.cells import ScoredCells
 from jaxmf.variational_bayes.likelihood import Likelihood
 from jaxmf.variational_bayes.updates import Learned
@@ -63,7 +63,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         of one's own for every time.
       kernel: "matern_3_2" (paths with one derivative), "matern_5_2", "squared_exponential" (very
         smooth) or "matern_1_2" (rough).
-      likelihood: `Sigmoid()`, the default, with the quadratic bound, or `Gaussian(noise_scale)`,
+      likelihood: `Bernoulli()`, the default, with the quadratic bound, or `Gaussian(noise_scale)`,
         whose noise is learned unless given; "sigmoid" and "gaussian" will do.
       zeros: which zeros the updates go through, as in `SparseBinaryMF`.
       bias: "rows_columns" (an intercept, a bias of every column, and one of every row that is a
@@ -90,7 +90,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
     num_factors: int = 20
     lengthscale: float | None = None
     kernel: str = "matern_3_2"
-    likelihood: Likelihood = None
+    likelihood: Likelihood = None  # type: ignore[assignment]
     zeros: ZerosSpec = None  # type: ignore[assignment]
     bias: str = "rows_columns"
     row_mean: float | Array = 0.0
@@ -106,14 +106,14 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
 
     def learned(self) -> Learned:
         """Which priors and noise are learned; a length scale is learned where it is None."""
-        is_gaussian = isinstance(self.likelihood, Gaussian)
+        likelihood = self.likelihood
         return Learned(
             row_mean=False,
             row_variance=False,
             column_mean=self.column_mean is None,
             column_variance=self.column_scale is None,
             bias_variance=self.bias_scale is None,
-            noise_variance=is_gaussian and self.likelihood.noise_scale is None,
+            noise_variance=isinstance(likelihood, Gaussian) and likelihood.noise_scale is None,
         )
 
     def check_data(self, data: SparseSeries, name: str) -> None:
@@ -237,7 +237,7 @@ class SparseBinarySeries(Readable, ScoredCells, Model):
         lengthscale = {"lengthscale": (float(np.asarray(draw["lengthscale"])), float("nan"))}
         return {"free_energy": rows.pop("free_energy")} | lengthscale | rows
 
-    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Any:
+    def score_cells(self, draw: dict[str, Array], rows: Array, columns: Array) -> Pair:
         """Mean and variance of the scores m of cells (M,) at the last time: (M,) each."""
         return answers.score_cells(queries.at_last(draw), rows, columns)
 

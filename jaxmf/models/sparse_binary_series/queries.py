@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -44,7 +44,7 @@ def below_each_other(draw: Draw) -> Draw:
 
 
 def at(
-    model: SparseBinarySeries, draw: Draw, data: SparseSeries, time: Any
+    model: SparseBinarySeries, draw: Draw, data: SparseSeries, time: object
 ) -> tuple[Draw, SparseSeries]:
     """A draw and its data at one time, be it one of the series or not.
 

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseSeries
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.types import Key
-from jaxmf.variational_bayes import Gaussian, Normal, Parameters
+from jaxmf.variational_bayes import Normal, Parameters
 from jaxmf.variational_bayes.paths import correlation
 from jaxmf.variational_bayes.simulation import draw_ones
 from jaxmf.variational_bayes.start import start_priors

@@ -20,9 +20,11 @@ import jax
 import jax.numpy as jnp
 from jax.scipy.special import logit
 
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers.bilinear.side import Side
 from jaxmf.samplers.bilinear.singletons import draw_singletons
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowDraws,
@@ -42,7 +44,7 @@ def explicit_sweep(
     side: Side,
     *,
     prior: FeaturePrior,
-    cells: Cells,
+    likelihood: Likelihood,
     weight_prior: WeightPrior,
     column_exists: Array,
     num_fixed: int = 0,
@@ -55,7 +57,7 @@ def explicit_sweep(
       key: of the step.
       side: U, V, W and X.
       prior: of U.
-      cells: the likelihood of a cell.
+      likelihood: of a cell.
       weight_prior: of W.
       column_exists: (L,) bool, the slots of V that are features, whether a column has them or not.
       num_fixed: the first so many slots of U hold fixed features.
@@ -65,7 +67,7 @@ def explicit_sweep(
     Returns:
       u, weights, and () bool: whether more slots were needed.
     """
-    settings: dict[str, Any] = {"prior": prior, "cells": cells, "num_fixed": num_fixed}
+    settings: dict[str, Any] = {"prior": prior, "likelihood": likelihood, "num_fixed": num_fixed}
     log_odds = feature_log_odds(jax.random.fold_in(key, 3), side.u, prior)
     side = side._replace(u=draw_bits(jax.random.fold_in(key, 0), side, log_odds, **settings))
     if num_proposals:
@@ -100,7 +102,7 @@ def draw_bits(
     log_odds: Array,
     *,
     prior: FeaturePrior,
-    cells: Cells,
+    likelihood: Likelihood,
     num_fixed: int = 0,
 ) -> Array:
     """U (I, K) with every bit drawn, each row in its own random order, no column left empty.
@@ -109,7 +111,7 @@ def draw_bits(
     """
     u, _, _, x, observed = side
     draws = draws_of_rows(key, jnp.arange(u.shape[0]), u.shape[1], None, x.dtype)
-    if cells.likelihood == "gaussian":
+    if isinstance(likelihood, Gaussian):
         return draw_all_bits(
             log_odds,
             draws,
@@ -118,10 +120,12 @@ def draw_bits(
             observed,
             side.basis,
             prior=prior,
-            scales=Scales(noise=cells.noise_scale, feature=cells.noise_scale),
+            scales=Scales(noise=likelihood.noise_scale, feature=likelihood.noise_scale),
             num_fixed=num_fixed,
         )
-    return _draw_bits_by_cells(log_odds, draws, side, prior=prior, cells=cells, num_fixed=num_fixed)
+    return _draw_bits_by_cells(
+        log_odds, draws, side, prior=prior, likelihood=likelihood, num_fixed=num_fixed
+    )
 
 
 def _draw_bits_by_cells(
@@ -130,7 +134,7 @@ def _draw_bits_by_cells(
     side: Side,
     *,
     prior: FeaturePrior,
-    cells: Cells,
+    likelihood: Likelihood,
     num_fixed: int,
 ) -> Array:
     """The bits where the likelihood is a sum over cells: O(I J) a visit, K visits."""
@@ -150,7 +154,7 @@ def _draw_bits_by_cells(
         on = jnp.any(u & here, axis=1)
         sign = jnp.where(on, -1, 1).astype(x.dtype)
         proposed = eta + sign[:, None] * basis[k]
-        proposed_likelihood = cells.rows(x, proposed, observed)
+        proposed_likelihood = likelihood.log_kernel_of_rows(x, proposed, observed)
         odds = sign * log_odds[k] + proposed_likelihood - log_likelihood
         flip = jnp.take_along_axis(threshold, k[:, None], axis=1)[:, 0] < odds
         changes = jnp.sum(jnp.where(here & flip[:, None], sign[:, None], 0), axis=0)
@@ -164,7 +168,7 @@ def _draw_bits_by_cells(
             counts + jnp.where(refused, 0, changes),
         )
 
-    start = (u, eta, cells.rows(x, eta, observed), counts)
+    start = (u, eta, likelihood.log_kernel_of_rows(x, eta, observed), counts)
     num_visits = jnp.sum(movable, dtype=jnp.int32)
     return jax.lax.fori_loop(0, num_visits, visit, start)[0]
 
@@ -175,7 +179,7 @@ def draw_several(
     log_odds: Array,
     *,
     prior: FeaturePrior,
-    cells: Cells,
+    likelihood: Likelihood,
     num_fixed: int = 0,
 ) -> Array:
     """U (I, K) after a proposal to every row to change several of its bits together.
@@ -193,9 +197,11 @@ def draw_several(
     chosen = movable & (draws.order < share)
     proposed = jnp.where(chosen, draws.bits < jax.nn.sigmoid(log_odds), u)
     basis = side.basis
-    gain = cells.rows(x, proposed.astype(x.dtype) @ basis, observed) - cells.rows(
-        x, u.astype(x.dtype) @ basis, observed
-    )
+    log_kernels = [
+        likelihood.log_kernel_of_rows(x, bits.astype(x.dtype) @ basis, observed)
+        for bits in (proposed, u)
+    ]
+    gain = log_kernels[0] - log_kernels[1]
     after = jnp.where(accepts(draws.num_new, gain)[:, None], proposed, u)
     kept = row_prior(
         prior, jnp.sum(after, axis=0, dtype=x.dtype), num_rows, num_fixed=num_fixed

@@ -14,9 +14,11 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf import slots
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.samplers import feature_rows
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
 from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import (
     FeaturePrior,
     RowPrior,
@@ -33,7 +35,7 @@ def draw_singletons(
     side: Side,
     *,
     prior: FeaturePrior,
-    cells: Cells,
+    likelihood: Likelihood,
     weight_prior: WeightPrior,
     column_exists: Array,
     num_fixed: int = 0,
@@ -51,15 +53,15 @@ def draw_singletons(
     counts = jnp.sum(side.u, axis=0, dtype=side.x.dtype)
     # `exists` without any one row: a column with a single one is free without it
     conditional = row_prior(prior, jnp.maximum(counts - 1, 0), side.u.shape[0], num_fixed=num_fixed)
-    draw = _draw_singletons_exactly if cells.likelihood == "gaussian" else _propose_singletons
-    u, weights, overflow = draw(
-        key,
-        side,
-        conditional,
-        cells=cells,
-        weight_prior=weight_prior,
-        column_exists=column_exists,
-    )
+    options: dict[str, Any] = {"weight_prior": weight_prior, "column_exists": column_exists}
+    if isinstance(likelihood, Gaussian):
+        u, weights, overflow = _draw_singletons_exactly(
+            key, side, conditional, likelihood=likelihood, **options
+        )
+    else:
+        u, weights, overflow = _propose_singletons(
+            key, side, conditional, likelihood=likelihood, **options
+        )
     gone = conditional.free & ~jnp.any(u, axis=0)
     return u, slots.release(weights, gone, axis=0), overflow
 
@@ -78,7 +80,7 @@ def _propose_singletons(
     side: Side,
     conditional: RowPrior,
     *,
-    cells: Cells,
+    likelihood: Likelihood,
     weight_prior: WeightPrior,
     column_exists: Array,
 ) -> tuple[Array, Array, Array]:
@@ -99,8 +101,9 @@ def _propose_singletons(
     proposed = shared | bits
     proposed_weights = jnp.where(claim.claimed[:, None], drawn, weights)
     v_float = v.T.astype(x.dtype)
-    gain = cells.rows(x, proposed.astype(x.dtype) @ (proposed_weights @ v_float), observed)
-    gain = gain - cells.rows(x, u.astype(x.dtype) @ side.basis, observed)
+    eta = proposed.astype(x.dtype) @ (proposed_weights @ v_float)
+    gain = likelihood.log_kernel_of_rows(x, eta, observed)
+    gain = gain - likelihood.log_kernel_of_rows(x, u.astype(x.dtype) @ side.basis, observed)
     accepted = accepts(uniform, gain)
     return jnp.where(accepted[:, None], proposed, u), proposed_weights, claim.overflow
 
@@ -151,7 +154,7 @@ def _draw_singletons_exactly(
     side: Side,
     conditional: RowPrior,
     *,
-    cells: Cells,
+    likelihood: Gaussian,
     weight_prior: WeightPrior,
     column_exists: Array,
 ) -> tuple[Array, Array, Array]:
@@ -172,7 +175,7 @@ def _draw_singletons_exactly(
     draws = draws_of_rows(
         jax.random.fold_in(key, 0), jnp.arange(u.shape[0]), u.shape[1], None, dtype
     )
-    scales = Scales(noise=cells.noise_scale, feature=weight_prior.scale)
+    scales = Scales(noise=likelihood.noise_scale, feature=weight_prior.scale)
     log_weights, cut_off = jax.vmap(
         lambda fit: _count_log_weights(fit, mean, conditional.rate, scales, u.shape[1] + 1),
         in_axes=(_SingletonFit(*axes),),

@@ -20,9 +20,12 @@ from jax.scipy.linalg import cho_solve
 
 from jaxmf import slots
 from jaxmf.likelihoods import bilinear
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.likelihoods.gaussian import piece_start
 from jaxmf.linalg import after
-from jaxmf.samplers.bilinear.cells import Cells, WeightPrior
+from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.polya_gamma import polya_gamma
 from jaxmf.types import Array, Key
 
@@ -38,7 +41,7 @@ def draw_weights(
     x: Array,
     observed: Array | None,
     *,
-    cells: Cells,
+    likelihood: Likelihood,
     weight_prior: WeightPrior,
     row_exists: Array,
     column_exists: Array,
@@ -53,7 +56,7 @@ def draw_weights(
       weights: (K, L) float, as they are; the logistic and Poisson draws start from them.
       x: (I, J) float.
       observed: (I, J) bool, or None when nothing is missing.
-      cells: the likelihood of a cell.
+      likelihood: of a cell.
       weight_prior: of W.
       row_exists, column_exists: (K,) and (L,) bool, the slots that are features.
       jointly: draw all of W at once rather than row by row, where it depends on normal terms of
@@ -64,20 +67,22 @@ def draw_weights(
       (K, L) float, zero where there is no weight.
     """
     there = weight_prior.there(row_exists, column_exists)
-    if cells.likelihood == "poisson":
-        drawn = _draw_positive(key, u, v, weights, x, observed, cells, weight_prior)
-    elif cells.likelihood == "gaussian" and observed is None and not weight_prior.diagonal:
+    if isinstance(likelihood, Poisson):
+        drawn = _draw_positive(key, u, v, weights, x, observed, likelihood, weight_prior)
+    elif isinstance(likelihood, Gaussian) and observed is None and not weight_prior.diagonal:
         drawn = bilinear.draw_weights(
             key,
             u,
             v,
             x,
-            noise_scale=cells.noise_scale,
+            noise_scale=likelihood.noise_scale,
             weight_scale=weight_prior.scale,
             weight_mean=weight_prior.mean,
         )
     else:
-        terms = normal_terms(jax.random.fold_in(key, 0), u, v, weights, x, observed, cells=cells)
+        terms = normal_terms(
+            jax.random.fold_in(key, 0), u, v, weights, x, observed, likelihood=likelihood
+        )
         weights_key = jax.random.fold_in(key, 1)
         if jointly or weight_prior.diagonal:
             conditional = weight_conditional(u, v, terms, weight_prior=weight_prior)
@@ -95,14 +100,21 @@ class NormalTerms(NamedTuple):
 
 
 def normal_terms(
-    key: Key, u: Array, v: Array, weights: Array, x: Array, observed: Array | None, *, cells: Cells
+    key: Key,
+    u: Array,
+    v: Array,
+    weights: Array,
+    x: Array,
+    observed: Array | None,
+    *,
+    likelihood: Likelihood,
 ) -> NormalTerms:
     """The normal terms of the cells, zero where a cell is missing.
 
     Those of the logistic likelihood depend on Polya-Gamma variables, drawn here given the weights.
     """
-    if cells.likelihood == "gaussian":
-        precision = jnp.full(x.shape, cells.noise_scale**-2, x.dtype)
+    if isinstance(likelihood, Gaussian):
+        precision = jnp.full(x.shape, likelihood.noise_scale**-2, x.dtype)
         linear = precision * x
     else:
         eta = u.astype(x.dtype) @ weights @ v.T.astype(x.dtype)
@@ -222,12 +234,12 @@ def _draw_positive(
     weights: Array,
     x: Array,
     observed: Array | None,
-    cells: Cells,
+    likelihood: Poisson,
     weight_prior: WeightPrior,
 ) -> Array:
     """Gamma weights of Poisson counts, by splitting the counts."""
     u_float, v_float = u.astype(x.dtype), v.astype(x.dtype)
-    counts = _split_counts(key, u_float, v_float, weights, x, observed, cells.base_rate)
+    counts = _split_counts(key, u_float, v_float, weights, x, observed, likelihood.base_rate)
     seen = v_float if observed is None else observed.astype(x.dtype) @ v_float
     exposure = (
         jnp.outer(jnp.sum(u_float, axis=0), jnp.sum(v_float, axis=0))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.samplers.factors.layout import Chunks
@@ -343,7 +344,7 @@ def _padded(values: Array, width: int) -> Array:
     return jnp.pad(values, ((0, 0),) * (values.ndim - 1) + ((0, width - values.shape[-1]),))
 
 
-def _last(width: int, dtype: Any) -> Array:
+def _last(width: int, dtype: DTypeLike) -> Array:
     """(0, ..., 0, 1)."""
     return (jnp.arange(width) == width - 1).astype(dtype)
 

@@ -1,4 +1,4 @@
-"""Normal noise of cells about their means, its variance fixed or unknown."""
+"""The variance of Gaussian cells as a sampler of real factors learns it."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
@@ -17,8 +18,8 @@ _ALIKE = 1e-8  # a variance, in units
 
 @partial(jax.tree_util.register_dataclass, data_fields=["noise_variance"], meta_fields=[])
 @dataclass(frozen=True)
-class NormalCells:
-    """Cells that are normal about their means; its noise in a state is the variance, () float.
+class NormalNoise:
+    """The prior of the noise of Gaussian cells; the noise in a state is the variance, () float.
 
     Args:
       noise_variance: a number or a numpyro distribution.
@@ -35,12 +36,16 @@ class NormalCells:
 
         Returns:
           () float, in units of the data; the square of `unit` where the values are alike:
-          a variance far below it would leave vectors of precisions that cannot be factorised.
+          a variance far below it would leave vectors of precisions that cannot be factorised. The
+          start of the prior where it has bounds and that is beyond them.
         """
-        if hyper.is_fixed(self.noise_variance):
-            return jnp.asarray(self.noise_variance, values.dtype)
+        import numpyro.distributions as dist
+
         spread = jnp.var(values)
-        return (jnp.where(spread > _ALIKE, spread, 1) * unit**2).astype(values.dtype)
+        guess = jnp.where(spread > _ALIKE, spread, 1) * unit**2
+        if isinstance(self.noise_variance, dist.InverseGamma):  # has no bounds
+            return guess.astype(values.dtype)
+        return hyper.initial_value_near(self.noise_variance, guess).astype(values.dtype)
 
     def sample_prior(self, key: Key) -> Array:
         """The noise from its prior."""
@@ -50,14 +55,6 @@ class NormalCells:
         """Log density of the noise, () float."""
         return hyper.log_prior(self.noise_variance, noise)
 
-    def log_density(self, noise: Array, values: Array, eta: Array) -> Array:
-        """Log density of values about their means, of their shape."""
-        return -0.5 * (jnp.log(2 * jnp.pi * noise) + (values - eta) ** 2 / noise)
-
-    def sample(self, key: Key, noise: Array, eta: Array) -> Array:
-        """Values given their means, of their shape."""
-        return eta + jnp.sqrt(noise) * jax.random.normal(key, eta.shape, eta.dtype)
-
-    def moments(self, noise: Array, eta: Array) -> tuple[Array, Array]:
-        """Mean and variance of values given eta, each of its shape."""
-        return eta, jnp.broadcast_to(noise, eta.shape)
+    def at_noise(self, noise: Array) -> Gaussian:
+        """The likelihood at a variance, () float."""
+        return Gaussian(jnp.sqrt(noise))

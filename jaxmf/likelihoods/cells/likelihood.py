@@ -1,0 +1,123 @@
+"""What a likelihood of a cell is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data.container import bare
+from jaxmf.priors import hyper
+from jaxmf.readable import Readable
+from jaxmf.types import Array, Key
+
+
+class Likelihood(Readable, ABC):
+    """The distribution of a cell x given its linear predictor eta; cells are independent.
+
+    A likelihood is a frozen dataclass, registered as a pytree. Fields named in `hyperparameters`
+    may be numbers or numpyro distributions; the methods need numbers, which `at_values` fills in.
+
+    Attributes:
+      hyperparameters: names of the fields that may have priors.
+      cell_distribution: the name by which predictions know the distribution of a cell.
+      support: the values that a cell may have, for messages.
+      remedy: what to do with other values, for messages.
+      needs_nonnegative: whether a predictor below 0 has no meaning.
+    """
+
+    hyperparameters: ClassVar[tuple[str, ...]] = ()
+    cell_distribution: ClassVar[str] = "normal"
+    support: ClassVar[str] = "finite numbers"
+    remedy: ClassVar[str] = "Remove them"
+    needs_nonnegative: ClassVar[bool] = False
+
+    @abstractmethod
+    def log_density(self, x: Array, eta: Array) -> Array:
+        """log p(x | eta) of each cell, float of their common shape."""
+
+    @abstractmethod
+    def sample(self, key: Key, eta: Array) -> Array:
+        """Cells given their predictors, of the shape and dtype of `eta`."""
+
+    @abstractmethod
+    def mean(self, eta: Array) -> Array:
+        """Mean of a cell, of the shape of `eta`."""
+
+    @abstractmethod
+    def variance(self, eta: Array) -> Array:
+        """Variance of a cell, of the shape of `eta`."""
+
+    @abstractmethod
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        """Which values a cell may have: bool of their shape."""
+
+    def moments(self, eta: Array) -> tuple[Array, Array]:
+        """Mean and variance of a cell, each of the shape of `eta`."""
+        return self.mean(eta), self.variance(eta)
+
+    def log_kernel(self, x: Array, eta: Array) -> Array:
+        """`log_density` up to terms that do not depend on eta."""
+        return self.log_density(x, eta)
+
+    def log_kernel_of_rows(self, x: Array, eta: Array, observed: Array | None) -> Array:
+        """Sum of `log_kernel` over the observed cells of each row: (I,) float."""
+        each = self.log_kernel(x, eta)
+        return jnp.sum(each if observed is None else jnp.where(observed, each, 0), axis=1)
+
+    def annealed(self, noise_factor: Array | float) -> Likelihood:
+        """The likelihood to the power 1 / noise_factor^2, up to a constant."""
+        from jaxmf.likelihoods.cells.tempered import Tempered
+
+        return Tempered(self, noise_factor**-2)
+
+    def at_values(self, values: Mapping[str, Any]) -> Any:
+        """The likelihood with these numbers for its hyperparameters; other names are ignored."""
+        present = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return bare(type(self), **{name: values.get(name, present[name]) for name in present})
+
+    def check(self, values: Any, name: str, *, observed: Any = None) -> None:
+        """Refuses values that a cell cannot have.
+
+        Args:
+          values: array of cells, of any shape.
+          name: what the user calls it.
+          observed: bool of the same shape, which cells are looked at; None for all.
+
+        Raises:
+          ValueError: there is one; the message names the first.
+        """
+        array = np.asarray(values)
+        bad = ~self.in_support(array)
+        if observed is not None:
+            bad = bad & np.asarray(observed)
+        if not bad.any():
+            return
+        first = np.argwhere(bad)[0].tolist()
+        where = f"row {first[0]}, column {first[1]}" if array.ndim == 2 else f"position {first[0]}"
+        num_bad = int(bad.sum())
+        others = f" ({num_bad} such values)" if num_bad > 1 else ""
+        raise ValueError(
+            f"{name}: {array[tuple(first)]:g} at {where}; likelihood={self!r} needs {self.support}"
+            f"{others}. {self.remedy}, or use another likelihood"
+        )
+
+    def _validate(self, *, optional: bool = False) -> None:
+        """Refuses hyperparameters that are neither positive numbers nor distributions of such.
+
+        Args:
+          optional: whether None, which leaves the choice to the model, is allowed.
+        """
+        for name in self.hyperparameters:
+            value = getattr(self, name)
+            if not (optional and value is None):
+                hyper.validate(name, value)
+
+
+def is_count(values: np.ndarray) -> np.ndarray:
+    """Which values are 0, 1, 2, ...: bool of their shape."""
+    return np.isfinite(values) & (values >= 0) & (values == np.floor(values))

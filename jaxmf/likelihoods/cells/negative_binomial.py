@@ -1,0 +1,69 @@
+"""Counts that spread more than Poisson counts, whose means add up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import gammaln
+
+from jaxmf import special
+from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.types import Array, Key
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["dispersion", "base_rate"], meta_fields=[])
+@dataclass(frozen=True)
+class NegativeBinomial(Likelihood):
+    """Counts with mean m = base_rate + eta, eta >= 0, and variance m + dispersion m^2.
+
+    A Poisson count whose rate is m times a Gamma variable of mean 1 and variance `dispersion`.
+
+    Args:
+      dispersion: a positive number or a numpyro distribution; near 0 the counts are Poisson.
+      base_rate: mean of a cell without features, likewise.
+
+    Raises:
+      TypeError, ValueError: neither a positive number nor a numpyro distribution.
+    """
+
+    dispersion: Hyperparameter = 1.0
+    base_rate: Hyperparameter = 0.1
+
+    hyperparameters = ("dispersion", "base_rate")
+    needs_nonnegative = True
+    support = "counts 0, 1, 2, ..."
+    remedy = "Round them"
+
+    def __post_init__(self) -> None:
+        self._validate()
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        mean = self.mean(eta)
+        size = 1 / jnp.asarray(self.dispersion, mean.dtype)
+        # of (1 + dispersion m)^(-size - x): log1p keeps what a small dispersion leaves
+        spread = jnp.log1p(mean / size)
+        log_choose = gammaln(x + size) - gammaln(size) - gammaln(x + 1)
+        return log_choose - (size + x) * spread + x * jnp.log(mean / size)
+
+    def sample(self, key: Key, eta: Array) -> Array:
+        rate_key, count_key = jax.random.split(key)
+        size = 1 / jnp.asarray(self.dispersion, eta.dtype)
+        rate = self.mean(eta) * jax.random.gamma(rate_key, size, eta.shape, eta.dtype) / size
+        keys = jax.random.split(count_key, eta.size)
+        drawn = jax.vmap(special.poisson)(keys, rate.ravel())
+        return drawn.reshape(eta.shape).astype(eta.dtype)
+
+    def mean(self, eta: Array) -> Array:
+        return self.base_rate + jnp.maximum(eta, 0)
+
+    def variance(self, eta: Array) -> Array:
+        mean = self.mean(eta)
+        return mean + self.dispersion * mean**2
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return is_count(values)

@@ -1,0 +1,61 @@
+"""Cells 0 and 1 that every active cause may turn on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.priors import hyper
+from jaxmf.priors.hyper import Hyperparameter
+from jaxmf.types import Array, Key
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=["efficacy", "leak"], meta_fields=[])
+@dataclass(frozen=True)
+class NoisyOr(Likelihood):
+    """Each of eta active causes turns a cell on with probability `efficacy`, nothing with `leak`.
+
+    P(x = 1 | eta) = 1 - (1 - leak) (1 - efficacy)^eta      (Wood & Griffiths, eq 8)
+
+    Args:
+      efficacy: a probability, or a numpyro distribution of one.
+      leak: likewise.
+
+    Raises:
+      TypeError, ValueError: neither a number between 0 and 1 nor a numpyro distribution of one.
+    """
+
+    efficacy: Hyperparameter = 0.9
+    leak: Hyperparameter = 0.01
+
+    hyperparameters = ("efficacy", "leak")
+    cell_distribution = "bernoulli"
+    needs_nonnegative = True
+    support = "0 or 1"
+    remedy = "Threshold them, for instance x > 0"
+
+    def __post_init__(self) -> None:
+        for name in self.hyperparameters:
+            hyper.validate_probability(name, getattr(self, name))
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        log_off = jnp.log1p(-self.leak) + eta * jnp.log1p(-self.efficacy)
+        return jnp.where(x > 0, jnp.log(-jnp.expm1(log_off)), log_off)
+
+    def sample(self, key: Key, eta: Array) -> Array:
+        return jax.random.bernoulli(key, self.mean(eta)).astype(eta.dtype)
+
+    def mean(self, eta: Array) -> Array:
+        return 1 - (1 - self.leak) * (1 - self.efficacy) ** eta
+
+    def variance(self, eta: Array) -> Array:
+        mean = self.mean(eta)
+        return mean * (1 - mean)
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return np.isin(values, (0, 1))

@@ -1,0 +1,58 @@
+"""Cells 0 and 1 by a normal distribution function: the probit model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.scipy.special import log_ndtr, ndtr
+
+from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.special import as_normals, uniforms
+from jaxmf.types import Array, Key
+
+
+@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=[])
+@dataclass(frozen=True)
+class Probit(Likelihood):
+    """Cells 0 and 1: p(x = 1 | eta) = Phi(eta).
+
+    x = 1 where a latent z ~ N(eta, 1) is positive.
+
+    Example:
+        >>> import jax.numpy as jnp, jaxmf as mf
+        >>> mf.Probit().probabilities(jnp.array([0.0])).tolist()
+        [[0.5, 0.5]]
+    """
+
+    cell_distribution = "bernoulli"
+    support = "0 or 1"
+    remedy = "Threshold them, for instance x > 3"
+
+    @property
+    def levels(self) -> tuple[float, ...]:
+        """0 and 1."""
+        return (0.0, 1.0)
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return np.isin(values, self.levels)
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        return log_ndtr(jnp.where(x > 0.5, eta, -eta))
+
+    def sample(self, key: Key, eta: Array) -> Array:
+        return (as_normals(uniforms(key, eta.shape)) < eta).astype(eta.dtype)
+
+    def probabilities(self, eta: Array, variance: Array | float = 0.0) -> Array:
+        """(..., 2) probabilities of 0 and 1 where eta is normal about its mean."""
+        scaled = eta / jnp.sqrt(1 + variance)
+        return jnp.stack([ndtr(-scaled), ndtr(scaled)], axis=-1)
+
+    def mean(self, eta: Array) -> Array:
+        return ndtr(eta)
+
+    def variance(self, eta: Array) -> Array:
+        return ndtr(eta) * ndtr(-eta)
