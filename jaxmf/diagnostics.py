@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
+from jaxmf.types import PyTree
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ class Summary:
         self.caption = caption
         self.notes: tuple[str, ...] = ()
 
-    def __getitem__(self, index: str | tuple[str, str]) -> Any:
+    def __getitem__(self, index: str | tuple[str, str]) -> PyTree:
         """`table["alpha"]` is a dict of the row, `table["alpha", "mean"]` one number."""
         name, column = index if isinstance(index, tuple) else (index, None)
         if name not in self.names:

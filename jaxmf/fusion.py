@@ -12,7 +12,6 @@ slowly. `wide_vectors` asks for longer vectors, on the same conditions.
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
 
 import jax
 from jax import Array
@@ -37,7 +36,7 @@ def is_available() -> bool:
     return forced == "1" if forced in ("0", "1") else fusion_probe.is_granted()
 
 
-def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Callable[..., Any]:
+def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Callable[..., PyTree]:
     """Returns `fn` compiled as one CPU kernel where that is possible.
 
     Args:
@@ -150,7 +149,7 @@ def _map(fn: Callable[..., PyTree], is_batched: Sequence[bool], args: Sequence[A
     """`fn` of each case in turn; arguments that are not batched are the same for all."""
     pairs = tuple(zip(args, is_batched, strict=True))
 
-    def one(batched_args: list[Array]) -> Any:
+    def one(batched_args: list[Array]) -> PyTree:
         left = iter(batched_args)
         return fn(*(next(left) if batched else arg for arg, batched in pairs))
 

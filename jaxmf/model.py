@@ -29,7 +29,7 @@ from typing import (
 
 import numpy as np
 
-from jaxmf.types import Array, Draw, Key, PyTree
+from jaxmf.types import Array, Draw, Key, Names, PyTree
 
 if TYPE_CHECKING:
     from typing import Self
@@ -64,7 +64,7 @@ class Model:
 
     def device_options(
         self, options: Mapping[str, Any], *, platform: str, data: Any = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """Options of the sampler that are left to the device, with what they are on it.
 
         Args:
@@ -256,7 +256,7 @@ class TakesRowFeatures(Protocol):
 class TakesNewColumns(Protocol):
     """Has two sides alike, so that columns can be rows: `Posterior.predict(new_columns=)`."""
 
-    def transpose(self) -> Any:
+    def transpose(self) -> Model:
         """The model of the transposed data."""
         ...
 
@@ -269,7 +269,7 @@ class TakesNewColumns(Protocol):
 class TakesUnknownIds(Protocol[Data]):
     """Draws rows and columns that are not in the data: `Posterior.predict(unknown="prior")`."""
 
-    def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Any:
+    def with_unknown(self, num_new: tuple[int, int], shape: tuple[int, int], /) -> Model:
         """The model of the larger matrix, of so many more rows and columns; on the host."""
         ...
 
@@ -364,7 +364,7 @@ class HasGroups(Protocol[Data]):
         """The network with its sizes, and the tokens; on the host."""
         ...
 
-    def names(self, data: Data, column: str, /) -> Any:
+    def names(self, data: Data, column: str, /) -> Names | None:
         """The ids of the levels of a column, or None."""
         ...
 
@@ -421,7 +421,7 @@ class HasSideGroups(Protocol[Data]):
         ...
 
     @property
-    def column_classes(self) -> Any:
+    def column_classes(self) -> object:
         """The same of columns."""
         ...
 
@@ -429,7 +429,7 @@ class HasSideGroups(Protocol[Data]):
         """Expected values of all columns for a row at the mean of each group: (K, D) float."""
         ...
 
-    def transpose(self) -> Any:
+    def transpose(self) -> Model:
         """The model of the transposed data."""
         ...
 
@@ -457,7 +457,7 @@ class CompletesDocuments(Protocol[Data]):
 class KnowsTime(Protocol[Data]):
     """Is of a series, at any time of which it can be asked: `Posterior.at`."""
 
-    def at_time(self, draw: HostDraw, data: Data, time: float, /) -> tuple[Draw, Any]:
+    def at_time(self, draw: HostDraw, data: Data, time: float, /) -> tuple[Draw, PyTree]:
         """A draw at one time, and the data at that time as a container; on the host."""
         ...
 

@@ -438,17 +438,18 @@ def posterior():
         parameters={"noise_scale": dist.LogUniform(0.05, 5.0)},
     )
     return mf.sample(
-        model, values, num_warmup=60, num_samples=60, num_chains=2, seed=3, progress=False
+        model, values, num_warmup=200, num_samples=200, num_chains=2, seed=3, progress=False
     )
 
 
 @pytest.mark.slow
 def test_a_chain_finds_features_scale_and_a_missing_cell(posterior):
-    assert np.median(posterior.draws["num_features"]) in (2, 3)
-    # the data spread by 1.5 about their mean, the noise by 0.3; sixty steps come near it
-    assert 0.15 < np.median(posterior.draws["noise_scale"]) < 0.9
-    # -2 with noise, 0 without the second feature: one of the two short chains may still lack it
-    assert -2.8 < posterior.predict().mean[0] < -0.4
+    """Of both chains: each comes to the two features by itself."""
+    number = np.asarray(posterior.draws["num_features"]).reshape(2, -1)
+    np.testing.assert_array_equal(np.median(number, axis=1), 2)
+    scale = np.median(np.asarray(posterior.draws["noise_scale"]).reshape(2, -1), axis=1)
+    assert np.all((scale > 0.15) & (scale < 0.45)), "the noise of the data has the scale 0.3"
+    assert -2.6 < posterior.predict().mean[0] < -1.4  # -2 with noise
     assert "noise_scale" in str(posterior.summary())
     new = posterior.predict(new_rows=np.array([[3.0, 0.0, 3.0, np.nan], [0.0, -2.0, 0.0, -2.0]]))
     assert len(new.mean) > 0

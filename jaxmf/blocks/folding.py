@@ -91,7 +91,7 @@ class _KnownPartition(PartitionPrior):
         del batch, group
         return counts
 
-    def assign(self, counts: object, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, counts: object, batch: Array, group: Array, uniform: Array) -> PyTree:
         del batch, group, uniform
         return counts
 

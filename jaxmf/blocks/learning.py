@@ -126,7 +126,9 @@ def contrastive_divergence(
     for first in range(0, num_steps, _CHUNK):
         length = min(_CHUNK, num_steps - first)
 
-        def advance(state: State, first: int, carry: PyTree = carry, length: int = length) -> Any:
+        def advance(
+            state: State, first: int, carry: PyTree = carry, length: int = length
+        ) -> PyTree:
             now = (*carry[:2], state)
             return _steps(problem, length, network, key, now, tokens, jnp.asarray(first, jnp.int32))
 
@@ -195,7 +197,7 @@ def _warm_up(
 ) -> PyTree:
     warmup_key = jax.random.fold_in(key, 1)
 
-    def one(index: Array, carry: PyTree) -> Any:
+    def one(index: Array, carry: PyTree) -> PyTree:
         state, no_room = carry
         sweep_key = jax.random.fold_in(warmup_key, index)
         state, info = chain.step(problem.plan, network, sweep_key, state, data, jnp.ones(()))
@@ -218,7 +220,7 @@ def _steps(
 ) -> PyTree:
     block = problem.block
 
-    def one(carry: PyTree, index: Array) -> Any:
+    def one(carry: PyTree, index: Array) -> PyTree:
         (parameters, optimizer_state, state), no_room = carry
         step_key = jax.random.fold_in(jax.random.fold_in(key, 2), index)
         now = with_prior(network, block, problem.form(parameters))
@@ -275,7 +277,7 @@ def _counts(network: Network, block: str, state: State, data: Tokens) -> Array:
     return statistics_of_block(network, block, parts, state, data)
 
 
-def _with_room(advance: Callable[[State, int], PyTree], state: State, first: int) -> Any:
+def _with_room(advance: Callable[[State, int], PyTree], state: State, first: int) -> PyTree:
     """The result of a chunk, repeated with more slots until there are enough."""
     while True:
         result, no_room = advance(state, first)
@@ -370,7 +372,7 @@ def _moment_steps(
     learning_rate, shrinkage, num_steps, num_sweeps = settings
     sizes = jnp.arange(1, targets.shape[0] + 1)
 
-    def one(carry: tuple[Array, State], index: Array) -> Any:
+    def one(carry: tuple[Array, State], index: Array) -> PyTree:
         weights, state = carry
         network = Network({"group": Block(FlexiblePrior(weights))}, ("group",))
 

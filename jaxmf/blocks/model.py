@@ -20,7 +20,7 @@ from jaxmf.fusion import LONG_ROW, wide_vectors
 from jaxmf.model import Model
 from jaxmf.priors.partition_prior import missing_hook
 from jaxmf.readable import Readable
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, Names
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -91,7 +91,7 @@ class NetworkModel(Readable, Model, ABC):
         network, tokens = self.over(data)
         return network.simulate(key, tokens)
 
-    def names(self, data: Any, column: str) -> Any:
+    def names(self, data: Any, column: str) -> Names | None:
         """The ids of the levels of a column, or None."""
         return data.names.get(column)
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 
@@ -40,8 +38,8 @@ def assign_all(
     cache = distribution.begin(jnp.zeros(shape, jnp.int32), hyperparameters, with_sizes=False)
     first = jnp.arange(batches.shape[0], dtype=jnp.int32) if first is None else first
 
-    def loop(cache: Any, batches: Array | None, first: Array, uniforms: Array) -> Any:
-        def one(index: Array, carry: PyTree) -> Any:
+    def loop(cache: PyTree, batches: Array | None, first: Array, uniforms: Array) -> PyTree:
+        def one(index: Array, carry: PyTree) -> PyTree:
             drawn, cache = carry
             batch, first_of_set = batch_of(batches, index), tables.row(first, index)
             weights, _ = distribution.weights(cache, batch)

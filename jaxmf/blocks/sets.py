@@ -167,11 +167,18 @@ class _TokenLoop(NamedTuple):
     below: Below
     table_prior: Any
 
-    def loop(self, columns: Any, look_up: Any, now: Any, start: Any, uniforms: Array) -> Any:
+    def loop(
+        self,
+        columns: dict[str, Array],
+        look_up: PyTree,
+        now: PyTree,
+        start: PyTree,
+        uniforms: Array,
+    ) -> PyTree:
         tables_now, batches, dish_batches = now
         cache, dish_cache, eaten, caches = start
 
-        def one(index: Array, carry: Any) -> Any:
+        def one(index: Array, carry: PyTree) -> PyTree:
             drawn, cache, dish_cache, eaten, caches, no_table, no_dish = carry
             token = token_at(columns, index)
             batch, dish_batch = tables.row(batches, index), batch_of(dish_batches, index)

@@ -209,10 +209,10 @@ class _Loop(NamedTuple):
 
     def loop(
         self, cache: PyTree, batches: Array | None, waiting: Array | None, uniforms: Array
-    ) -> Any:
+    ) -> PyTree:
         distribution = self.distribution
 
-        def one(index: Array, carry: PyTree) -> Any:
+        def one(index: Array, carry: PyTree) -> PyTree:
             cache, no_room = carry
             batch, chance = batch_of(batches, index), tables.row(uniforms, index)
             if waiting is not None:

@@ -127,7 +127,7 @@ class _SetTokens(NamedTuple):
     def moved(self, caches: PyTree, dish: Array, where: tuple[Array, Array], amount: int) -> PyTree:
         """All tokens of a set to a dish (amount 1) or from it (-1)."""
 
-        def one(index: Array, caches: PyTree) -> Any:
+        def one(index: Array, caches: PyTree) -> PyTree:
             token = token_at(self.columns, index)
             return self.below.moved(caches, token, self.look_up, group=dish, amount=amount)
 
@@ -135,7 +135,7 @@ class _SetTokens(NamedTuple):
 
     def weighed(
         self, caches: PyTree, joined: PyTree, weights: Array, where: object
-    ) -> tuple[Array, Any, Any]:
+    ) -> tuple[Array, PyTree, PyTree]:
         """The log marginal of a set's tokens with every dish that may be chosen: (K,)."""
         if joined is None:
             return (*self._dish_by_dish(caches, weights, where), None)
@@ -149,7 +149,7 @@ class _SetTokens(NamedTuple):
         What these change is the same for all dishes: counts of the set that are kept beside.
         """
 
-        def one(index: Array, carry: PyTree) -> Any:
+        def one(index: Array, carry: PyTree) -> PyTree:
             logs, joined = carry
             token = token_at(self.columns, index)
             # changed first, then read, or the table is copied
@@ -171,7 +171,7 @@ class _SetTokens(NamedTuple):
         start, num_members = where[0], where[1] - where[0]
         indices = jnp.arange(weights.shape[0])
 
-        def one(index: Array, carry: PyTree) -> Any:
+        def one(index: Array, carry: PyTree) -> PyTree:
             logs, caches, dish = carry
             step = index % (2 * num_members)
             following = tables.lowest((weights > 0) & (indices > dish))

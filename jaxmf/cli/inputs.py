@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from jaxmf.cli.options import read_ids
 from jaxmf.registry.entry import Entry
+
+if TYPE_CHECKING:
+    from jaxmf.data import Container
+    from jaxmf.types import PyTree
 
 
 def read_data(
@@ -36,7 +40,9 @@ def read_data(
         raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
 
 
-def _read(path: Path, container: Any, model: Any, chosen: dict[str, Any], key: str | None) -> Any:
+def _read(
+    path: Path, container: Any, model: Any, chosen: dict[str, Any], key: str | None
+) -> Container:
     """The data of a file, by the reader of its container."""
     from jaxmf import data as containers
 
@@ -83,7 +89,7 @@ def read_cells(path: Path, data: Any) -> tuple[np.ndarray, np.ndarray]:
     return found[0], found[1]
 
 
-def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, Any]:
+def read_features(entry: Entry, files: dict[str, Path | None], missing: str) -> dict[str, object]:
     """Side information by the setting of the model that it is for."""
     from jaxmf import registry
     from jaxmf.data import read_features
@@ -111,7 +117,7 @@ def check_shape(shape: tuple[int, int] | None, data: Any) -> None:
         )
 
 
-def check_hold_out(container: Any, share: float) -> None:
+def check_hold_out(container: type[Container], share: float) -> None:
     """Refuses to hide cells of data that has none to hide.
 
     Raises:
@@ -129,7 +135,7 @@ def check_hold_out(container: Any, share: float) -> None:
         )
 
 
-def hide(data: Any, share: float, seed: int) -> tuple[Any, Any]:
+def hide(data: Any, share: float, seed: int) -> tuple[Container, PyTree]:
     """Hide a share of the observed cells.
 
     Returns:

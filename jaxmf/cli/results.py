@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, TextIO
 
 import numpy as np
 import typer
@@ -139,7 +139,7 @@ def _hand_over(table: dict[str, np.ndarray], out: Path | None, what: str) -> Non
     print(f"{len(next(iter(table.values()))):,} {what} written to {out}")
 
 
-def _write_table(file: Any, table: dict[str, np.ndarray]) -> None:
+def _write_table(file: TextIO, table: dict[str, np.ndarray]) -> None:
     writer = csv.writer(file)
     writer.writerow(table)
     for line in zip(*(column.tolist() for column in table.values()), strict=True):

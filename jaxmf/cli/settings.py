@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from jaxmf.registry.entry import Entry
+
+if TYPE_CHECKING:
+    from jaxmf.model import Model
 
 
 def read_settings(
     entry: Entry, method: str, texts: list[str]
-) -> tuple[dict[str, Any], dict[str, Any]]:
+) -> tuple[dict[str, object], dict[str, object]]:
     """Split ``name=value`` settings into those of the model and those of the method."""
     from jaxmf import registry, settings
 
@@ -38,7 +42,7 @@ def read_settings(
     }
 
 
-def build(entry: Entry, values: dict[str, Any]) -> Any:
+def build(entry: Entry, values: dict[str, object]) -> Model:
     """The model with these settings.
 
     Raises:
@@ -56,7 +60,7 @@ def build(entry: Entry, values: dict[str, Any]) -> Any:
     return entry.model(**values)
 
 
-def refuse_foreign(method: str, options_of_methods: dict[str, dict[str, Any]]) -> None:
+def refuse_foreign(method: str, options_of_methods: Mapping[str, Mapping[str, object]]) -> None:
     """Refuses flags of other methods; `given` has for each method what its flags were given.
 
     Raises:

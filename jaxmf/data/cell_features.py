@@ -193,7 +193,9 @@ class CellFeatures:
     def __repr__(self) -> str:
         return f"CellFeatures({self.num_cells} cells x {self.width}: {', '.join(self.labels)})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int]]:
         """The arrays; ids and names stay behind."""
         key = jax.tree_util.GetAttrKey
         children = tuple((key(n), getattr(self, n)) for n in ("offsets", "columns", "values"))

@@ -3,7 +3,7 @@
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Self
+from typing import Self
 
 import jax
 import jax.numpy as jnp
@@ -245,7 +245,9 @@ class Dense:
                     stacklevel=4,
                 )
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], None]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], None]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
         return ((key("values"), self.values), (key("observed"), self.observed)), None

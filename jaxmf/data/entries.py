@@ -313,7 +313,9 @@ class Entries:
     def __repr__(self) -> str:
         return f"Entries({self.num_rows} x {self.num_columns}, {self.num_entries} observed)"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int]]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
         children = (

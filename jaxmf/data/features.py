@@ -404,7 +404,9 @@ class Features(FeatureProducts):
         sparse = ", sparse" if self.is_sparse else ""
         return f"Features({self.num_rows} x {self.width}{sparse}{with_ids}: {shown})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], _Static]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], _Static]:
         """The arrays; ids and descriptions stay behind."""
         key = jax.tree_util.GetAttrKey
         children = tuple((key(n), getattr(self, n)) for n in ("values", "rows", "columns"))

@@ -379,7 +379,9 @@ class SparseBinary:
         gaps = f", {self.num_missing} missing" if self.num_missing else ""
         return f"SparseBinary({self.num_rows} x {self.num_columns}, {self.num_ones} ones{gaps})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int]]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int]]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
         names = ("rows", "columns", "missing_rows", "missing_columns")

@@ -390,7 +390,9 @@ class SparseSeries:
         size = f"{self.num_rows} x {self.num_columns}"
         return f"SparseSeries({size} at {span}, {self.num_ones} ones{gaps})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], tuple[int, int, int]]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int, int]]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
         return tuple((key(name), getattr(self, name)) for name in _LEAVES), self.shape

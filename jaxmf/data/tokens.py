@@ -278,7 +278,9 @@ class Tokens:
         values = "".join(f", {label}: real" for label in self.values)
         return f"Tokens({self.num_tokens} tokens{levels}{values})"
 
-    def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Any]:
+    def tree_flatten_with_keys(
+        self,
+    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], PyTree]:
         """The arrays; ids stay behind."""
         key = jax.tree_util.GetAttrKey
         children = ((key("columns"), self.columns), (key("values"), self.values))

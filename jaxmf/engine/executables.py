@@ -47,7 +47,7 @@ class Executable:
         return shapes_of(self._traced.out_info)
 
     @property
-    def compiled(self) -> Any:
+    def compiled(self) -> jax.stages.Compiled:
         """The compiled program."""
         with self._lock:
             if self._compiled is None:

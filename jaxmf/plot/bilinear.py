@@ -5,7 +5,7 @@ They follow Figures 2 to 5 of Meeds, Ghahramani, Neal & Roweis (2006).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -177,7 +177,7 @@ def draw_blocks(
     return figure
 
 
-def _block_axes(shape: tuple[int, int]) -> tuple[Any, list]:
+def _block_axes(shape: tuple[int, int]) -> tuple[Figure, list]:
     figure, axes = figure_of(2, 2, width=8.4, height=6.4)
     grid = axes[0].get_subplotspec().get_gridspec()
     grid.set_width_ratios([5, max(0.8, min(2.0, 0.25 * shape[0]))])

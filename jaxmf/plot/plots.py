@@ -27,6 +27,7 @@ from jaxmf.plot.panels import (
     trace_panels,
 )
 from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
+from jaxmf.types import PyTree
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +66,7 @@ def shows(*capabilities: Capability) -> Callable[[Method], Method]:
         signature = inspect.signature(method)
 
         @functools.wraps(method)
-        def checked(self: Plots, *arguments: object, **options: object) -> Any:
+        def checked(self: Plots, *arguments: object, **options: object) -> PyTree:
             self._check(method.__name__)
             bound = signature.bind(self, *arguments, **options)
             bound.apply_defaults()

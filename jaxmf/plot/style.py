@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
     from matplotlib.figure import Figure
 
 INK = "#1f2933"
@@ -20,7 +21,9 @@ SIGNED = ("#1d4e89", "#7fb0dd", "#ffffff", "#f4b678", "#b3541e")
 SEQUENTIAL = ("#ffffff", "#cfe1f2", "#7fb0dd", "#2f6db5", "#123a66")
 
 
-def figure_of(num_rows: int, num_columns: int, *, width: float, height: float) -> tuple[Any, list]:
+def figure_of(
+    num_rows: int, num_columns: int, *, width: float, height: float
+) -> tuple[Figure, list]:
     """A figure outside pyplot's list of open ones, and its axes row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -57,7 +60,7 @@ def empty(words: str) -> Figure:
     return figure
 
 
-def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Any:
+def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Colormap:
     """A map through the given colours; missing values get a colour of their own."""
     from matplotlib.colors import LinearSegmentedColormap
 

@@ -17,14 +17,14 @@ from jaxmf.arguments import check_count
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
-from jaxmf.model import HoldsOutOnes, Model
+from jaxmf.model import HasParticles, HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
 from jaxmf.samplers.cloud import combine_log_evidence, log_evidence_variance
 from jaxmf.samplers.history import History
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 _FIXED = (
     "algorithm",
@@ -120,7 +120,7 @@ def from_filter(
     )
 
 
-def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
+def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
     """The evidence; its error only where what it is estimated from allows that.
 
     A run of which few first particles have descendants knows little of its own error. Runs of
@@ -135,7 +135,7 @@ def _evidence(cloud: Any, log_evidences: np.ndarray) -> Evidence:
 
 
 def _particle_draws(
-    model: Model, data: Container, cloud: Any, paths: Paths
+    model: Model, data: Container, cloud: PyTree, paths: Paths
 ) -> dict[str, np.ndarray]:
     """What a draw holds, for every particle of every run: name -> (runs, particles, ...)."""
     runs = []
@@ -147,7 +147,9 @@ def _particle_draws(
 
 
 @jit
-def _draws_of_particles(model: Any, particles: object, paths: dict[str, object], data: Any) -> Any:
+def _draws_of_particles(
+    model: HasParticles[Container], particles: object, paths: dict[str, object], data: Container
+) -> Draw:
     def one(particle: Any, path: dict[str, Any]) -> Any:
         return model.particle_draw(particle, path, data)
 
@@ -325,7 +327,7 @@ def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
 
     shapes = jax.eval_shape(start, jax.random.key(0), data)
 
-    def pad(leaf: Array, shape: jax.ShapeDtypeStruct) -> Any:
+    def pad(leaf: Array, shape: jax.ShapeDtypeStruct) -> Array:
         more = [(0, 0)] + [(0, b - a) for a, b in zip(leaf.shape[1:], shape.shape, strict=True)]
         return jnp.pad(leaf, more) if any(b for _, b in more) else leaf
 

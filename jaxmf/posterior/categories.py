@@ -15,7 +15,7 @@ from jaxmf.model import HasCategories, Model, TakesNewRowsOfCategories, lacks
 from jaxmf.posterior import prediction
 from jaxmf.posterior.prediction import Mixture
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw, PyTree
+from jaxmf.types import Array, Draw, Key, PyTree
 
 _DRAWS_SIZE = 2**24
 
@@ -42,7 +42,7 @@ def _new_row_probabilities(
     rows: Array,
     columns: Array,
 ) -> Array:
-    def one(key: Any, draw: Any) -> Any:
+    def one(key: Key, draw: Draw) -> Array:
         return model.new_cell_probabilities(key, draw, data, new, rows, columns)
 
     return jax.lax.map(lambda both: one(*both), (keys, draws))

@@ -183,7 +183,7 @@ def _chosen(posterior: Draws, cells: object, new: MatrixContainer | None, *, dro
 
 
 def _mixture(
-    posterior: Draws, where: Cells, new: Any, *, num_draws: int | None, seed: int
+    posterior: Draws, where: Cells, new: object, *, num_draws: int | None, seed: int
 ) -> Mixture:
     """The predictive distribution of real-valued cells."""
     model, data = posterior.model, posterior.data

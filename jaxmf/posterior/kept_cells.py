@@ -9,7 +9,6 @@ with few values the averaged probabilities are that mixture already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import jax
 import numpy as np
@@ -109,7 +108,7 @@ def _record(
     key: Key,
     state: PyTree,
     data: Container,
-) -> dict[str, Any]:
+) -> Draw:
     mean, variance = model.predict_cells(whole(key, state, data), data, rows, columns)
     return record(key, state, data) | dict(zip(_KEPT, (mean, variance), strict=True))
 

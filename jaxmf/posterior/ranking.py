@@ -24,6 +24,7 @@ from jaxmf.types import Array, Draw
 
 if TYPE_CHECKING:
     import pandas as pd
+    from scipy.sparse import csr_array
 
 _BLOCK_CELLS = 2**23
 _SCORED_CELLS = 2**16
@@ -223,7 +224,7 @@ def check_question(model: Model, n: object, by: object) -> None:
         )
 
 
-def known_cells(model: RanksColumns[Container], data: Any) -> Any:
+def known_cells(model: RanksColumns[Container], data: Any) -> csr_array:
     """(N, D) sparse, the cells that are not recommended."""
     if isinstance(model, ScoresCells):
         return data.to_scipy().tocsr()

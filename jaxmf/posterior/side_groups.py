@@ -12,7 +12,7 @@ from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
 from jaxmf.programs import jit
-from jaxmf.types import Draw
+from jaxmf.types import Array, Draw
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,7 +121,7 @@ def preferences(posterior: Draws, side: str, n: int, titles: object) -> TopEntri
 
 
 @jit
-def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -> Any:
+def _group_means(model: HasSideGroups[Container], draw: Draw, data: Container) -> Array:
     return model.group_means(draw, data)
 
 

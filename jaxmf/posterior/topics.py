@@ -182,7 +182,7 @@ def _model_of_groups(posterior: Draws) -> Any:
 @jit
 def _transform(
     model: TransformsDocuments[Container], key: Key, draw: Draw, data: Container, new: Container
-) -> Any:
+) -> Array:
     return model.transform_tokens(key, draw, data, new)
 
 

@@ -16,10 +16,10 @@ from jaxmf.model import TakesUnknownIds
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.named_cells import pair_of, positions_or_unknown
 from jaxmf.programs import jit
-from jaxmf.types import Array, Draw
+from jaxmf.types import Array, Draw, Key, PyTree
 
 
-def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, Any]:
+def with_unknown(posterior: Draws, cells: object, seed: int) -> tuple[Draws, PyTree]:
     """The posterior with a row and a column for every unknown id of some cells.
 
     Args:
@@ -123,7 +123,7 @@ def _drawn(
     data: Container,
     counts: tuple[int, int],
 ) -> Draw:
-    def one(both: Any) -> Any:
+    def one(both: tuple[Key, Draw]) -> Draw:
         return model.draw_unknown(both[0], both[1], data, counts)
 
     return jax.lax.map(one, (keys, draws))

@@ -201,7 +201,7 @@ class FlexiblePrior(PartitionPrior):
         return self.log_steps.shape[0]
 
     @property
-    def log_weights(self) -> Any:
+    def log_weights(self) -> Array | np.ndarray:
         """lambda: (L,) float."""
         if isinstance(self.log_steps, jax.core.Tracer):
             return jnp.cumsum(self.log_steps)
@@ -356,7 +356,7 @@ class FlexiblePrior(PartitionPrior):
     def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> PyTree:
         del uniform
         return self.move(cache, batch, group, 1)
 

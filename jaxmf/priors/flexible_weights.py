@@ -33,7 +33,7 @@ def gamma_steps(a: object, b: Any, c: Any, *, num_items: int) -> Array:
     return jnp.where(sizes > 0, b * jnp.log(jnp.where(sizes > 0, sizes + c, 1.0)), first)
 
 
-def steps_of(log_weights: Any) -> Any:
+def steps_of(log_weights: Any) -> Array | np.ndarray:
     """Differences, in double precision where the values are known."""
     if is_placeholder(log_weights):
         return jnp.diff(log_weights, prepend=0.0)
@@ -79,7 +79,7 @@ def checked_steps(log_steps: object) -> Any:
     return jnp.asarray(array, jnp.result_type(float))
 
 
-def checked_num_unobserved(num_unobserved: object) -> Any:
+def checked_num_unobserved(num_unobserved: object) -> int | tuple[int, ...] | None:
     """An int, a tuple of ints, or None."""
     if num_unobserved is None or isinstance(num_unobserved, int | np.integer):
         if isinstance(num_unobserved, bool) or (num_unobserved is not None and num_unobserved < 0):

@@ -55,13 +55,13 @@ def initial_value(prior: Hyperparameter) -> Array:
         return median  # no mean is known; that of InverseGamma(1.0, 1.0) divides by zero
     inside = [jnp.isfinite(value) & prior.support(value) for value in (mean, median)]
     values = jnp.stack([jnp.where(inside[0], mean, median), jnp.where(inside[1], median, mean)])
-    of_mean, of_median = _unbounded_log_density(prior, values)
-    in_tail = jnp.isfinite(of_median) & (of_mean < of_median - math.log(10))
-    return jnp.where(inside[0] & jnp.isfinite(of_mean) & ~in_tail, mean, median)
+    mean_density, median_density = _unbounded_log_density(prior, values)
+    in_tail = jnp.isfinite(median_density) & (mean_density < median_density - math.log(10))
+    return jnp.where(inside[0] & jnp.isfinite(mean_density) & ~in_tail, mean, median)
 
 
 def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:
-    """The number itself; of a distribution a guess, or `initial_value` where it has no such value.
+    """The number itself; of a distribution a guess, or `initial_value` outside its support.
 
     Args:
         prior: a number or a numpyro distribution over positive numbers.

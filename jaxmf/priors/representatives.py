@@ -5,7 +5,7 @@ Source: Porteous (2010), section 7.4.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 from jax import Array
@@ -60,7 +60,7 @@ class Representatives(PartitionPrior):
     def unassign(self, cache: PyTree, batch: Array, group: Array) -> PyTree:
         return self.move(cache, batch, group, -1)
 
-    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> Any:
+    def assign(self, cache: PyTree, batch: Array, group: Array, uniform: Array) -> PyTree:
         del uniform
         return self.move(cache, batch, group, 1)
 

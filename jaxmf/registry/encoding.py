@@ -6,6 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from jaxmf import settings
 from jaxmf.data import CellFeatures, Features, feature_parts
 from jaxmf.model import Model, settings_of
@@ -50,7 +52,7 @@ def decode_model(written: Mapping[str, Any], features: Mapping[str, Any] | None 
     )
 
 
-def feature_arrays(model: object) -> dict[str, dict[str, Any]]:
+def feature_arrays(model: object) -> dict[str, dict[str, np.ndarray]]:
     """The arrays of a model's features by its settings: what `encode_model` leaves out."""
     return {
         name: feature_parts.arrays(value)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from jaxmf.arguments import check_count, check_flag, check_number
 
 if TYPE_CHECKING:
+    from jaxmf.engine import Algorithm
     from jaxmf.model import Model
 
 
@@ -62,7 +63,7 @@ class Entry:
         """A tiny model and tiny data, for tests and docs."""
         return getattr(importlib.import_module("jaxmf.registry.examples"), self.example_name)()
 
-    def builder(self, model: object, method: str) -> Callable[..., Any]:
+    def builder(self, model: object, method: str) -> Callable[..., Algorithm]:
         """The bound function of `model` that makes the algorithm of a method."""
         return getattr(model, self.methods[method])
 
@@ -116,7 +117,7 @@ def method_settings(entry: Entry, method: str) -> list[Setting]:
     return [setting for setting in _settings_of(function) if setting.name != "self"]
 
 
-def _settings_of(function: Callable[..., Any]) -> list[Setting]:
+def _settings_of(function: Callable[..., object]) -> list[Setting]:
     empty = inspect.Parameter.empty
     return [
         Setting(name=name, default=parameter.default, required=parameter.default is empty)
@@ -125,7 +126,7 @@ def _settings_of(function: Callable[..., Any]) -> list[Setting]:
 
 
 def read_options(
-    entry: Entry, method: str, options: Mapping[str, object], verb: Callable[..., Any]
+    entry: Entry, method: str, options: Mapping[str, object], verb: Callable[..., object]
 ) -> dict[str, object]:
     """Options of a method as it takes them; refuses others, and values of another type.
 
@@ -162,7 +163,7 @@ def read_options(
     }
 
 
-def _read_option(name: str, value: object, hint: object, default: Any) -> Any:
+def _read_option(name: str, value: object, hint: object, default: Any) -> object:
     """A value of the type that a method's signature names."""
     kinds = typing.get_args(hint) if _is_union(hint) else (hint,)
     if isinstance(value, str) and callable(default):
@@ -188,11 +189,11 @@ def _is_union(hint: object) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
 
 
-def _takes_functions(kinds: tuple[Any, ...]) -> bool:
+def _takes_functions(kinds: tuple[object, ...]) -> bool:
     return any(typing.get_origin(kind) is Callable for kind in kinds)
 
 
-def _function_named(name: str, word: str, default: Callable[..., Any]) -> Callable[..., Any]:
+def _function_named(name: str, word: str, default: Callable[..., object]) -> Callable[..., object]:
     """The function that a word names, of those beside the default one with its arguments."""
     arguments = list(inspect.signature(default).parameters)
     beside = {

@@ -109,7 +109,7 @@ def rows() -> Any:
     return Dense.from_array(generator.normal(size=(12, 2)) + 3 * (generator.random((12, 1)) < 0.5))
 
 
-def ratings() -> Any:
+def ratings() -> Entries:
     """Thirty of 48 cells with 1 to 5."""
     generator = np.random.default_rng(0)
     rows, columns = np.divmod(generator.choice(48, 30, replace=False), 6)

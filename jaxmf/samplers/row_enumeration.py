@@ -15,7 +15,7 @@ The slots that may move must be the first ones after `first`, without gaps.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +27,7 @@ from jaxmf.likelihoods.gaussian import log_normal_row
 from jaxmf.samplers.feature_layout import RowPrior, Scales
 from jaxmf.samplers.feature_rows import RowFit, draw_index
 from jaxmf.special import accepts
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 _BLOCK_BITS = 4
 _PIECE = 4
@@ -262,7 +262,7 @@ def _next_terms(
     return terms._replace(next_count=terms.next_count + size, log_poisson=log_poissons[size]), new
 
 
-def _add_piece(terms: _Terms, size: int, *rest: Any) -> _Terms:
+def _add_piece(terms: _Terms, size: int, *rest: PyTree) -> _Terms:
     """The sum with the next ``size`` terms."""
     terms, new = _next_terms(terms, size, *rest)
     highest = jnp.maximum(terms.total, jnp.max(new, axis=0))

@@ -11,7 +11,6 @@ The evidence estimate is unbiased (its log is not) with every scheme and trigger
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -91,7 +90,7 @@ jax.tree_util.register_dataclass(
 )
 
 
-def particle_model(**functions: Callable[..., Any] | None) -> ParticleModel:
+def particle_model(**functions: Partial | None) -> ParticleModel:
     """Build a `ParticleModel` from plain functions, each wrapped in a `Partial`.
 
     Args:

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxmf.data import CellFeatures, Features, feature_parts
 from jaxmf.settings import names
+from jaxmf.types import Seed
 
 MAX_DEPTH = 20
 _DTYPES = {
@@ -38,7 +39,7 @@ _NOT_FINITE = ("inf", "-inf", "nan")
 # --- writing --------------------------------------------------------------------------------------
 
 
-def encode(value: object, *, name: str = "setting") -> Any:
+def encode(value: object, *, name: str = "setting") -> object:
     """Turn a setting into what JSON can hold; `decode` is the inverse.
 
     Args:
@@ -55,7 +56,7 @@ def encode(value: object, *, name: str = "setting") -> Any:
     return _encode(value, name, 0)
 
 
-def _encode(value: Any, name: str, depth: int) -> Any:
+def _encode(value: Any, name: str, depth: int) -> object:
     if depth > MAX_DEPTH:
         raise TypeError(f"{name} is nested more than {MAX_DEPTH} deep and cannot be written down")
     if value is None or isinstance(value, (bool, int, str)):
@@ -90,19 +91,19 @@ def _encode(value: Any, name: str, depth: int) -> Any:
     )
 
 
-def _encode_function(value: Callable[..., Any]) -> dict[str, Any] | None:
+def _encode_function(value: Callable[..., object]) -> dict[str, object] | None:
     if names.is_registered(value):
         return _registered(value)
     known = names.function_name(value)
     return None if known is None else {"function": known}
 
 
-def _registered(value: Callable[..., Any]) -> dict[str, object]:
+def _registered(value: Callable[..., object]) -> dict[str, object]:
     """A class or function of another package; its module is for the message of who lacks it."""
     return {"registered": names.registered_name(value), "module": value.__module__}
 
 
-def _encode_items(value: Any, name: str, depth: int) -> Any:
+def _encode_items(value: Any, name: str, depth: int) -> object:
     if isinstance(value, functools.partial):
         return {
             "partial": _encode(value.func, name, depth + 1),
@@ -170,7 +171,7 @@ def _decode(written: object, name: str, depth: int) -> Any:
     return _FORMS[form][1](written, name, depth)
 
 
-def _decode_prior(written: dict[str, object], name: str, depth: int) -> Any:
+def _decode_prior(written: dict[str, object], name: str, depth: int) -> object:
     return _make(names.prior_class(written["prior"]), "prior", written, name, depth)
 
 
@@ -183,13 +184,13 @@ def _decode_distribution(written: dict[str, object], name: str, depth: int) -> A
 
 
 def _make(
-    make: Callable[..., Any],
+    make: Callable[..., object],
     form: str,
     written: dict[str, object],
     name: str,
     depth: int,
     *,
-    check: Callable[[str, Any], None] = lambda name, value: None,
+    check: Callable[[str, object], None] = lambda name, value: None,
 ) -> Any:
     """An object of a registered class, its parameters checked by name."""
     parameters, label = written["parameters"], written[form]
@@ -222,7 +223,7 @@ def _check_parameter(name: str, value: object) -> None:
         raise ValueError(f"{name}: a {type(value).__name__} is no parameter of a distribution")
 
 
-def _decode_partial(written: dict[str, object], name: str, depth: int) -> Any:
+def _decode_partial(written: dict[str, object], name: str, depth: int) -> object:
     from jax.tree_util import Partial
 
     arguments, keywords = written["arguments"], written["keywords"]
@@ -238,18 +239,18 @@ def _decode_partial(written: dict[str, object], name: str, depth: int) -> Any:
     )
 
 
-def _decode_function(written: dict[str, object], name: str, depth: int) -> Any:
+def _decode_function(written: dict[str, object], name: str, depth: int) -> object:
     return names.function(written["function"])
 
 
-def _decode_registered(written: dict[str, object], name: str, depth: int) -> Any:
+def _decode_registered(written: dict[str, object], name: str, depth: int) -> object:
     found = names.registered(written["registered"], written["module"])
     if isinstance(found, type):
         raise ValueError(f"{name}: {written['registered']!r} is a class and has parameters")
     return found
 
 
-def _decode_registered_part(written: dict[str, object], name: str, depth: int) -> Any:
+def _decode_registered_part(written: dict[str, object], name: str, depth: int) -> object:
     found = names.registered(written["registered"], written["module"])
     if not isinstance(found, type):
         raise ValueError(f"{name}: {written['registered']!r} is a function without parameters")
@@ -262,7 +263,7 @@ def _decode_float(written: dict[str, object], name: str, depth: int) -> float:
     return float(written["number"])
 
 
-def _decode_tuple(written: dict[str, object], name: str, depth: int) -> tuple[Any, ...]:
+def _decode_tuple(written: dict[str, object], name: str, depth: int) -> tuple[object, ...]:
     if not isinstance(written["tuple"], list):
         raise ValueError(f"{name}: 'tuple' should be a list")
     return tuple(_decode(written["tuple"], name, depth + 1))
@@ -306,7 +307,7 @@ def _listed(written: dict[str, object]) -> str:
 # --- seeds ----------------------------------------------------------------------------------------
 
 
-def encode_seed(seed: Any) -> Any:
+def encode_seed(seed: Seed) -> object:
     """A seed (int or typed key) as JSON."""
     import jax
 

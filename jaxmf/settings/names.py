@@ -110,7 +110,7 @@ def registered_name(value: object) -> str:
     return next(name for name, known in REGISTERED.items() if known is value)
 
 
-def registered(name: object, module: object) -> Callable[..., Any]:
+def registered(name: object, module: object) -> Callable[..., object]:
     """The class or function that was registered under a name.
 
     Args:
@@ -139,7 +139,7 @@ def makes_prior(name: Any) -> bool:
     return name in PRIORS or isinstance(REGISTERED.get(name), type)
 
 
-def prior_class(name: object) -> Callable[..., Any]:
+def prior_class(name: object) -> Callable[..., object]:
     """The class of a prior or a part of a model.
 
     Raises:

@@ -17,7 +17,7 @@ from jaxmf.settings import names
 _CONSTANTS = {"inf": math.inf, "nan": math.nan, "none": None, "true": True, "false": False}
 
 
-def parse(text: str) -> Any:
+def parse(text: str) -> object:
     """Read a setting from text: a number, true/false/none, a distribution, or a prior of features.
 
     Nothing is evaluated: the text is parsed and only numbers and calls of numpyro's distributions,
@@ -55,7 +55,7 @@ class _NotUnderstood(Exception):
     pass
 
 
-def _from_syntax(node: ast.AST | None) -> Any:
+def _from_syntax(node: ast.AST | None) -> object:
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, bool, str)):
         return node.value
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, (ast.USub, ast.UAdd)):
@@ -72,7 +72,7 @@ def _from_syntax(node: ast.AST | None) -> Any:
     raise _NotUnderstood
 
 
-def _call(node: ast.Call) -> Any:
+def _call(node: ast.Call) -> object:
     function = node.func
     # `dist.Gamma(1, 1)` as in a Python session means the same as `Gamma(1, 1)`.
     name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.data import SparseBinary
 from jaxmf.types import Array
 from jaxmf.variational_bayes.parameters import Half, Parameters, half
 from jaxmf.variational_bayes.pieces import Layout, Pieces
@@ -123,7 +124,7 @@ def as_known(layout: Layout, held_out: HeldOut | None, is_known: Array) -> Layou
     )
 
 
-def comparison(unknowing: Unknowing, data: Any) -> dict[str, np.ndarray]:
+def comparison(unknowing: Unknowing, data: SparseBinary) -> dict[str, np.ndarray]:
     """Scores of the ones held out by the fit and by popularity, on the host.
 
     Args:
@@ -162,7 +163,7 @@ def _scores(view: Half, rows: np.ndarray) -> np.ndarray:
     return np.asarray(mean / np.sqrt(1 + _MACKAY * variance))
 
 
-def _known(data: Any, row: np.ndarray) -> np.ndarray:
+def _known(data: SparseBinary, row: np.ndarray) -> np.ndarray:
     """(M, D) bool: the ones and the missing cells of some rows, no row twice."""
     known = np.zeros((row.size, data.num_columns), bool)
     position = np.full(data.num_rows, -1)

@@ -47,7 +47,7 @@ def piece_length(num_cells: int, num_lines: int) -> int:
     return SHORT_PIECE_LENGTH if num_cells < _FEW_CELLS * num_lines else PIECE_LENGTH
 
 
-def cut(lines: Any, index: Any, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
+def cut(lines: PyTree, index: PyTree, *, num_lines: int, chunk_pieces: int | None = None) -> Pieces:
     """Cells cut into pieces.
 
     Args:

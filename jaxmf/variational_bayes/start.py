@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.typing import DTypeLike
 
 from jaxmf.likelihoods.cells.gaussian import Gaussian
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes.parameters import Normal, Parameters, Priors
 from jaxmf.variational_bayes.pieces import Layout, Table, add_lines, num_lines, sum_over_ones
 
@@ -120,7 +120,7 @@ def random_start(
     return both[:num_rows], both[num_rows:]
 
 
-def start_parameters(key: Key, layout: Layout, *, settings: Any, start: str) -> Parameters:
+def start_parameters(key: Key, layout: Layout, *, settings: PyTree, start: str) -> Parameters:
     """The first parameters of an ascent; the intercept from the share of ones.
 
     Args:

@@ -75,7 +75,7 @@ class Likelihood(Readable, ABC):
 
         return Tempered(self, noise_factor**-2)
 
-    def at_values(self, values: Mapping[str, Any]) -> Any:
+    def at_values(self, values: Mapping[str, object]) -> Any:
         """The likelihood with these numbers for its hyperparameters; other names are ignored."""
         present = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return bare(type(self), **{name: values.get(name, present[name]) for name in present})

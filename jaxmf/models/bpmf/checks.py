@@ -29,7 +29,7 @@ _FIRST_SLOTS = 32
 _SMALLEST = 1e-15  # of a spread
 
 
-def settings(model: BPMF) -> dict[str, Any]:
+def settings(model: BPMF) -> dict[str, object]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -107,7 +107,7 @@ def classes(model: BPMF) -> dict[str, Any]:
     return found
 
 
-def _mixture(model: BPMF) -> tuple[Any, Any]:
+def _mixture(model: BPMF) -> tuple[object, object]:
     """The priors of the groups of both sides."""
     mixture = model.mixture
     pair = tuple(mixture) if isinstance(mixture, (tuple, list)) else (mixture, mixture)
@@ -165,7 +165,9 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
-def parts_with_coefficients(features: Any, coefficients: bool | None) -> list[tuple[int, int]]:
+def parts_with_coefficients(
+    features: Features | None, coefficients: bool | None
+) -> list[tuple[int, int]]:
     """First and last column (not included) of the parts of features that have coefficients."""
     if features is None or coefficients is False:
         return []
@@ -176,7 +178,7 @@ def parts_with_coefficients(features: Any, coefficients: bool | None) -> list[tu
     return chosen if total <= _WIDEST else []
 
 
-def _features(name: str, features: Any, kind: Any, coefficients: bool | None) -> None:
+def _features(name: str, features: object, kind: Any, coefficients: bool | None) -> None:
     if features is None or hyper.is_placeholder(features):
         return
     if not isinstance(features, kind):
@@ -192,7 +194,7 @@ def _features(name: str, features: Any, kind: Any, coefficients: bool | None) ->
         )
 
 
-def _likelihood(likelihood: object) -> Any:
+def _likelihood(likelihood: object) -> object:
     if hyper.is_placeholder(likelihood):
         return likelihood
     if isinstance(likelihood, Ordinal) and likelihood.thresholds is not None:
@@ -208,7 +210,7 @@ def _likelihood(likelihood: object) -> Any:
     return likelihood
 
 
-def _with_default(name: str, prior: object, rate: float) -> Any:
+def _with_default(name: str, prior: object, rate: float) -> object:
     if prior is None:
         import numpyro.distributions as dist
 
@@ -253,7 +255,7 @@ def _values(values: np.ndarray, name: str) -> None:
         )
 
 
-def matched(model: BPMF, entries: Entries) -> Any:
+def matched(model: BPMF, entries: Entries) -> BPMF:
     """The model with its features in the order of the data; see `BPMF.matched`."""
     sides = {
         "row_features": (entries.row_names, entries.num_rows),

@@ -448,7 +448,7 @@ class BPMF(Readable, Model):
         return bare(BPMF, **present | new)
 
     def predict_rows(
-        self, key: Key, draw: Draw, data: Any, new_data: Entries
+        self, key: Key, draw: Draw, data: Entries | Prepared, new_data: Entries
     ) -> tuple[Array, Array]:
         """Predictive mean and variance, each (N', M), of the cells of rows not seen in training.
 

@@ -20,7 +20,7 @@ from jaxmf.samplers.factors.coefficients import Coefficients
 from jaxmf.samplers.factors.layout import in_chunks
 from jaxmf.samplers.factors.rows import RowPriors, draw_rows, log_evidences
 from jaxmf.samplers.factors.vectors import Known, cell_means, design
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.bpmf.model import BPMF
@@ -37,7 +37,7 @@ def noise_of(model: BPMF, draw: Draw) -> Any:
     return jnp.asarray(draw.get("thresholds", jnp.zeros(0)))
 
 
-def likelihood_of(model: BPMF, draw: Draw) -> Any:
+def likelihood_of(model: BPMF, draw: Draw) -> PyTree:
     """The likelihood of a cell at the noise of a draw."""
     return model.cell_noise().at_noise(noise_of(model, draw))
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
+from jax.typing import DTypeLike
 
 from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
 from jaxmf.data import Dense, units
@@ -361,7 +362,7 @@ class LinearGaussianIBP(Readable, Model):
     def _feature_posterior(self, draw: dict[str, Array], data: Dense) -> queries.FeaturePosterior:
         return queries.feature_posterior(draw["z"], self.centred(data), scales(draw))
 
-    def _offset_of(self, columns: Array, dtype: Any) -> Array:
+    def _offset_of(self, columns: Array, dtype: DTypeLike) -> Array:
         """Offsets of columns (M,), of their shape."""
         offset = jnp.asarray(0 if self.offset is None else self.offset, dtype)
         return jnp.broadcast_to(offset, columns.shape) if offset.ndim == 0 else offset[columns]

@@ -203,7 +203,7 @@ class _Mixture(NetworkModel):
         return weights, distribution, statistics
 
 
-def _prior_count(family: Family) -> Any:
+def _prior_count(family: Family) -> Array | float:
     """How many values the prior of a group's mean counts as; NaN where it is not known."""
     if isinstance(family, NormalInverseWishart | NormalInverseGamma):
         return family.weight

@@ -330,7 +330,7 @@ class NoisyOrIBP(Readable, Model):
         mean = noisy_or.probability(eta, parameters_of(draw), rows.num_new[:, None])
         return mean, mean * (1 - mean)
 
-    def _new_rows(self, key: Key, draw: dict[str, Array], new_data: Dense) -> Any:
+    def _new_rows(self, key: Key, draw: dict[str, Array], new_data: Dense) -> PyTree:
         prior = self.feature_prior(draw["alpha"], draw["concentration"])
         return queries.draw_new_rows(
             key, draw["z"], draw["y"], new_data, prior=prior, parameters=parameters_of(draw)

@@ -46,7 +46,7 @@ from jaxmf.priors.hdp import HDP
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import Dirichlet
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, Names
 
 
 class _Ratings(NetworkModel):
@@ -118,7 +118,7 @@ class _Ratings(NetworkModel):
                 )
         super().check_data(data, name)
 
-    def names(self, data: Entries, column: str) -> Any:
+    def names(self, data: Entries, column: str) -> Names | None:
         """The ids of users or items, or the values of ratings."""
         if column == "rating":
             return None if self.values is None else np.asarray(self.values)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.arguments import check_count, check_number
+from jaxmf.data import SparseBinary
 from jaxmf.variational_bayes import checks
 from jaxmf.variational_bayes.held_out import default_num_held_out
 from jaxmf.variational_bayes.newton import PartialNewtonState
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 UPDATES = ("block", "partial_newton", "gradient")
 
 
-def settings(model: SparseBinaryMF) -> dict[str, Any]:
+def settings(model: SparseBinaryMF) -> dict[str, object]:
     """The settings of a model, classes made objects.
 
     Raises:
@@ -66,7 +67,9 @@ def options(model: SparseBinaryMF, settings: dict[str, Any]) -> None:
         )
 
 
-def hold_out(model: SparseBinaryMF, data: Any, num_held_out: int | None, *, by_itself: bool) -> int:
+def hold_out(
+    model: SparseBinaryMF, data: SparseBinary, num_held_out: int | None, *, by_itself: bool
+) -> int:
     """How many ones are held out.
 
     Args:
@@ -129,5 +132,5 @@ def _check_curvature(optimizer: Any) -> None:
         )
 
 
-def _parts(state: object) -> list[Any]:
+def _parts(state: object) -> list[object]:
     return jax.tree.leaves(state, is_leaf=lambda part: isinstance(part, PartialNewtonState))

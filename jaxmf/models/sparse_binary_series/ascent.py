@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf.engine import Info
 from jaxmf.programs import jit
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 from jaxmf.variational_bayes import series
 from jaxmf.variational_bayes import updates as closed
 from jaxmf.variational_bayes.free_energy import divergence_of_others, expected_cost
@@ -184,8 +184,8 @@ def _columns(
 
 
 def _with_intercept(
-    model: SparseBinarySeries, parameters: SeriesParameters, view: Any, sums: Sums
-) -> tuple[Any, Sums]:
+    model: SparseBinarySeries, parameters: SeriesParameters, view: PyTree, sums: Sums
+) -> tuple[PyTree, Sums]:
     if model.bias == "none":
         return view, sums
     intercept = closed.new_intercept(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 UPDATES = ("joint", "factors")
 
 
-def settings(model: SparseBinarySeries) -> dict[str, Any]:
+def settings(model: SparseBinarySeries) -> dict[str, object]:
     """The settings of a model, classes made objects.
 
     Raises:
