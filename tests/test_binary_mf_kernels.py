@@ -38,7 +38,7 @@ def move(model, name):
     def kernel(key, state, data):
         side = Side(state.u, state.v, state.weights, data.values, data.observed)
         settings = {
-            "prior": model.row_law(state),
+            "prior": model.row_prior_at(state),
             "likelihood": model.likelihood_at(state),
             "num_fixed": model.num_fixed_rows(),
         }

@@ -323,7 +323,7 @@ from jaxmf.blocks import parallel
 from jaxmf.data import Tokens
 
 assert jax.device_count() == 8
-parallel._CELLS = 1_000  # several blocks
+parallel.block_size = lambda kind: 1_000  # several blocks
 generator = np.random.default_rng(0)
 columns = {"document": generator.integers(7, size=1_001), "word": generator.integers(9, size=1_001)}
 data = Tokens(columns, {"document": 7, "word": 9})
@@ -333,7 +333,7 @@ network = mf.Network(
 )
 """
 SWEEP = """
-parallel._CELLS = 20_000
+parallel.block_size = lambda kind: 20_000
 state, data = network.simulate(jax.random.key(0), data, capacity=16)
 sized = network.at(data)
 arguments = (jax.random.key(1), state, data)

@@ -1,5 +1,10 @@
 """The estimators by scikit-learn's own checks, and as a user meets them."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -32,7 +37,6 @@ OWN_SHAPES = {
     "check_pipeline_consistency",
     "check_estimators_pickle",
     "check_f_contiguous_array_estimator",
-    "check_methods_sample_order_invariance",
     "check_methods_subset_invariance",
     "check_fit2d_1feature",
     "check_dict_unchanged",
@@ -47,11 +51,15 @@ FURTHER = {
     "check_dtype_object",
     "check_fit_check_is_fitted",
 }
+# To seven digits: programs that are compiled as the tests' are round a row by where it stands.
+EXACT = "check_methods_sample_order_invariance"
 
 
 def cases():
     for estimator, check in estimator_checks_generator(QUICK, legacy=True):
         name = check.func.__name__
+        if name == EXACT:
+            continue
         marks = [pytest.mark.slow] if name in OWN_SHAPES else []
         marks += [pytest.mark.exhaustive] if name in FURTHER else []
         yield pytest.param(estimator, check, id=name, marks=marks)
@@ -60,6 +68,21 @@ def cases():
 @pytest.mark.parametrize(("estimator", "check"), list(cases()))
 def test_conventions_of_scikit_learn(estimator, check):
     check(estimator)
+
+
+@pytest.mark.slow
+def test_the_order_of_rows_does_not_matter_where_programs_are_compiled_as_a_user_has_them():
+    program = (
+        f"from sklearn.utils.estimator_checks import {EXACT}\n"
+        "from tests.test_sklearn import QUICK\n"
+        f"{EXACT}(type(QUICK).__name__, QUICK)\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    root = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=root, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="module")

@@ -77,7 +77,7 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
     if isinstance(model.likelihood, Gaussian):
         # features that fit noise would fill the slots in the first steps
         guesses = {"noise_scale": spread, "weight_scale": spread / 2}
-    numbers = {}
+    starts = {}
     for name in HYPERPARAMETERS:
         prior: Any = defaults.hyperprior(model, name)
         prior = 1.0 if prior is None else prior
@@ -87,11 +87,11 @@ def init(plan: SamplerPlan, model: BinaryMF, key: Key, data: Dense) -> State:
             value = hyper.initial_value_near(prior, guesses[name])
         else:
             value = hyper.initial_value(prior)
-        numbers[name] = jnp.asarray(value, dtype)
+        starts[name] = jnp.asarray(value, dtype)
     state = draw_state(
         model,
         jax.random.fold_in(key, 0),
-        numbers,
+        starts,
         (values.shape[0], values.shape[1]),
         (plan.row_slots, plan.column_slots),
     )

@@ -48,7 +48,7 @@ def settings(model: Any) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: _feature_prior(name, getattr(model, name)) for name in ("row_prior", "column_prior")
     }
-    found |= _numbers(model)
+    found |= _weight_hyperparameters(model)
     found |= {name: fixed.as_fixed(name, getattr(model, name)) for name in fixed.SIDES}
     if model.diagonal:
         _diagonal(model, found)
@@ -83,15 +83,15 @@ def _feature_prior(name: str, prior: Any) -> Any:
     hyper.validate(f"{name}.alpha", prior.alpha)
     hyper.validate(f"{name}.concentration", prior.concentration)
     if isinstance(prior, BetaBernoulli):
-        number = prior.num_features
-        if isinstance(number, bool) or not isinstance(number, int):
-            raise TypeError(f"{name}.num_features must be an integer, got {number!r}")
-        if number < 1:
-            raise ValueError(f"{name}.num_features must be at least 1, got {number}")
+        size = prior.num_features
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise TypeError(f"{name}.num_features must be an integer, got {size!r}")
+        if size < 1:
+            raise ValueError(f"{name}.num_features must be at least 1, got {size}")
     return prior
 
 
-def _numbers(model: Any) -> dict[str, Any]:
+def _weight_hyperparameters(model: Any) -> dict[str, Any]:
     """The hyperparameters of weights; None where the likelihood has none.
 
     The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
@@ -247,47 +247,49 @@ def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
     check_whole_rows(num_slots, remedy=WHOLE_ROWS_REMEDY)
 
 
-def several_option(number: Any, weights: str, sweep: str) -> int:
+def several_option(num_proposals: Any, weights: str, sweep: str) -> int:
     """How many proposals of several bits a row gets in a sweep, the default put in.
 
     Raises:
       ValueError: not a number of proposals, or some for rows that are drawn whole.
     """
-    if number is None:
+    if num_proposals is None:
         return 0 if sweep == "whole_rows" else _NUM_SEVERAL[weights]
-    _check_proposals("several", number)
-    if number and sweep == "whole_rows":
+    _check_proposals("several", num_proposals)
+    if num_proposals and sweep == "whole_rows":
         raise ValueError(
             "several is for rows whose bits are drawn one by one; sweep='whole_rows' draws all of "
             "a row together, so leave it out"
         )
-    return number
+    return num_proposals
 
 
-def _check_proposals(name: str, number: object) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise ValueError(f"{name} is a number of proposals a sweep, 0 for none, got {number!r}")
+def _check_proposals(name: str, num_proposals: object) -> None:
+    if isinstance(num_proposals, bool) or not isinstance(num_proposals, int) or num_proposals < 0:
+        raise ValueError(
+            f"{name} is a number of proposals a sweep, 0 for none, got {num_proposals!r}"
+        )
 
 
-def split_merge_option(model: Any, number: Any) -> None:
+def split_merge_option(model: Any, num_proposals: Any) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
       ValueError: not a number of proposals, or a model without them.
     """
-    _check_proposals("split_merge", number)
-    if number and model.diagonal:
+    _check_proposals("split_merge", num_proposals)
+    if num_proposals and model.diagonal:
         raise ValueError(
             "split_merge is not there with diagonal=True: a feature of rows is tied to one of "
             "columns there, so splitting or merging one side alone would break layers apart; "
             "use split_merge=0"
         )
-    if number and np.ndim(model.weight_mean) > 0:
+    if num_proposals and np.ndim(model.weight_mean) > 0:
         raise ValueError(
             "split_merge needs one number as weight_mean: with a matrix the features are not "
             "exchangeable, and a split or merge would move them between prior means"
         )
-    if number and type(model.likelihood) in _WHY_NO_SPLIT_MERGE:
+    if num_proposals and type(model.likelihood) in _WHY_NO_SPLIT_MERGE:
         raise ValueError(
             f"split_merge is not there with likelihood={model.likelihood!r}: "
             f"{_WHY_NO_SPLIT_MERGE[type(model.likelihood)]}; use split_merge=0"

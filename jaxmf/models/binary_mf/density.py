@@ -30,8 +30,8 @@ def log_joint(model: BinaryMF, state: State, data: Dense) -> Array:
         if (prior := hyperprior(model, name)) is not None
     ]
     for prior, bits, num_fixed in (
-        (model.row_law(state), state.u, model.num_fixed_rows()),
-        (model.column_law(state), state.v, model.num_fixed_columns()),
+        (model.row_prior_at(state), state.u, model.num_fixed_rows()),
+        (model.column_prior_at(state), state.v, model.num_fixed_columns()),
     ):
         free = bits[:, num_fixed:].astype(state.noise_scale.dtype)
         gram = free.T @ free
@@ -86,13 +86,13 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
     squares = jnp.sum(jnp.where(there, state.weights - prior.mean, 0) ** 2)
-    number = jnp.sum(there, dtype=squares.dtype)
+    num_weights = jnp.sum(there, dtype=squares.dtype)
 
-    def of_weights(weight: Array) -> Array:
-        return normal_change(number, squares, state.weight_scale, weight)
+    def weight_change(weight: Array) -> Array:
+        return normal_change(num_weights, squares, state.weight_scale, weight)
 
     if not isinstance(model.likelihood, Gaussian):
-        return lambda noise, weight: of_weights(weight)
+        return lambda noise, weight: weight_change(weight)
     errors = (data.values - entries(state)) ** 2
     if data.observed is not None:
         errors = jnp.where(data.observed, errors, 0)
@@ -101,5 +101,5 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
         num_cells = jnp.asarray(errors.size, squares.dtype)
     total = jnp.sum(errors)
     return lambda noise, weight: (
-        normal_change(num_cells, total, state.noise_scale, noise) + of_weights(weight)
+        normal_change(num_cells, total, state.noise_scale, noise) + weight_change(weight)
     )

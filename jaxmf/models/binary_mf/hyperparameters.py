@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 def update_hyperparameters(
     model: BinaryMF, key: Key, state: State, data: Dense
 ) -> tuple[State, Info]:
-    """Kernel: alpha and concentration of both sides, and the numbers of cells and weights."""
-    state = _update_row_law(model, jax.random.fold_in(key, 0), state)
-    turned = _update_row_law(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
+    """Kernel: alpha and concentration of both sides, hyperparameters of cells and weights."""
+    state = _update_row_prior(model, jax.random.fold_in(key, 0), state)
+    turned = _update_row_prior(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
     update = _update_rates if isinstance(model.likelihood, Poisson) else _update_scales
     state = update(model, jax.random.fold_in(key, 2), turned.transpose(), data)
     return state, Info(overflow={})
 
 
-def _update_row_law(model: BinaryMF, key: Key, state: State) -> State:
+def _update_row_prior(model: BinaryMF, key: Key, state: State) -> State:
     alpha, concentration = update_feature_prior(
         key,
-        model.row_law(state),
+        model.row_prior_at(state),
         alpha_prior=model.row_alpha,
         concentration_prior=model.row_concentration,
         counts=jnp.sum(state.u[:, model.num_fixed_rows() :], axis=0, dtype=jnp.int32),
@@ -71,7 +71,7 @@ def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> Stat
 
 
 def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
-    """Of the Poisson law: rate and shape of the Gamma prior of W given W, and the base rate.
+    """Of Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
 
     weight_rate | W ~ Gamma(a + n weight_shape, rate b + sum W) under a Gamma(a, b) prior, n weights
     being there; the other two by slices. The base rate sees the counts, not their split among base
@@ -81,20 +81,20 @@ def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
     dtype = state.weights.dtype
-    number = jnp.sum(there, dtype=dtype)
+    num_weights = jnp.sum(there, dtype=dtype)
     sum_of_logs = jnp.sum(jnp.log(jnp.where(there, state.weights, 1)))
     rate = update_rate(
         jax.random.fold_in(key, 0),
         model.weight_rate,
         state.weight_rate,
-        power=number * state.weight_shape,
+        power=num_weights * state.weight_shape,
         total=jnp.sum(jnp.where(there, state.weights, 0)),
     )
     shape = update_scale(
         jax.random.fold_in(key, 1),
         model.weight_shape,
         state.weight_shape,
-        lambda value: number * (value * jnp.log(rate) - gammaln(value)) + value * sum_of_logs,
+        lambda value: num_weights * (value * jnp.log(rate) - gammaln(value)) + value * sum_of_logs,
     )
     state = state._replace(weight_rate=rate, weight_shape=shape)
     base_rate_prior = hyperprior(model, "base_rate")

@@ -44,7 +44,7 @@ from jaxmf.models.binary_mf import (
     simulation,
 )
 from jaxmf.models.binary_mf.sides import FeatureSpec
-from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Numbers, State
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Hyperparameters, State
 from jaxmf.models.binary_mf.state import capacity as capacity_of
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
@@ -175,7 +175,7 @@ class BinaryMF(Readable, Model):
         return int(self.column_bias) + fixed.width(self.fixed_column_features)
 
     def transpose(self) -> BinaryMF:
-        """The model of X': rows and columns in each other's place."""
+        """The model of X': rows and columns exchanged."""
         swapped = {
             "row_prior": self.column_prior,
             "column_prior": self.row_prior,
@@ -216,27 +216,27 @@ class BinaryMF(Readable, Model):
         """
         checks.data(self, data, name)
 
-    # --- the laws at the numbers of a state -------------------------------------------------------
+    # --- the priors at the values of a state ------------------------------------------------------
 
-    def row_law(self, state: State) -> FeatureSpec:
-        """The prior of U at the state's numbers."""
-        return sides.at_numbers(self.row_prior, state.row_alpha, state.row_concentration)
+    def row_prior_at(self, state: State) -> FeatureSpec:
+        """The prior of U at the values of a state."""
+        return sides.at_values(self.row_prior, state.row_alpha, state.row_concentration)
 
-    def column_law(self, state: State) -> FeatureSpec:
-        """The prior of V at the state's numbers."""
-        return sides.at_numbers(self.column_prior, state.column_alpha, state.column_concentration)
+    def column_prior_at(self, state: State) -> FeatureSpec:
+        """The prior of V at the values of a state."""
+        return sides.at_values(self.column_prior, state.column_alpha, state.column_concentration)
 
-    def likelihood_at(self, numbers: State | Numbers) -> Gaussian | Bernoulli | Poisson:
+    def likelihood_at(self, values: State | Hyperparameters) -> Gaussian | Bernoulli | Poisson:
         """The likelihood of a cell given U W V', at the values of a state or a draw."""
-        return self.likelihood.at_values(numbers._asdict())
+        return self.likelihood.at_values(values._asdict())
 
-    def weight_prior(self, numbers: State | Numbers) -> WeightPrior:
-        """The prior of W at the numbers of a state or a draw."""
+    def weight_prior(self, values: State | Hyperparameters) -> WeightPrior:
+        """The prior of W at the values of a state or a draw."""
         return WeightPrior(
-            mean=jnp.asarray(self.weight_mean, numbers.weight_scale.dtype),
-            scale=numbers.weight_scale,
-            shape=numbers.weight_shape,
-            rate=numbers.weight_rate,
+            mean=jnp.asarray(self.weight_mean, values.weight_scale.dtype),
+            scale=values.weight_scale,
+            shape=values.weight_shape,
+            rate=values.weight_rate,
             positive=isinstance(self.likelihood, Poisson),
             diagonal=self.diagonal,
         )
@@ -248,11 +248,11 @@ class BinaryMF(Readable, Model):
 
     def row_exists(self, state: State) -> Array:
         """(K,) bool: slots of U that are features, given ones included."""
-        return sides.exists(self.row_law(state), state.u, self.num_fixed_rows())
+        return sides.exists(self.row_prior_at(state), state.u, self.num_fixed_rows())
 
     def column_exists(self, state: State) -> Array:
         """(L,) bool: slots of V that are features, given ones included."""
-        return sides.exists(self.column_law(state), state.v, self.num_fixed_columns())
+        return sides.exists(self.column_prior_at(state), state.v, self.num_fixed_columns())
 
     def log_joint(self, state: State, data: Dense) -> Array:
         """log p(U, V, W, X, hyperparameters); without W where it is summed out.
@@ -420,7 +420,8 @@ class BinaryMF(Readable, Model):
         """Predictive mean and variance, each (M,), of the cells (rows[m], columns[m]).
 
         Gaussian: W is summed out given the observed cells, whether the chain kept it or not. For a
-        missing cell this is its law given the draw; for an observed one that of a replicate.
+        missing cell this is its distribution given the draw, for an observed one that of a
+        replicate.
         """
         mean, variance = queries.cell_moments(self, draw, self.centred(data), rows, columns)
         return (mean if self.offset is None else mean + self.offset), variance
@@ -438,7 +439,7 @@ class BinaryMF(Readable, Model):
         """Predictive mean and variance, each (I_new, J), of the cells of new rows.
 
         W and the features of each row are drawn given the observed cells, so that a mixture over
-        draws is the predictive law.
+        draws is the predictive distribution.
         """
         eta = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data)).eta
         likelihood, _ = queries.at_draw(self, draw)

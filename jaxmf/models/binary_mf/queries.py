@@ -17,8 +17,8 @@ from jaxmf.likelihoods import bilinear
 from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.linalg import after
-from jaxmf.models.binary_mf.sides import at_numbers
-from jaxmf.models.binary_mf.state import Numbers
+from jaxmf.models.binary_mf.sides import at_values
+from jaxmf.models.binary_mf.state import Hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
@@ -37,11 +37,13 @@ _NUM_SWEEPS = 40
 def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
     """The likelihood of a cell and the prior of W at the hyperparameters of a draw."""
     one = jnp.ones((), jnp.asarray(draw["row_alpha"]).dtype)
-    numbers = Numbers(*(jnp.asarray(draw.get(name, one)) for name in Numbers._fields))
-    return model.likelihood_at(numbers), model.weight_prior(numbers)
+    hyperparameters = Hyperparameters(
+        *(jnp.asarray(draw.get(name, one)) for name in Hyperparameters._fields)
+    )
+    return model.likelihood_at(hyperparameters), model.weight_prior(hyperparameters)
 
 
-def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
+def _eigen_conditional(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
     return bilinear.weight_conditional(
         draw["z"],
         draw["v"],
@@ -52,8 +54,10 @@ def _eigen_law(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightCondi
     )
 
 
-def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.WeightConditional:
-    """The law of W given the observed cells alone."""
+def _observed_conditional(
+    model: BinaryMF, draw: Draw, data: Dense
+) -> weight_moves.WeightConditional:
+    """The distribution of W given the observed cells alone."""
     likelihood, prior = at_draw(model, draw)
     u, v = draw["z"], draw["v"]
     terms = weight_moves.normal_terms(
@@ -69,7 +73,7 @@ def _observed_law(model: BinaryMF, draw: Draw, data: Dense) -> weight_moves.Weig
 
 
 def _is_whole(model: BinaryMF, data: Dense) -> bool:
-    """Whether the law of W has Kronecker form."""
+    """Whether the distribution of W has Kronecker form."""
     return data.observed is None and not model.diagonal
 
 
@@ -77,8 +81,8 @@ def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
     """W (K, L): its mean given U, V and X where it is summed out, otherwise the draw's."""
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
-    law = _eigen_law if _is_whole(model, data) else _observed_law
-    return law(model, draw, data).mean
+    conditional = _eigen_conditional if _is_whole(model, data) else _observed_conditional
+    return conditional(model, draw, data).mean
 
 
 def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
@@ -88,20 +92,22 @@ def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
         mean = draw["weights"] @ v.T
         return mean, jnp.zeros_like(mean)
     if _is_whole(model, data):
-        law = _eigen_law(model, draw, data)
-        spread = 1 / (law.row_values[:, None] * law.column_values + law.ratio)
-        squares = (v @ law.column_vectors) ** 2
-        variance = draw["noise_scale"] ** 2 * law.row_vectors**2 @ spread @ squares.T
-        return law.mean @ v.T, jnp.sqrt(variance)
-    mean, factor = _observed_law(model, draw, data)
+        conditional = _eigen_conditional(model, draw, data)
+        spread = 1 / (
+            conditional.row_values[:, None] * conditional.column_values + conditional.ratio
+        )
+        squares = (v @ conditional.column_vectors) ** 2
+        variance = draw["noise_scale"] ** 2 * conditional.row_vectors**2 @ spread @ squares.T
+        return conditional.mean @ v.T, jnp.sqrt(variance)
+    mean, factor = _observed_conditional(model, draw, data)
     num_rows, num_columns = mean.shape
     identity = jnp.eye(factor.shape[0], dtype=v.dtype)
     covariance = jax.scipy.linalg.cho_solve((after(factor, mean), True), identity)
     if model.diagonal:
         return mean @ v.T, jnp.sqrt(jnp.diagonal(covariance)[:, None]) * v.T
     blocks = covariance.reshape(num_rows, num_columns, num_rows, num_columns)
-    own = jnp.diagonal(blocks, axis1=0, axis2=2)  # (L, L, K)
-    variance = jnp.einsum("jl,lmk,jm->kj", v, own, v)
+    diagonal_blocks = jnp.diagonal(blocks, axis1=0, axis2=2)  # (L, L, K)
+    variance = jnp.einsum("jl,lmk,jm->kj", v, diagonal_blocks, v)
     return mean @ v.T, jnp.sqrt(jnp.maximum(variance, 0))
 
 
@@ -115,15 +121,17 @@ def cell_moments(
         eta = jnp.sum((u @ draw["weights"]) * v, axis=1)
         return likelihood.moments(eta)
     if _is_whole(model, data):
-        return bilinear.cell_moments(_eigen_law(model, draw, data), u, v, draw["noise_scale"])
-    law = _observed_law(model, draw, data)
+        return bilinear.cell_moments(
+            _eigen_conditional(model, draw, data), u, v, draw["noise_scale"]
+        )
+    conditional = _observed_conditional(model, draw, data)
 
     def moments(pair):
         u, v = pair
-        reach = u * v if model.diagonal else jnp.outer(u, v).ravel()
-        half = jax.scipy.linalg.solve_triangular(law.factor, reach, lower=True)
+        products = u * v if model.diagonal else jnp.outer(u, v).ravel()
+        half = jax.scipy.linalg.solve_triangular(conditional.factor, products, lower=True)
         # the mean in here too: solves that wait for it do not run beside it, see `solve_both`
-        return (u @ law.mean) @ v, jnp.sum(half**2)
+        return (u @ conditional.mean) @ v, jnp.sum(half**2)
 
     size = min(_CELLS_A_PIECE, rows.shape[0])
     mean, variance = jax.lax.map(moments, (u, v), batch_size=size)
@@ -135,9 +143,9 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
     if _is_whole(model, data):
-        law = _eigen_law(model, draw, data)
-        return bilinear.sample_weights(key, law, draw["noise_scale"])
-    drawn = weight_moves.sample_weights(key, _observed_law(model, draw, data))
+        conditional = _eigen_conditional(model, draw, data)
+        return bilinear.sample_weights(key, conditional, draw["noise_scale"])
+    drawn = weight_moves.sample_weights(key, _observed_conditional(model, draw, data))
     return jnp.diag(jnp.diagonal(drawn)) if model.diagonal else drawn
 
 
@@ -155,7 +163,7 @@ class NewRows(NamedTuple):
 
 class _Chain(NamedTuple):
     u: Array
-    own: Array
+    singletons: Array
     eta: Array
     log_likelihood: Array
     total: Array
@@ -180,7 +188,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     weights = draw_weights(model, jax.random.fold_in(key, 0), draw, data)
     v = draw["v"].astype(x.dtype)
     image = weights @ v.T
-    log_odds, movable, rate = _row_law(model, draw, x.dtype)
+    log_odds, movable, rate = _new_row_prior(model, draw, x.dtype)
     row_keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.fold_in(key, 1), row))(
         jnp.arange(x.shape[0])
     )
@@ -194,14 +202,14 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
             keys, chain, image, x, observed, likelihood, log_odds, movable
         )
         if isinstance(model.row_prior, IndianBuffet):
-            chain = _replace_own(keys, chain, v, x, observed, likelihood, weight_prior, rate)
+            chain = _replace_singletons(keys, chain, v, x, observed, likelihood, weight_prior, rate)
         kept = jnp.where(index >= _NUM_SWEEPS // 2, probabilities, 0)
         return chain._replace(total=chain.total + kept)
 
     eta = start.astype(x.dtype) @ image
     chain = _Chain(
         u=start,
-        own=jnp.zeros((x.shape[0], v.shape[1]), x.dtype),
+        singletons=jnp.zeros((x.shape[0], v.shape[1]), x.dtype),
         eta=eta,
         log_likelihood=likelihood.log_kernel_of_rows(x, eta, observed),
         total=jnp.zeros(start.shape, x.dtype),
@@ -209,23 +217,27 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     chain = jax.lax.fori_loop(0, _NUM_SWEEPS, sweep, chain)
     return NewRows(
         probabilities=chain.total / (_NUM_SWEEPS - _NUM_SWEEPS // 2),
-        eta=chain.u.astype(x.dtype) @ image + chain.own @ v.T,
+        eta=chain.u.astype(x.dtype) @ image + chain.singletons @ v.T,
     )
 
 
-def _row_law(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
+def _new_row_prior(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
-    prior = at_numbers(
+    prior = at_values(
         model.row_prior, jnp.asarray(draw["row_alpha"]), jnp.asarray(draw["row_concentration"])
     )
     counts = jnp.sum(draw["z"], axis=0, dtype=dtype)
-    law = row_prior(prior, counts, num_rows + 1, num_fixed=num_fixed)
+    conditional = row_prior(prior, counts, num_rows + 1, num_fixed=num_fixed)
     slot = jnp.arange(counts.shape[0])
-    is_given = (slot >= int(model.row_bias)) & (slot < num_fixed)
-    given_odds = jnp.log(counts + 0.5) - jnp.log(num_rows - counts + 0.5)
-    return jnp.where(is_given, given_odds, law.log_odds), law.movable | is_given, law.rate
+    is_fixed = (slot >= int(model.row_bias)) & (slot < num_fixed)
+    fixed_odds = jnp.log(counts + 0.5) - jnp.log(num_rows - counts + 0.5)
+    return (
+        jnp.where(is_fixed, fixed_odds, conditional.log_odds),
+        conditional.movable | is_fixed,
+        conditional.rate,
+    )
 
 
 def _sweep_bits(
@@ -251,9 +263,9 @@ def _sweep_bits(
     bits = uniforms(1)
     slot = jnp.arange(image.shape[0])
 
-    def visit(place, carry):
+    def visit(index, carry):
         u, eta, log_likelihood, probabilities = carry
-        k = order[:, place]
+        k = order[:, index]
         here = slot == k[:, None]
         sign = jnp.where(jnp.any(u & here, axis=1), -1, 1).astype(x.dtype)
         proposed = eta + sign[:, None] * image[k]
@@ -275,7 +287,7 @@ def _sweep_bits(
     return chain._replace(u=u, eta=eta, log_likelihood=log_likelihood), probabilities
 
 
-def _replace_own(
+def _replace_singletons(
     keys: Array,
     chain: _Chain,
     v: Array,
@@ -288,24 +300,29 @@ def _replace_own(
     """The sum of the weights of each row's own features, proposed from its prior."""
 
     def propose(key):
-        number = poisson(jax.random.fold_in(key, 2), rate).astype(x.dtype)
+        num_singletons = poisson(jax.random.fold_in(key, 2), rate).astype(x.dtype)
         sum_key = jax.random.fold_in(key, 3)
         if weight_prior.positive:
-            shape = jnp.broadcast_to(jnp.maximum(number, 1) * weight_prior.shape, v.shape[1:])
+            shape = jnp.broadcast_to(
+                jnp.maximum(num_singletons, 1) * weight_prior.shape, v.shape[1:]
+            )
             keys = jax.random.split(sum_key, shape.shape[0])
             total = jnp.exp(jax.vmap(loggamma)(keys, shape)) / weight_prior.rate
         else:
             normal = jax.random.normal(sum_key, v.shape[1:], x.dtype)
-            total = number * weight_prior.mean + jnp.sqrt(number) * weight_prior.scale * normal
+            total = (
+                num_singletons * weight_prior.mean
+                + jnp.sqrt(num_singletons) * weight_prior.scale * normal
+            )
         uniform = jax.random.uniform(jax.random.fold_in(key, 4), (), x.dtype)
-        return jnp.where(number > 0, total, 0), uniform
+        return jnp.where(num_singletons > 0, total, 0), uniform
 
-    own, uniforms = jax.vmap(propose)(keys)
-    eta = chain.eta + (own - chain.own) @ v.T
+    singletons, uniforms = jax.vmap(propose)(keys)
+    eta = chain.eta + (singletons - chain.singletons) @ v.T
     log_likelihood = likelihood.log_kernel_of_rows(x, eta, observed)
     accepted = accepts(uniforms, log_likelihood - chain.log_likelihood)
     return chain._replace(
-        own=jnp.where(accepted[:, None], own, chain.own),
+        singletons=jnp.where(accepted[:, None], singletons, chain.singletons),
         eta=jnp.where(accepted[:, None], eta, chain.eta),
         log_likelihood=jnp.where(accepted, log_likelihood, chain.log_likelihood),
     )

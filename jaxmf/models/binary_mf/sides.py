@@ -10,8 +10,8 @@ from jaxmf.types import Array, Key
 FeatureSpec = IndianBuffet | BetaBernoulli
 
 
-def at_numbers(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
-    """A prior of features with numbers in the place of distributions."""
+def at_values(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
+    """A prior of features with numbers in place of distributions."""
     if isinstance(spec, BetaBernoulli):
         return BetaBernoulli(alpha, concentration, spec.num_features)
     return IndianBuffet(alpha, concentration)
@@ -23,8 +23,8 @@ def exists(prior: FeatureSpec, bits: Array, num_fixed: int) -> Array:
     return jnp.concatenate([jnp.ones((num_fixed,), bool), free])
 
 
-def given(bias: bool, fixed: object, num_rows: int) -> Array:
-    """(I, F) bool: the given features, the bias first."""
+def fixed_features(bias: bool, fixed: object, num_rows: int) -> Array:
+    """(I, F) bool: the fixed features, the bias first."""
     columns = [jnp.ones((num_rows, 1), bool)] if bias else []
     if fixed is not None:
         columns.append(jnp.asarray(fixed, bool))

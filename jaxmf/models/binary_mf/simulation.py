@@ -21,37 +21,37 @@ def simulate_state(
 ) -> State:
     """A state from the prior, weights included."""
     keys = jax.random.split(key, 3)
-    numbers = {
+    values = {
         name: hyper.sample_prior(
-            jax.random.fold_in(keys[0], place), 1.0 if prior is None else prior
+            jax.random.fold_in(keys[0], index), 1.0 if prior is None else prior
         )
-        for place, name in enumerate(HYPERPARAMETERS)
+        for index, name in enumerate(HYPERPARAMETERS)
         for prior in (defaults.hyperprior(model, name),)
     }
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
-    return draw_state(model, keys[1], numbers, (num_rows, num_columns), num_slots)
+    return draw_state(model, keys[1], values, (num_rows, num_columns), num_slots)
 
 
 def draw_state(
     model: BinaryMF,
     key: Key,
-    numbers: dict[str, Array],
+    values: dict[str, Array],
     shape: tuple[int, int],
     num_slots: tuple[int, int],
 ) -> State:
     """A state at given hyperparameters, U, V and W drawn from their prior."""
     empty = jnp.zeros((0, 0), bool)
-    state = State(u=empty, v=empty, weights=None, x=None, **numbers)
+    state = State(u=empty, v=empty, weights=None, x=None, **values)
     u = sides.draw_bits(
         jax.random.fold_in(key, 0),
-        model.row_law(state),
-        sides.given(model.row_bias, fixed.bits(model.fixed_row_features), shape[0]),
+        model.row_prior_at(state),
+        sides.fixed_features(model.row_bias, fixed.bits(model.fixed_row_features), shape[0]),
         num_slots[0],
     )
     v = sides.draw_bits(
         jax.random.fold_in(key, 1),
-        model.column_law(state),
-        sides.given(model.column_bias, fixed.bits(model.fixed_column_features), shape[1]),
+        model.column_prior_at(state),
+        sides.fixed_features(model.column_bias, fixed.bits(model.fixed_column_features), shape[1]),
         num_slots[1],
     )
     state = state._replace(u=u, v=v)

@@ -40,7 +40,7 @@ class State(NamedTuple):
     base_rate: Array
 
     def transpose(self) -> State:
-        """The state of X': rows and columns in each other's place."""
+        """The state of X': rows and columns exchanged."""
         return self._replace(
             u=self.v,
             v=self.u,
@@ -56,8 +56,8 @@ class State(NamedTuple):
 HYPERPARAMETERS = State._fields[4:]
 
 
-class Numbers(NamedTuple):
-    """What the laws of cells and of W depend on; a state has it under the same names.
+class Hyperparameters(NamedTuple):
+    """What the distributions of cells and of W depend on; a state has it under the same names.
 
     Attributes:
       noise_scale, weight_scale, weight_shape, weight_rate, base_rate: () float.

@@ -52,7 +52,7 @@ def update_rows(
     u, weights, overflow = explicit_sweep(
         key,
         Side(state.u, state.v, state.weights, data.values, data.observed),
-        prior=model.row_law(state),
+        prior=model.row_prior_at(state),
         likelihood=model.likelihood_at(state).annealed(noise_factor),
         weight_prior=model.weight_prior(state),
         column_exists=model.column_exists(state),
@@ -74,7 +74,7 @@ def _collapsed_rows(
 ) -> tuple[State, Info]:
     arrays = state.u, state.v, complete(state, data), data.observed
     options: dict[str, Any] = {
-        "prior": model.row_law(state),
+        "prior": model.row_prior_at(state),
         "noise_scale": state.noise_scale * noise_factor,
         "weight_scale": state.weight_scale,
         "weight_mean": model.summed_out_mean(),
@@ -97,7 +97,7 @@ def update_columns(
     turned, info = update_rows(
         model.transpose(), key, state.transpose(), transposed(data), **options
     )
-    return turned.transpose(), of_columns(info)
+    return turned.transpose(), for_columns(info)
 
 
 def transposed(data: Dense) -> Dense:
@@ -105,7 +105,7 @@ def transposed(data: Dense) -> Dense:
     return jax.tree.map(jnp.transpose, data)
 
 
-def of_columns(info: Info) -> Info:
+def for_columns(info: Info) -> Info:
     """What a kernel of the rows of X' reports, said of the columns of X."""
     return Info(overflow={"column_features": info.overflow["row_features"]})
 
@@ -171,7 +171,7 @@ def _split_or_merge_both(
         transposed(data),
         **options,
     )
-    overflow = merge_overflow(rows.overflow, of_columns(columns).overflow)
+    overflow = merge_overflow(rows.overflow, for_columns(columns).overflow)
     return turned.transpose(), Info(overflow=overflow)
 
 
@@ -187,7 +187,7 @@ def _split_or_merge_rows(
     u, overflow, _ = split_merge.split_merge(
         key,
         state.u,
-        prior=model.row_law(state),
+        prior=model.row_prior_at(state),
         likelihood=bilinear_columns(
             state.v,
             complete(state, data),

@@ -156,7 +156,7 @@ def _check_feature_prior(feature_prior: Any) -> None:
         )
     if feature_prior.batch_shape != ():
         raise ValueError(
-            "feature_prior must be the law of one row of Y, but "
+            "feature_prior must be the distribution of one row of Y, but "
             f"{type(feature_prior).__name__} has batch shape {feature_prior.batch_shape}: write "
             f".to_event({len(feature_prior.batch_shape)}) behind it"
         )

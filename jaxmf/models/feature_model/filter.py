@@ -83,8 +83,8 @@ def build_filter(
     """
     if resample_fn is optimal:
         raise ValueError(
-            "resample_fn=optimal chooses among enumerated children, and features of any law cannot "
-            "be enumerated: use systematic, stratified, residual or multinomial"
+            "resample_fn=optimal chooses among enumerated children, and features of any "
+            "distribution cannot be enumerated: use systematic, stratified, residual or multinomial"
         )
     plan = Plan(num_slots=model.num_slots(capacity), rejuvenates=rejuvenate_every > 0)
     particle_model = ParticleModel(

@@ -26,10 +26,10 @@ PRIOR_NAMES = ("alpha", "concentration")
 
 def priors_of(model: Any) -> dict[str, Any]:
     """Numbers and priors by name: of the prior of Z, of the likelihood, then `parameters`."""
-    of_rows = {}
+    row_hyperparameters = {}
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
-        of_rows = {name: getattr(model.prior, name) for name in PRIOR_NAMES}
-    return of_rows | priors_of_likelihood(model) | dict(model.parameters)
+        row_hyperparameters = {name: getattr(model.prior, name) for name in PRIOR_NAMES}
+    return row_hyperparameters | priors_of_likelihood(model) | dict(model.parameters)
 
 
 def priors_of_likelihood(model: Any) -> dict[str, Any]:
