@@ -1,6 +1,6 @@
 """The run loop: what it keeps, keys, chains, averages, continuation, bad settings."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import jax
 import jax.numpy as jnp
@@ -53,6 +53,30 @@ def test_progress_is_the_share_of_the_warm_up_that_is_over():
     seen = [float(run(shares, None, num_samples=0, num_warmup=n).state[0]) for n in (1, 4)]
     assert seen == [0.0, 0.75]
     assert run(shares, None, num_warmup=4, num_samples=2).draws["share"].tolist() == [[1.0, 1.0]]
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Shift:
+    """A step with an array of numpy as a setting, wherever it comes from."""
+
+    by: np.ndarray
+
+    def __post_init__(self):
+        if isinstance(self.by, jax.Array) and not isinstance(self.by, jax.core.Tracer):
+            object.__setattr__(self, "by", np.asarray(self.by))
+
+    def step(self, key, state, data, progress):
+        return state + self.by, Info(overflow={})
+
+
+def test_settings_of_an_algorithm_may_be_arrays_of_numpy():
+    toy = algorithm(
+        init=lambda key, data: jnp.zeros(2),
+        step=Shift(np.array([1.0, 2.0], np.float32)).step,
+        record=lambda key, state, data: {"x": state},
+    )
+    assert run(toy, None, num_samples=2).draws["x"].tolist() == [[[1.0, 2.0], [2.0, 4.0]]]
 
 
 def test_averages_are_means_of_the_kept_draws():

@@ -86,8 +86,8 @@ def algorithm(
     """An Algorithm from plain functions, Partials or methods of a registered dataclass.
 
     Args:
-        init, step, record, grow, capacity, average, compiler_options, prepare, limit,
-            row_arrays: see `Algorithm`.
+        init, step, record, grow, capacity, average, compiler_options, prepare: see `Algorithm`.
+        limit, row_arrays: see `Algorithm`.
 
     Returns:
         An Algorithm whose fields are pytrees.

@@ -18,7 +18,7 @@ from jaxmf.engine.environment import config_value
 from jaxmf.engine.fixed_order import in_fixed_order, restored
 from jaxmf.engine.turns import Turns, batched_factorisations, factorises_in_batches
 from jaxmf.programs import jit
-from jaxmf.types import PyTree
+from jaxmf.types import Array, PyTree
 
 MAX_EXECUTABLES = 256
 # settings of JAX that change what a program is
@@ -146,11 +146,18 @@ def num_bytes(tree: PyTree) -> int:
 
 
 def bytes_on_device(tree: PyTree) -> int:
-    """Bytes of the arrays of a tree on one of the devices that hold them."""
-    return sum(
-        int(np.prod(leaf.sharding.shard_shape(leaf.shape), dtype=np.int64)) * leaf.dtype.itemsize
-        for leaf in jax.tree.leaves(tree)
-    )
+    """Bytes of the arrays of a tree on one of the devices that hold them.
+
+    An array of numpy, such as a setting of a model, is whole on every device.
+    """
+    return num_bytes(jax.tree.map(_shape_on_device, tree))
+
+
+def _shape_on_device(leaf: Array | np.ndarray) -> jax.ShapeDtypeStruct:
+    shape = leaf.shape
+    if isinstance(leaf, jax.Array):
+        shape = leaf.sharding.shard_shape(shape)
+    return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
 
 def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> Hashable:
