@@ -56,7 +56,7 @@ def _is_kept(cache: object, notebook: object) -> bool:
 
 
 async def _execute_all(pages: dict, at_once: int, timeout: int) -> dict[Path, float]:
-    """Executes the notebooks in place; the seconds of those that did not fail."""
+    """Fills the notebooks with their outputs; the seconds of those that did not fail."""
     room = asyncio.Semaphore(at_once)
     seconds = {}
 

@@ -20,7 +20,7 @@ from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container, as_container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.data.convert import num_bytes_of
+from jaxmf.data.convert import num_bytes_of, put_beside
 from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
@@ -160,9 +160,9 @@ def sample(
         identity=_identity(model, container, "sample", identified) if checkpoint else None,
         note=sweep_note(options),
     )
-    where = {"device": _device_name(devices.platform_of(container, mesh))}
     run_settings["chain_method"] = chain_method
-    meta = _meta("sample", seed, run_settings, options, outcome(run, began) | where)
+    device = _device_name(container, mesh)
+    meta = _meta("sample", seed, run_settings, options, device, outcome(run, began))
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
@@ -234,8 +234,8 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    where = {"device": _device_name(devices.platform_of(container, mesh))}
-    meta = _meta("particle_filter", seed, run_settings, everything, outcome(run, began) | where)
+    device = _device_name(container, mesh)
+    meta = _meta("particle_filter", seed, run_settings, everything, device, outcome(run, began))
     return alarms.warn(from_filter(model, container, run, meta))
 
 
@@ -327,8 +327,8 @@ def variational(
         if checkpoint
         else None,
     )
-    where = {"device": _device_name(devices.platform_of(container))}
-    meta = _meta("variational", seed, run_settings, kept, outcome(run, began) | where)
+    device = _device_name(container)
+    meta = _meta("variational", seed, run_settings, kept, device, outcome(run, began))
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
@@ -348,8 +348,7 @@ def _analytic(model: Model, data: object, seed: object, options: Mapping[str, An
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    fields["device"] = _device_name(devices.platform_of(data))
-    meta = _meta("variational", seed, {"analytic": True}, {}, fields)
+    meta = _meta("variational", seed, {"analytic": True}, {}, _device_name(data), fields)
     return alarms.warn(from_solution(model, data, draw, meta))
 
 
@@ -390,7 +389,7 @@ def _prepare(
     _check_tree(model)
     read = registry.read_options(entry, method, options, verb)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
-    container = devices.put_beside(as_container(data, entry.container), data)
+    container = put_beside(as_container(data, entry.container), data)
     model = model.matched(container)
     registry.check_data(model, container, "data")
     return model, container, entry.builder(model, method), read
@@ -459,6 +458,7 @@ def _meta(
     seed: object,
     run_settings: Mapping[str, Any],
     options: Mapping[str, Any],
+    device: str,
     fields: Mapping[str, Any],
 ) -> Meta:
     environment = describe_environment()
@@ -468,12 +468,14 @@ def _meta(
         run=dict(run_settings),
         options=dict(options),
         versions={name: found or "from source" for name, found in environment["versions"].items()},
+        device=device,
         **fields,
     )
 
 
-def _device_name(kind_of_device: str) -> str:
-    found = jax.devices(kind_of_device)
+def _device_name(data: object, mesh: object = None) -> str:
+    """The devices of the platform that a run on these data is on, for people."""
+    found = jax.devices(devices.platform_of(data, mesh))
     kind = found[0].device_kind
     kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
     return kind if len(found) == 1 else f"{len(found)} x {kind}"

@@ -9,12 +9,9 @@ invariant, so the choice is one of time alone.
 from __future__ import annotations
 
 import contextlib
-import copy
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import jax
-
-Container = TypeVar("Container")
 
 AUTO = "auto"
 
@@ -175,18 +172,3 @@ def default_device_of(
     """
     device = device_of(data, mesh)
     return contextlib.nullcontext() if device is None else jax.default_device(device)
-
-
-def put_beside(container: Container, data: object) -> Container:
-    """The container that was made of data, its arrays on the device that holds these.
-
-    Its ids, which live on the host, stay; `jax.device_put` of a container would drop them.
-    """
-    device = device_of(data)
-    if device is None or container is data:
-        return container
-    moved = copy.copy(container)
-    for name, value in vars(container).items():
-        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value)):
-            object.__setattr__(moved, name, jax.device_put(value, device))
-    return moved

@@ -141,9 +141,11 @@ LIKELIHOODS = {"gaussian": Gaussian, "logistic": Bernoulli, "poisson": Poisson}
 def with_likelihood(name, numbers):
     """Settings of BinaryMF: the likelihood, which takes its hyperparameters, and the others."""
     likelihood = LIKELIHOODS[name]
-    own = {key: value for key, value in numbers.items() if key in likelihood.hyperparameters}
-    others = {key: value for key, value in numbers.items() if key not in own}
-    return {"likelihood": likelihood(**own), **others}
+    cell_settings = {
+        key: value for key, value in numbers.items() if key in likelihood.hyperparameters
+    }
+    others = {key: value for key, value in numbers.items() if key not in cell_settings}
+    return {"likelihood": likelihood(**cell_settings), **others}
 
 
 def make(likelihood, *, priors=PROCESS, numbers=FIXED, **settings):

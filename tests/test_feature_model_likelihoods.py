@@ -1,4 +1,4 @@
-"""`FeatureModel` with a likelihood object in place of functions."""
+"""`FeatureModel` with a likelihood object instead of functions."""
 
 import jax
 import jax.numpy as jnp

@@ -178,9 +178,9 @@ def test_parts_are_numbered_as_an_array_of_their_shape():
     values = {"a": jnp.asarray([1, 0]), "b": jnp.asarray([2, 0]), "c": jnp.asarray([3, 1])}
     wanted = np.ravel_multi_index(([3, 1], [1, 0], [2, 0]), (4, 2, 3))
     np.testing.assert_array_equal(parts.of(values, None), wanted)
-    one = {name: own[0] for name, own in values.items()}
-    for name, places in (("a", [20, 23]), ("b", [21, 22, 23]), ("c", [5, 11, 17, 23])):
-        assert parts.lanes(one, name, None).positions().tolist() == places
+    one = {name: column[0] for name, column in values.items()}
+    for name, positions in (("a", [20, 23]), ("b", [21, 22, 23]), ("c", [5, 11, 17, 23])):
+        assert parts.lanes(one, name, None).positions().tolist() == positions
     assert isinstance(parts, Parts)
 
 

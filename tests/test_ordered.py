@@ -242,16 +242,16 @@ def test_thresholds_that_forget_the_way_back_are_caught(monkeypatch):
 def test_thresholds_of_many_cells_are_drawn_afresh_every_time():
     generator = np.random.default_rng(3)
     eta = jnp.asarray(generator.normal(size=40_000), float)
-    law = mf.Ordinal()
+    likelihood = mf.Ordinal()
     truth = np.array([-2.0, -1.0, 0.2, 1.5])
     latent = np.asarray(eta) + generator.normal(size=40_000)
     values = jnp.asarray(1 + (latent[:, None] > truth).sum(axis=1), float)
     filled = jnp.arange(40_000) < 39_000
-    cells = jax.jit(kernels.in_pieces)(eta, law.codes(values), filled)
+    cells = jax.jit(kernels.in_pieces)(eta, likelihood.codes(values), filled)
     step = jax.jit(lambda key, t, cells: kernels.draw_thresholds(key, t, cells, scale=10.0))
-    thresholds, chain, accepted = ThresholdNoise(law).start(values), [], []
-    for number in range(60):
-        thresholds, new = step(jax.random.key(number), thresholds, cells)
+    thresholds, chain, accepted = ThresholdNoise(likelihood).start(values), [], []
+    for step_index in range(60):
+        thresholds, new = step(jax.random.key(step_index), thresholds, cells)
         chain.append(thresholds)
         accepted.append(bool(new))
     assert np.mean(accepted) > 0.95

@@ -127,11 +127,11 @@ for num_rows in (20, 22, 23):
 
 
 def test_rows_that_devices_cannot_share_evenly_are_refused():
-    of_eight = "rows of the data cannot be spread evenly over the 8 devices of its axis 'data'; "
+    refusal = "rows of the data cannot be spread evenly over the 8 devices of its axis 'data'; "
     assert run_on_eight_devices(UNEVEN) == [
-        f"mesh: 20 {of_eight}use a mesh with 5 devices on that axis",
-        f"mesh: 22 {of_eight}use a mesh with 2 devices on that axis",
-        f"mesh: 23 {of_eight}leave out rows, or spread chains instead",
+        f"mesh: 20 {refusal}use a mesh with 5 devices on that axis",
+        f"mesh: 22 {refusal}use a mesh with 2 devices on that axis",
+        f"mesh: 23 {refusal}leave out rows, or spread chains instead",
     ]
 
 

@@ -3,12 +3,13 @@
 import math
 from typing import Any, TypeVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment
 from jaxmf.data.checks import as_numeric
-from jaxmf.data.container import Table, is_anndata, is_frame, is_sparse, peel
+from jaxmf.data.container import Table, bare, is_anndata, is_frame, is_sparse, peel
 from jaxmf.data.dense import Dense
 from jaxmf.data.entries import Entries
 from jaxmf.data.frames import as_pandas
@@ -17,6 +18,7 @@ from jaxmf.data.names import as_names
 from jaxmf.data.sparse_binary import SparseBinary
 from jaxmf.data.sparse_series import SparseSeries
 from jaxmf.data.tokens import Tokens
+from jaxmf.devices import device_of
 
 Container = Dense | Entries | SparseBinary | SparseSeries | Tokens
 """Any of the containers."""
@@ -166,3 +168,19 @@ def _check_one_reading(
             f"{name}: a {type(data).__name__} has more than one reading here: {question}? "
             f"Say it with {_MAKE_ONE[container_type]}, or .from_array(x) for a matrix."
         )
+
+
+def put_beside(container: C, data: object) -> C:
+    """The container that was made of data, its arrays on the device that holds these.
+
+    Its ids, which live on the host, stay; `jax.device_put` of a container would drop them.
+    """
+    device = device_of(data)
+    if device is None or container is data:
+        return container
+    arrays = {
+        name: jax.device_put(value, device)
+        for name, value in vars(container).items()
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(value))
+    }
+    return bare(type(container), **(vars(container) | arrays))

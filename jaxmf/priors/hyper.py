@@ -46,13 +46,15 @@ def initial_value(prior: Hyperparameter) -> Array:
     dtype = jnp.result_type(float)
     if is_fixed(prior):
         return jnp.asarray(prior, dtype)
+    # arrays for parameters: the mean of InverseGamma(1.0, 1.0) would divide a float by zero
+    prior = jax.tree.map(jnp.asarray, prior)
     # The quantile function of several distributions needs a further package: use draws instead.
     draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
     median = jnp.median(jnp.asarray(draws, dtype), axis=0)
     try:
         mean = jnp.asarray(prior.mean, dtype)
-    except (AttributeError, NotImplementedError, ZeroDivisionError):
-        return median  # no mean is known; that of InverseGamma(1.0, 1.0) divides by zero
+    except NotImplementedError:
+        return median
     inside = [jnp.isfinite(value) & prior.support(value) for value in (mean, median)]
     values = jnp.stack([jnp.where(inside[0], mean, median), jnp.where(inside[1], median, mean)])
     mean_density, median_density = _unbounded_log_density(prior, values)

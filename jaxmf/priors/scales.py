@@ -83,6 +83,10 @@ class _Squared:
 
     scale: Hyperparameter
 
+    @property
+    def mean(self) -> Array:
+        raise NotImplementedError("no formula for the mean of the square of a scale")
+
     def support(self, value: Array) -> Array:
         return self.scale.support(jnp.sqrt(value))
 

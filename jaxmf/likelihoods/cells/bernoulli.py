@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmf.likelihoods.cells import expected_cost
 from jaxmf.likelihoods.cells.expected_cost import Slopes
-from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
 from jaxmf.types import Array, Key
 
 BOUNDS = ("tilted", "quadratic")
@@ -69,7 +69,7 @@ class Bernoulli(Likelihood):
         return mean * (1 - mean)
 
     def in_support(self, values: np.ndarray) -> np.ndarray:
-        return np.isin(values, (0, 1))
+        return is_binary(values)
 
     # --- cells -1 and 1 given normal scores, as variational Bayes has them ------------------------
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import partial
 from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf import special
 from jaxmf.data.container import bare
 from jaxmf.priors import hyper
 from jaxmf.readable import Readable
@@ -71,8 +74,6 @@ class Likelihood(Readable, ABC):
 
     def annealed(self, noise_factor: Array | float) -> Likelihood:
         """The likelihood to the power 1 / noise_factor^2, up to a constant."""
-        from jaxmf.likelihoods.cells.tempered import Tempered
-
         return Tempered(self, noise_factor**-2)
 
     def at_values(self, values: Mapping[str, object]) -> Any:
@@ -118,6 +119,51 @@ class Likelihood(Readable, ABC):
                 hyper.validate(name, value)
 
 
+@partial(jax.tree_util.register_dataclass, data_fields=["likelihood", "power"], meta_fields=[])
+@dataclass(frozen=True)
+class Tempered(Likelihood):
+    """A likelihood to a power, as in an annealed start; its moments and draws stay as they are.
+
+    Args:
+      likelihood: any.
+      power: () float, positive.
+    """
+
+    likelihood: Likelihood
+    power: Array | float
+
+    def log_density(self, x: Array, eta: Array) -> Array:
+        """The power times log p(x | eta), not normalised."""
+        return self.power * self.likelihood.log_density(x, eta)
+
+    def log_kernel(self, x: Array, eta: Array) -> Array:
+        return self.power * self.likelihood.log_kernel(x, eta)
+
+    def sample(self, key: Key, eta: Array) -> Array:
+        return self.likelihood.sample(key, eta)
+
+    def mean(self, eta: Array) -> Array:
+        return self.likelihood.mean(eta)
+
+    def variance(self, eta: Array) -> Array:
+        return self.likelihood.variance(eta)
+
+    def in_support(self, values: np.ndarray) -> np.ndarray:
+        return self.likelihood.in_support(values)
+
+
+def is_binary(values: np.ndarray) -> np.ndarray:
+    """Which values are 0 or 1: bool of their shape."""
+    return np.isin(values, (0, 1))
+
+
 def is_count(values: np.ndarray) -> np.ndarray:
     """Which values are 0, 1, 2, ...: bool of their shape."""
     return np.isfinite(values) & (values >= 0) & (values == np.floor(values))
+
+
+def sample_counts(key: Key, rates: Array) -> Array:
+    """Poisson draws of these means, of their shape and dtype."""
+    keys = jax.random.split(key, rates.size)
+    drawn = jax.vmap(special.poisson)(keys, rates.ravel())
+    return drawn.reshape(rates.shape).astype(rates.dtype)

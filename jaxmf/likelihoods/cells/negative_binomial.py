@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxmf import special
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count
+from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count, sample_counts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
@@ -54,9 +53,7 @@ class NegativeBinomial(Likelihood):
         rate_key, count_key = jax.random.split(key)
         size = 1 / jnp.asarray(self.dispersion, eta.dtype)
         rate = self.mean(eta) * jax.random.gamma(rate_key, size, eta.shape, eta.dtype) / size
-        keys = jax.random.split(count_key, eta.size)
-        drawn = jax.vmap(special.poisson)(keys, rate.ravel())
-        return drawn.reshape(eta.shape).astype(eta.dtype)
+        return sample_counts(count_key, rate).astype(eta.dtype)
 
     def mean(self, eta: Array) -> Array:
         return self.base_rate + jnp.maximum(eta, 0)

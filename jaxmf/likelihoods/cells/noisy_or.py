@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.likelihoods.cells.likelihood import Likelihood
+from jaxmf.likelihoods.cells.likelihood import Likelihood, is_binary
 from jaxmf.priors import hyper
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
@@ -58,4 +58,4 @@ class NoisyOr(Likelihood):
         return mean * (1 - mean)
 
     def in_support(self, values: np.ndarray) -> np.ndarray:
-        return np.isin(values, (0, 1))
+        return is_binary(values)

@@ -43,7 +43,8 @@ class NormalNoise:
 
         spread = jnp.var(values)
         guess = jnp.where(spread > _ALIKE, spread, 1) * unit**2
-        if isinstance(self.noise_variance, dist.InverseGamma):  # has no bounds
+        # every positive guess is inside: the start of the prior need not be compiled
+        if isinstance(self.noise_variance, dist.InverseGamma):
             return guess.astype(values.dtype)
         return hyper.initial_value_near(self.noise_variance, guess).astype(values.dtype)
 

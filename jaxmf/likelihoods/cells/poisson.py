@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.special import gammaln
 
-from jaxmf import special
-from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count
+from jaxmf.likelihoods.cells.likelihood import Likelihood, is_count, sample_counts
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.types import Array, Key
 
@@ -47,9 +46,7 @@ class Poisson(Likelihood):
         return self.log_kernel(x, eta) - gammaln(x + 1)
 
     def sample(self, key: Key, eta: Array) -> Array:
-        keys = jax.random.split(key, eta.size)
-        drawn = jax.vmap(special.poisson)(keys, self.mean(eta).ravel())
-        return drawn.reshape(eta.shape).astype(eta.dtype)
+        return sample_counts(key, self.mean(eta)).astype(eta.dtype)
 
     def mean(self, eta: Array) -> Array:
         # sums and differences of weights may round to below nothing

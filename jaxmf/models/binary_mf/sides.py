@@ -11,7 +11,7 @@ FeatureSpec = IndianBuffet | BetaBernoulli
 
 
 def at_values(spec: FeatureSpec, alpha: Array, concentration: Array) -> FeatureSpec:
-    """A prior of features with numbers in place of distributions."""
+    """A prior of features whose hyperparameters are these numbers."""
     if isinstance(spec, BetaBernoulli):
         return BetaBernoulli(alpha, concentration, spec.num_features)
     return IndianBuffet(alpha, concentration)

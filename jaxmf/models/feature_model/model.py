@@ -28,8 +28,7 @@ from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
-from jaxmf.likelihoods.cells.likelihood import Likelihood
-from jaxmf.likelihoods.cells.tempered import Tempered
+from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.model import Model
 from jaxmf.models.feature_model import chain, checks, hyperparameters, queries, row_likelihoods
 from jaxmf.models.feature_model.state import FeatureState

@@ -99,14 +99,17 @@ def row_mean_squares(data: Dense) -> Array:
     return squares / jnp.maximum(jnp.sum(data.observed, axis=1, dtype=squares.dtype), 1)
 
 
-def annealed_start(state: State, data: Dense) -> Array:
+def annealed_start(state: State, squares: Array) -> Array:
     """Where the factor on the feature scale starts: a fifth, or more where rows would be split.
 
     At the factor f a row with the mean square v takes up to v / (f scale)^2 features; f is at least
     what keeps the largest row to a few, and 1 where the scale itself is smaller than that.
+
+    Args:
+      state: of the chain.
+      squares: (N,) float, the mean squares of the rows.
     """
-    largest = jnp.max(row_mean_squares(data))
-    needed = jnp.sqrt(largest / _MOST_NEW_FEATURES) / state.feature_scale
+    needed = jnp.sqrt(jnp.max(squares) / _MOST_NEW_FEATURES) / state.feature_scale
     return jnp.clip(needed, ANNEALED_START, 1)
 
 
@@ -122,7 +125,8 @@ def step(
     data = model.centred(data)
     factor: Array | float = 1.0
     if plan.anneal:
-        factor = annealed_factor(progress, annealed_start(state, data))
+        squares = row_mean_squares(data)
+        factor = annealed_factor(progress, annealed_start(state, squares))
     state, info = update_features(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, scale_factor=factor
     )
@@ -148,7 +152,7 @@ def step(
     new, _ = update_hyperparameters(model, jax.random.fold_in(key, 1), state, data)
     if plan.anneal:
         scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)
-        spread = jnp.sqrt(jnp.mean(row_mean_squares(data)))
+        spread = jnp.sqrt(jnp.mean(squares))
         noise = noise_while_annealed(progress, model.noise_scale, new.noise_scale, spread)
         new = new._replace(feature_scale=scale, noise_scale=noise)
     return new, info
