@@ -186,12 +186,8 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
                 f"criterion: cells of {name!r} depend on each other given a draw, and WAIC is of "
                 'independent ones; use criterion="loo"'
             )
-    work = {name: _draws_used(posterior)[0].size for name, posterior in posts.items()}
-    most = min(
-        max(
-            _FEWEST_UNITS,
-            _MOST_VALUES // (work[name] * pointwise.num_combinations(posts[name], unit)),
-        )
+    work = max(
+        _draws_used(posts[name])[0].size * pointwise.num_combinations(posts[name], unit)
         for name, unit in units.items()
     )
     chosen = {name: pointwise.chosen_units(posts[name], units[name], cells) for name in posts}
