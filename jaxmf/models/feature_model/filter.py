@@ -26,10 +26,11 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model.rejuvenation import update_particle
+from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 

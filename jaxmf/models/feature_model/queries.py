@@ -24,10 +24,10 @@ def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> t
     counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
     conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=0)
 
-    def new_row(pieces):
+    def new_row(pieces: tuple[Key, Array, Array]) -> tuple[Array, Array]:
         key, x, observed = pieces
 
-        def log_weight(z):
+        def log_weight(z: Array) -> Array:
             log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
             return log_prior + model.row_log_likelihood(x, observed, z, y)
 
