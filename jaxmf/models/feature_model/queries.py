@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,13 @@ from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.new_rows import draw_bits
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
 
-def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> tuple[Array, Array]:
+
+def new_rows(
+    model: FeatureModel, key: Key, draw: dict[str, Array], new_data: Dense
+) -> tuple[Array, Array]:
     """Features drawn for every new row (N_new, K) bool, and their probabilities (N_new, K).
 
     Features of the row's own are left out: their rows of Y cannot be summed out of a likelihood
