@@ -87,18 +87,24 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
 
         return saving.save(self, folder, include_data=check_flag("data", data))
 
-    def to_arviz(self) -> xr.DataTree:
+    def to_arviz(self, *, log_likelihood: bool = False) -> xr.DataTree:
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
         Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
         ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
 
+        Args:
+            log_likelihood: whether there is a group ``log_likelihood``, from which ArviZ computes
+                leave-one-out: ``x`` (chain, draw, cell), with ``cell_row`` and ``cell_column``. See
+                `log_likelihood` for what it is conditional on.
+
         Raises:
             ModuleNotFoundError: arviz-base is not installed.
+            ValueError: a log likelihood that the posterior does not have.
         """
         from jaxmf.posterior.arviz_export import to_arviz
 
-        return to_arviz(self)
+        return to_arviz(self, log_likelihood=check_flag("log_likelihood", log_likelihood))
 
     @property
     def plot(self) -> Plots:
