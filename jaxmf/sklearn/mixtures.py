@@ -160,4 +160,15 @@ class MixtureClusterer(ClusterMixin, SampledEstimator):
 
 @jit
 def _log_density(model: PyTree, draw: Draw, data: Dense, values: jax.Array) -> Array:
-    return model.predict_rows_of_draw(draw, data, values)[0]
+    """Log predictive density of rows (N, D), one after another: (N,) float.
+
+    So rounding does not depend on how many rows there are; a loop over one row alone would be
+    unrolled, and round in another way.
+    """
+
+    def one(row: Array) -> Array:
+        return model.predict_rows_of_draw(draw, data, row[None])[0][0]
+
+    num_rows = values.shape[0]
+    padded = jax.numpy.pad(values, ((0, int(num_rows == 1)), (0, 0)))
+    return jax.lax.map(one, padded)[:num_rows]
