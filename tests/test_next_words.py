@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from jaxmf.cli import results
 
 TEA, CHESS = ["tea", "cup", "water", "milk"], ["move", "king", "queen", "board"]
 TOPIC, WORD = 0.3, 0.2
@@ -100,3 +101,16 @@ def test_unknown_baskets_are_left_out_on_demand(posterior):
     assert found.row_names.tolist() == ["b1"]
     by_position = posterior.recommend(mf.Positions([1]))
     np.testing.assert_array_equal(found.columns, by_position.columns)
+
+
+def test_the_command_line_recommends_for_baskets(posterior, tmp_path):
+    folder = posterior.save(tmp_path / "run")
+    file = tmp_path / "items.csv"
+    results.recommend(folder, ["b3", "b4"], count=1, by=None, unknown="error", at=None, out=file)
+    lines = file.read_text().split()
+    found = posterior.recommend(["b3", "b4"], n=1).column_names[:, 0]
+    assert [line.split(",")[:3] for line in lines] == [
+        ["row", "rank", "column"],
+        ["b3", "1", found[0]],
+        ["b4", "1", found[1]],
+    ]
