@@ -87,6 +87,9 @@ from .priors.partitions import DirichletProcess as DirichletProcess
 from .priors.partitions import PitmanYor as PitmanYor
 from .priors.scales import RootInverseGamma as RootInverseGamma
 from .registry import register as register
+from .testing.calibration import (
+    simulation_based_calibration as simulation_based_calibration,
+)
 from .variational_bayes.zeros import Exact as Exact
 from .variational_bayes.zeros import RowSample as RowSample
 from .variational_bayes.zeros import SharedSample as SharedSample
