@@ -86,7 +86,7 @@ def leave_out(
     cells, totals = np.asarray(draw[f"{name}_cells"]), np.asarray(draw[f"{name}_totals"])
     value_counts = cells[(values, *index)].astype(float)  # (M, K_1, ..., K_L)
     totals = totals[None][(zeros, *index)].astype(float)
-    pseudo_counts = _pseudo_counts(network, draw, name, cells.shape[0])
+    pseudo_counts = value_concentrations(network, draw, name, cells.shape[0])
     pseudo_of_value = pseudo_counts[values].reshape(-1, *[1] * len(latent))
     sides = [
         _Side(network, draw, parent, columns, axis, len(latent))
@@ -162,7 +162,8 @@ class _Side:
         return (self.counts + self.pseudo) / (self.total + 1)
 
 
-def _pseudo_counts(network: Network, draw: Draw, name: str, num_values: int) -> np.ndarray:
+def value_concentrations(network: Network, draw: Draw, name: str, num_values: int) -> np.ndarray:
+    """The concentrations of the values of an observed block of categories in a draw: (V,) float."""
     concentration = hyperparameters_of(network, draw, name)["concentration"]
     return np.broadcast_to(np.asarray(concentration, float), (num_values,))
 

@@ -1,7 +1,7 @@
 """The posterior: draws, and the questions they answer.
 
 The answers come from its parts: ``draws.py`` (fields, weights, single draws), ``summaries.py``,
-``cell_answers.py``, ``group_answers.py`` and ``column_answers.py``.
+``cell_answers.py``, ``group_answers.py``, ``topic_answers.py`` and ``column_answers.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxmf.posterior.cell_answers import CellAnswers
 from jaxmf.posterior.column_answers import ColumnAnswers
 from jaxmf.posterior.group_answers import GroupAnswers
 from jaxmf.posterior.summaries import Summaries
+from jaxmf.posterior.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
+class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswers):
     """Draws of a posterior, with the model and the data they belong to.
 
     Made by `jaxmf.fit`, `sample`, `particle_filter` and `load`. Labels of features mean nothing
