@@ -157,8 +157,12 @@ def test_the_sampler_of_the_linear_gaussian_model_is_calibrated_and_its_twin_cau
             weight_scale=1.0,
         ),
         mf.BPMF(2, scale=1.0, offset=0.0),
+        mf.FeatureModel(
+            likelihood=mf.Gaussian(NOISE),
+            feature_prior=dist.Normal(0.0, 1.0).expand([4]).to_event(1),
+        ),
     ],
-    ids=["noisy-OR", "BinaryMF", "BPMF"],
+    ids=["noisy-OR", "BinaryMF", "BPMF", "FeatureModel"],
 )
 def test_samplers_of_other_models_are_calibrated(model):
     run = LONG | {"num_replicates": 60, "thin": 10}

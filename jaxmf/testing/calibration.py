@@ -257,7 +257,7 @@ def _chain(
         draw = algorithm.record(jax.random.fold_in(key, 2), state, data)
         return {name: value for name, value in draw.items() if jnp.ndim(value) == 0}
 
-    def sample(state: PyTree, index: Array) -> tuple[PyTree, tuple[dict, dict]]:
+    def sample(state: PyTree, index: Array) -> tuple[PyTree, PyTree]:
         steps = schedule.num_warmup + index * schedule.thin + jnp.arange(schedule.thin)
         state, overflow = jax.lax.scan(step, state, steps)
         return state, (scalars(state), overflow)

@@ -312,7 +312,7 @@ class FeatureModel(Readable, Model):
         feature_key, x_key = jax.random.split(key)
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
         values = {name: draw[name] for name in self.hyperparameters}
-        y = chain.filled(self, draw["z"], draw["y"])
+        y = updates.filled(self, draw["z"], draw["y"])
         state = FeatureState(z=draw["z"], y=y, hyperparameters=values)
         return state, Dense(self.simulate_data(x_key, draw)), overflow
 
