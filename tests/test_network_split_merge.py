@@ -67,13 +67,13 @@ def test_splits_and_merges_against_enumeration(num_scans):
 
 @pytest.mark.slow
 def test_a_proposal_that_forgets_its_probability_is_caught(monkeypatch):
-    chosen = split_merge._chosen
+    chosen = split_merge.choose_side
 
     def forgetful(logs, uniform):
         side, log_chance = chosen(logs, uniform)
         return side, tuple(jnp.full_like(one, -jnp.log(2.0)) for one in log_chance)
 
-    monkeypatch.setattr(split_merge, "_chosen", forgetful)
+    monkeypatch.setattr(split_merge, "choose_side", forgetful)
     with pytest.raises(AssertionError, match=r"partition.* expected"):
         check_partitions(PITMAN_YOR, num_scans=0)
 
