@@ -114,6 +114,11 @@ class Model:
         return "normal"
 
     @property
+    def has_discrete_cells(self) -> bool:
+        """Whether cells have probabilities, and not densities: the two cannot be compared."""
+        return self.cell_distribution != "normal"
+
+    @property
     def predicts_its_rows(self) -> bool:
         """Whether `predict_cells` is of the rows of the data, and not of one further row."""
         return True

@@ -166,4 +166,4 @@ def test_what_is_no_number_of_proposals_is_refused():
     with pytest.raises(ValueError, match="split_merge is a number of proposals a sweep"):
         network.sampler(split_merge=-1)
     with pytest.raises(ValueError, match="split_merge: is for indicators with"):
-        mf.Network(**blocks(mf.HDP(1.0, 1.0))).sampler(split_merge=1)
+        mf.Network(**blocks(mf.Dirichlet(3))).sampler(split_merge=1)

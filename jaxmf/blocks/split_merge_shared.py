@@ -8,7 +8,7 @@ of the tables of the Chinese restaurant franchise, which it draws and forgets ag
    in one group c, it is to be *split* into a (with i) and b (with j); if in two, a and b are to be
    *merged* into c. With probability min(1, s / n), n being how many tokens a and b (or c) have
    together and s a fixed number, the proposal is made at all: n is the same before and after.
-2. The tokens of these groups sit down at tables, given the state: in every batch and group as in a
+2. The tokens of these groups are assigned to tables, given the state: in every batch and group as in a
    Chinese restaurant process with concentration alpha tau_k. A table, and all its tokens, moves as
    one; where i and j share a table nothing is proposed.
 3. Starting with the tables of i and j, all others are shared out between a and b, each by its
@@ -67,7 +67,7 @@ _BOTH = 2  # the lane of c, beside 0 of a and 1 of b
 _BLOCK = 4096  # uniforms that are drawn at once
 
 
-class Seating(NamedTuple):
+class TableMembers(NamedTuple):
     """Tables of the tokens of the two groups, in the order of their first tokens.
 
     Attributes:
@@ -264,31 +264,31 @@ def _propose(
     num_scans: int,
 ) -> tuple[Array, Array, Array]:
     """Labels and weights after one proposal, and whether there was no room for a split."""
-    seats_key, passes_key, accepted_key, share_key = jax.random.split(key, 4)
+    tables_key, passes_key, accepted_key, share_key = jax.random.split(key, 4)
     num_slots = weights.shape[0]
     groups = jnp.stack([labels[pair[0]], labels[pair[1]]])
     splits = groups[0] == groups[1]
-    seat = fused_on_cpu(_seat, sequential=True)
-    seating = seat(
+    assign = fused_on_cpu(_assign_tables, sequential=True)
+    assigned = assign(
         labels,
         problem.batches,
         groups,
         problem.concentration * weights[groups],
         jnp.stack(pair),
-        _uniforms(seats_key, labels.shape[0], num_items),
+        _uniforms(tables_key, labels.shape[0], num_items),
         num_items,
     )
     num_passes = num_scans + 1
     chances = [
-        _uniforms(jax.random.fold_in(passes_key, index), labels.shape[0], seating.num_tables + 2)
+        _uniforms(jax.random.fold_in(passes_key, index), labels.shape[0], assigned.num_tables + 2)
         for index in range(num_passes)
     ]
     share_out = fused_on_cpu(passes.share_out, sequential=True)
-    scan = share_out(problem.look_up, problem.columns, problem.empty, seating, ~splits, chances)
+    scan = share_out(problem.look_up, problem.columns, problem.empty, assigned, ~splits, chances)
     log_split = jnp.log(problem.base) + scan.log_ratio - scan.log_proposal
     uniform = jax.random.uniform(accepted_key, (), weights.dtype)
     accepted = accepts(uniform, jnp.where(splits, log_split, -log_split))
-    accepted &= seating.seeds[0] != seating.seeds[1]
+    accepted &= assigned.seeds[0] != assigned.seeds[1]
     free = tables.lowest(~jnp.zeros((num_slots,), bool).at[labels].set(True))
     no_room = accepted & splits & (free == num_slots)
     new = jnp.where(splits, free, groups[1])
@@ -299,7 +299,7 @@ def _propose(
         lambda labels, weights, *_: (labels, weights),
         labels,
         weights,
-        seating._replace(sides=scan.sides),
+        assigned._replace(sides=scan.sides),
         groups[0],
         new,
         splits,
@@ -311,7 +311,7 @@ def _propose(
 def _moved(
     labels: Array,
     weights: Array,
-    seating: Seating,
+    assigned: TableMembers,
     group: Array,
     other: Array,
     splits: Array,
@@ -320,15 +320,15 @@ def _moved(
     """Labels and weights after a split of `group` into it and `other`, or a merge of the two."""
 
     def one_table(table: Array, labels: Array) -> Array:
-        goes = splits & (tables.row(seating.sides, table) == 1)
+        goes = splits & (tables.row(assigned.sides, table) == 1)
         label = jnp.where(goes, other, group)
 
         def one(index: Array, labels: Array) -> Array:
-            return tables.put(labels, tables.row(seating.members, index), label)
+            return tables.put(labels, tables.row(assigned.members, index), label)
 
-        return jax.lax.fori_loop(*_bag(seating, table), one, labels)
+        return jax.lax.fori_loop(*_bag(assigned, table), one, labels)
 
-    labels = jax.lax.fori_loop(0, seating.num_tables, one_table, labels)
+    labels = jax.lax.fori_loop(0, assigned.num_tables, one_table, labels)
     together = tables.row(weights, group) + jnp.where(splits, 0, tables.row(weights, other))
     # a group that tokens have must keep a weight
     tiny = jnp.finfo(weights.dtype).tiny
@@ -354,7 +354,7 @@ def _uniforms(key: Key, size: int, num_needed: Array) -> Array:
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def _seat(
+def _assign_tables(
     labels: Array,
     batches: Array,
     groups: Array,
@@ -362,7 +362,7 @@ def _seat(
     pair: Array,
     uniforms: Array,
     num_items: Array,
-) -> Seating:
+) -> TableMembers:
     """Tables of all tokens of two groups, given their concentrations alpha tau_k (2,)."""
     members = _members(labels, groups)
     nobody, zeros = jnp.zeros_like(labels), jnp.zeros((2,), jnp.int32)
@@ -376,7 +376,7 @@ def _seat(
         before = tables.row(seen, side)
         weight = tables.row(pseudo, side)
         goal = tables.row(uniforms, index) * (weight + before) - weight
-        # who opens no table sits down with one of those before, each as likely
+        # who opens no table joins one of those before, each as likely
         friend = jnp.clip(goal.astype(jnp.int32), 0, jnp.maximum(before - 1, 0))
         opens = (before == 0) | (goal < 0)
         table = jnp.where(opens, num_tables, tables.entry(joined, side, friend))
@@ -405,7 +405,7 @@ def _seat(
     done = jax.lax.fori_loop(0, num_items, one, start)
     table_of, _, sizes, sides, _, seeds, num_tables, _ = done
     grouped, starts = _grouped(members, table_of, sizes, num_items, num_tables)
-    return Seating(grouped, starts, sides, seeds, num_tables)
+    return TableMembers(grouped, starts, sides, seeds, num_tables)
 
 
 def _members(labels: Array, groups: Array) -> Array:
@@ -445,9 +445,9 @@ def _grouped(
     return jax.lax.fori_loop(0, num_items, one, (jnp.zeros_like(members), starts))[0], starts
 
 
-def _bag(seating: Seating, table: Array) -> tuple[Array, Array]:
+def _bag(assigned: TableMembers, table: Array) -> tuple[Array, Array]:
     """Where the members of a table begin and end."""
-    return tables.row(seating.starts, table), tables.row(seating.starts, table + 1)
+    return tables.row(assigned.starts, table), tables.row(assigned.starts, table + 1)
 
 
 # --- passes ---------------------------------------------------------------------------------------
@@ -463,12 +463,12 @@ class _Passes(NamedTuple):
         look_up: dict[str, Array],
         columns: dict[str, Array],
         empty: dict[str, PyTree],
-        seating: Seating,
+        assigned: TableMembers,
         forced: Array,
         uniforms: list[Array],
     ) -> Scan:
         """All passes; the last ends in the present sides where that is `forced`."""
-        tokens = _Tokens(self.below, look_up, columns, seating)
+        tokens = _Tokens(self.below, look_up, columns, assigned)
         last = len(uniforms) - 1
         scan = self.first(tokens, empty, forced & (last == 0), uniforms[0])
         for index in range(1, last + 1):
@@ -480,20 +480,20 @@ class _Passes(NamedTuple):
         self, tokens: _Tokens, empty: dict[str, PyTree], forced: Array, uniforms: Array
     ) -> Scan:
         """Assigns the tables one after another, those of i and j before all."""
-        seating = tokens.seating
+        assigned = tokens.assigned
         zero = jnp.zeros((), uniforms.dtype)
-        start = Scan(jnp.zeros_like(seating.sides), jnp.zeros((3,), zero.dtype), empty, zero, zero)
+        start = Scan(jnp.zeros_like(assigned.sides), jnp.zeros((3,), zero.dtype), empty, zero, zero)
 
         def one(visit: Array, scan: Scan) -> Scan:
             is_early = visit < 2
-            table = jnp.where(is_early, tables.row(seating.seeds, visit % 2), visit - 2)
-            is_first, is_seed = table == seating.seeds[0], jnp.any(table == seating.seeds)
+            table = jnp.where(is_early, tables.row(assigned.seeds, visit % 2), visit - 2)
+            is_first, is_seed = table == assigned.seeds[0], jnp.any(table == assigned.seeds)
             is_new = is_early | ~is_seed
             cache, logs = tokens.join(scan.cache, table, is_new, lanes=(0, 1, _BOTH))
             # 0 for the first two, which are where they are
             logs = logs + jnp.log(jnp.maximum(scan.counts, 1))
             side, log_chance = choose_side(logs, tables.row(uniforms, visit))
-            side = jnp.where(forced, tables.row(seating.sides, table), side)
+            side = jnp.where(forced, tables.row(assigned.sides, table), side)
             side = jnp.where(is_seed, jnp.where(is_first, 0, 1), side)
             change = logs[side] - logs[_BOTH]
             chosen = jnp.where(side == 0, *log_chance)
@@ -506,16 +506,16 @@ class _Passes(NamedTuple):
                 log_proposal=scan.log_proposal + jnp.where(is_seed, 0, chosen),
             )
 
-        return jax.lax.fori_loop(0, seating.num_tables + 2, one, start)
+        return jax.lax.fori_loop(0, assigned.num_tables + 2, one, start)
 
     def again(self, tokens: _Tokens, scan: Scan, forced: Array, uniforms: Array) -> Scan:
         """A restricted Gibbs scan: every table anew given all others."""
-        seating, sides_before = tokens.seating, scan.sides
+        assigned, sides_before = tokens.assigned, scan.sides
         # read from one array and written to another, or it is copied for every table
         scan = scan._replace(sides=jnp.zeros_like(sides_before))
 
         def one(table: Array, scan: Scan) -> Scan:
-            is_free = jnp.all(table != seating.seeds)
+            is_free = jnp.all(table != assigned.seeds)
             before = tables.row(sides_before, table)
             lanes = jnp.arange(_BOTH + 1)
             counts = scan.counts - (is_free & (lanes == before))
@@ -523,7 +523,7 @@ class _Passes(NamedTuple):
             cache, logs = tokens.join(cache, table, is_free, lanes=(0, 1))
             logs = logs + jnp.log(jnp.maximum(counts, 1))
             side, log_chance = choose_side(logs, tables.row(uniforms, table))
-            side = jnp.where(forced, tables.row(seating.sides, table), side)
+            side = jnp.where(forced, tables.row(assigned.sides, table), side)
             side = jnp.where(is_free, side, before)
             chosen = jnp.where(side == 0, *log_chance)
             return scan._replace(
@@ -534,7 +534,7 @@ class _Passes(NamedTuple):
                 log_proposal=scan.log_proposal + jnp.where(is_free, chosen, 0),
             )
 
-        return jax.lax.fori_loop(0, seating.num_tables, one, scan)
+        return jax.lax.fori_loop(0, assigned.num_tables, one, scan)
 
 
 class _Tokens(NamedTuple):
@@ -543,17 +543,17 @@ class _Tokens(NamedTuple):
     below: Below
     look_up: dict[str, Array]
     columns: dict[str, Array]
-    seating: Seating
+    assigned: TableMembers
 
     def _at(self, index: Array) -> dict[str, Array]:
-        position = tables.row(self.seating.members, index)
+        position = tables.row(self.assigned.members, index)
         return {name: tables.row(column, position) for name, column in self.columns.items()}
 
     def join(
         self, cache: dict[str, PyTree], table: Array, is_moved: Array, *, lanes: tuple[int, ...]
     ) -> tuple[dict[str, PyTree], Array]:
         """With a table in several groups, and log probabilities (3,) of its values there."""
-        start, end = _bag(self.seating, table)
+        start, end = _bag(self.assigned, table)
 
         def one(index: Array, carry: PyTree) -> PyTree:
             cache, logs = carry
@@ -571,7 +571,7 @@ class _Tokens(NamedTuple):
         self, cache: dict[str, PyTree], table: Array, is_moved: Array, *, lane: Array
     ) -> dict[str, PyTree]:
         """Without a table in one group."""
-        start, end = _bag(self.seating, table)
+        start, end = _bag(self.assigned, table)
 
         def one(index: Array, cache: dict[str, PyTree]) -> dict[str, PyTree]:
             return self.below.moved(cache, self._at(index), self.look_up, group=lane, amount=-1)

@@ -30,12 +30,19 @@ from jaxmf.data.container import bare
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.model import Model
-from jaxmf.models.feature_model import chain, checks, hyperparameters, queries, row_likelihoods
+from jaxmf.models.feature_model import (
+    chain,
+    checks,
+    hyperparameters,
+    queries,
+    row_likelihoods,
+    updates,
+)
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
-from jaxmf.samplers.resampling import systematic
-from jaxmf.samplers.smc import ResampleFn, TriggerFn
+from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
 
 
@@ -154,6 +161,13 @@ class FeatureModel(Readable, Model):
         return bare(FeatureModel, **(fields | powered))
 
     @property
+    def has_discrete_cells(self) -> bool:
+        """Of a likelihood by its values, else by `cell_distribution`."""
+        if self.likelihood is not None:
+            return self.likelihood.is_discrete
+        return self.cell_distribution != "normal"
+
+    @property
     def columns_are_separate(self) -> bool:
         """Whether the cells of a column depend on Y in this column alone."""
         function = getattr(self.log_likelihood, "func", None)
@@ -181,7 +195,7 @@ class FeatureModel(Readable, Model):
     def draw_features(self, key: Key, num_slots: int) -> Array:
         """Rows of Y from their prior, (K, ...): row k from fold_in(key, k)."""
 
-        def draw(slot):
+        def draw(slot: Array) -> Array:
             return self.feature_prior.sample(jax.random.fold_in(key, slot))
 
         return jax.vmap(draw)(jnp.arange(num_slots))
@@ -284,7 +298,7 @@ class FeatureModel(Readable, Model):
         draw, _ = self.simulate_features(feature_key, data.num_rows, 32)
         values = {name: draw[name] for name in self.hyperparameters}
         state = FeatureState(
-            z=draw["z"], y=chain.filled(self, draw["z"], draw["y"]), hyperparameters=values
+            z=draw["z"], y=updates.filled(self, draw["z"], draw["y"]), hyperparameters=values
         )
         return state, Dense(self.simulate_data(x_key, draw), data.observed)
 
