@@ -8,9 +8,9 @@ of the tables of the Chinese restaurant franchise, which it draws and forgets ag
    in one group c, it is to be *split* into a (with i) and b (with j); if in two, a and b are to be
    *merged* into c. With probability min(1, s / n), n being how many tokens a and b (or c) have
    together and s a fixed number, the proposal is made at all: n is the same before and after.
-2. The tokens of these groups are assigned to tables, given the state: in every batch and group as in a
-   Chinese restaurant process with concentration alpha tau_k. A table, and all its tokens, moves as
-   one; where i and j share a table nothing is proposed.
+2. The tokens of these groups are assigned to tables given the state: in every batch and group as in
+   a Chinese restaurant process with concentration alpha tau_k. A table, and all its tokens, moves
+   as one; where i and j share a table nothing is proposed.
 3. Starting with the tables of i and j, all others are shared out between a and b, each by its
    conditional given those before it; in `num_scans` restricted Gibbs scans after that each is drawn
    anew given all others. For a split the result of the last pass is proposed, and q is the product
