@@ -417,6 +417,19 @@ class HasRowGroups(Protocol[Data]):
 
 
 @runtime_checkable
+class HasBiclusters(Protocol[Data]):
+    """Has features of rows `z`, of columns `v`, and weights between: `Posterior.biclusters`."""
+
+    def weight_moments(self, key: Key, draw: Draw, data: Data, /) -> Pair:
+        """Mean and standard deviation of the weights given the features of a draw: (K, L) each."""
+        ...
+
+    def num_bias_features(self) -> tuple[int, int]:
+        """How many first features all rows, or all columns, have."""
+        ...
+
+
+@runtime_checkable
 class HasSideGroups(Protocol[Data]):
     """Has groups of rows and of columns behind a matrix: `Posterior.preferences`."""
 

@@ -42,6 +42,7 @@ from jaxmf.models.binary_mf import (
     queries,
     sides,
     simulation,
+    weights,
 )
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Hyperparameters, State
@@ -428,6 +429,14 @@ class BinaryMF(Readable, Model):
     def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
         return queries.expected_weights(self, draw, self.centred(data))
+
+    def weight_moments(self, key: Key, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+        """Mean and sd of W (K, L) given U, V and the observed cells; see `weights.py`."""
+        return weights.weight_moments(self, key, draw, self.centred(data))
+
+    def num_bias_features(self) -> tuple[int, int]:
+        """How many first slots of U and of V every row, or every column, has."""
+        return int(self.row_bias), int(self.column_bias)
 
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array
