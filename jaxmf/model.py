@@ -562,6 +562,22 @@ class SimulatesAlike(Protocol[SameData]):
         ...
 
 
+@runtime_checkable
+class SimulatesMatrices(Protocol):
+    """Draws states and matrices of any size from the prior: `simulation_based_calibration`."""
+
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int, /
+    ) -> tuple[PyTree, Any, Array]:
+        """A state from the prior, a complete matrix given it, and whether slots ran out.
+
+        The state is one of the sampler; a field that is None in that of the sampler may have a
+        value. The matrix is the model's container; () bool says that `capacity` slots for features
+        or groups were too few. Jittable.
+        """
+        ...
+
+
 # --- what is read of any model --------------------------------------------------------------------
 
 
