@@ -121,7 +121,7 @@ def sample(
             axis that the sampler cannot use.
         TypeError: an unknown option; the message names the right ones.
     """
-    _refuse_traced("sample", seed=seed, predict_at=predict_at)
+    refuse_traced("sample", seed=seed, predict_at=predict_at)
     model, container, build, options = _prepare(
         model, data, "sample", options, sample, memory_limit
     )
@@ -161,8 +161,8 @@ def sample(
         note=sweep_note(options),
     )
     run_settings["chain_method"] = chain_method
-    device = _device_name(container, mesh)
-    meta = _meta("sample", seed, run_settings, options, device, outcome(run, began))
+    device = device_name(container, mesh)
+    meta = meta_of("sample", seed, run_settings, options, device, outcome(run, began))
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
@@ -206,7 +206,7 @@ def particle_filter(
     Raises:
         ValueError, TypeError: as `sample`.
     """
-    _refuse_traced("particle_filter", seed=seed)
+    refuse_traced("particle_filter", seed=seed)
     check_mesh_axes(mesh, "particle_filter", (), {})
     model, container, build, options = _prepare(
         model, data, "particle_filter", options, particle_filter, memory_limit
@@ -234,8 +234,8 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    device = _device_name(container, mesh)
-    meta = _meta("particle_filter", seed, run_settings, everything, device, outcome(run, began))
+    device = device_name(container, mesh)
+    meta = meta_of("particle_filter", seed, run_settings, everything, device, outcome(run, began))
     return alarms.warn(from_filter(model, container, run, meta))
 
 
@@ -288,7 +288,7 @@ def variational(
         ValueError: the model lacks the method; the message names those it has.
         TypeError: an unknown option; the message names the right ones.
     """
-    _refuse_traced("variational", seed=seed)
+    refuse_traced("variational", seed=seed)
     model, container, build, options = _prepare(
         model, data, "variational", options, variational, memory_limit
     )
@@ -327,8 +327,8 @@ def variational(
         if checkpoint
         else None,
     )
-    device = _device_name(container)
-    meta = _meta("variational", seed, run_settings, kept, device, outcome(run, began))
+    device = device_name(container)
+    meta = meta_of("variational", seed, run_settings, kept, device, outcome(run, began))
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
@@ -348,7 +348,7 @@ def _analytic(model: Model, data: object, seed: object, options: Mapping[str, An
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    meta = _meta("variational", seed, {"analytic": True}, {}, _device_name(data), fields)
+    meta = meta_of("variational", seed, {"analytic": True}, {}, device_name(data), fields)
     return alarms.warn(from_solution(model, data, draw, meta))
 
 
@@ -359,7 +359,7 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 }
 
 
-def _refuse_traced(method: str, **arguments: object) -> None:
+def refuse_traced(method: str, **arguments: object) -> None:
     """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
 
     Raises:
@@ -383,10 +383,10 @@ def _prepare(
     memory_limit: int | None,
 ) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
     """The model in the order of the data, its container, what makes the method, its options."""
-    _refuse_traced(method, model=model, data=data, **options)
+    refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
-    _check_tree(model)
+    check_tree(model)
     read = registry.read_options(entry, method, options, verb)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
@@ -423,7 +423,7 @@ def _identified(
     }
 
 
-def _check_tree(model: Model) -> None:
+def check_tree(model: Model) -> None:
     """Refuses a model that jax takes for a number.
 
     Raises:
@@ -453,7 +453,7 @@ def _identity(
     }
 
 
-def _meta(
+def meta_of(
     method: str,
     seed: object,
     run_settings: Mapping[str, Any],
@@ -461,6 +461,7 @@ def _meta(
     device: str,
     fields: Mapping[str, Any],
 ) -> Meta:
+    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
     environment = describe_environment()
     return Meta(
         method=method,
@@ -473,7 +474,7 @@ def _meta(
     )
 
 
-def _device_name(data: object, mesh: object = None) -> str:
+def device_name(data: object, mesh: object = None) -> str:
     """The devices of the platform that a run on these data is on, for people."""
     found = jax.devices(devices.platform_of(data, mesh))
     kind = found[0].device_kind

@@ -117,6 +117,19 @@ def method_settings(entry: Entry, method: str) -> list[Setting]:
     return [setting for setting in _settings_of(function) if setting.name != "self"]
 
 
+def annealing_settings(entry: Entry) -> list[Setting]:
+    """The options that `jaxmf.smc` takes for a model.
+
+    Raises:
+        ValueError: the model has no path from its prior to its posterior.
+    """
+    builder = getattr(entry.model, "annealed", None)
+    if builder is None:
+        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
+        raise ValueError(f"{entry.class_name} has no method 'smc'; use {verbs}")
+    return [setting for setting in _settings_of(builder) if setting.name not in ("self", "data")]
+
+
 def _settings_of(function: Callable[..., object]) -> list[Setting]:
     empty = inspect.Parameter.empty
     return [
