@@ -76,6 +76,7 @@ from .models.topics import DirichletCompoundMultinomial as DirichletCompoundMult
 from .posterior import Posterior as Posterior
 from .posterior import Prediction as Prediction
 from .posterior.alarms import RunWarning as RunWarning
+from .posterior.comparison import compare as compare
 from .priors.features import BetaBernoulli as BetaBernoulli
 from .priors.features import IndianBuffet as IndianBuffet
 from .priors.flexible import FlexiblePrior as FlexiblePrior

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
+from jax.sharding import Mesh
 
 from jaxmf import engine, registry
 from jaxmf.api import check_tree, device_name, meta_of, refuse_traced
 from jaxmf.arguments import check_count, check_number
-from jaxmf.data import as_container
+from jaxmf.data import Container, as_container
 from jaxmf.data.convert import put_beside
-from jaxmf.engine import Run
+from jaxmf.engine import Algorithm, Report, Run
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Model
+from jaxmf.model import Anneals, Model
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
+from jaxmf.registry.entry import Entry
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
-from jaxmf.types import Key
+from jaxmf.types import Key, Seed
 
 # Powers that are looked for at once.
 _POWERS_A_RUN = 25
@@ -37,12 +40,12 @@ def smc(
     chain_length: int = 10,
     powers: object = None,
     effective_share: float = 0.5,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     memory_limit: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Posterior:
     """Go from the prior to the posterior by powers of the likelihood, with the evidence.
 
@@ -87,15 +90,20 @@ def smc(
     _check_numbers(num_particles, num_runs, chain_length, effective_share)
     key = as_key(seed)
     container = put_beside(as_container(data, entry.container), data)
-    matched: Any = model.matched(container)
+    matched = model.matched(container)
     registry.check_data(matched, container, "data")
+    assert isinstance(matched, Anneals)  # so `_check_options` found
     annealed = matched.annealed(container, **options)
     method_settings: dict[str, Any] = {
         "num_particles": num_particles,
         "chain_length": chain_length,
         "effective_share": float(effective_share),
     }
-    run_options = {"chain_method": chain_method, "mesh": mesh, "memory_limit": memory_limit}
+    run_options: dict[str, Any] = {
+        "chain_method": chain_method,
+        "mesh": mesh,
+        "memory_limit": memory_limit,
+    }
     run_options |= {"progress": progress}
     began = time.perf_counter()
     if powers is None:
@@ -118,7 +126,9 @@ def smc(
     return alarms.warn(from_annealing(matched, container, run, meta))
 
 
-def _search_powers(search: Any, data: Any, key: Key, run_options: dict[str, Any]) -> np.ndarray:
+def _search_powers(
+    search: Algorithm, data: Container, key: Key, run_options: dict[str, Any]
+) -> np.ndarray:
     """The powers of one adaptive run, (T,) float.
 
     Raises:
@@ -146,7 +156,7 @@ def _search_powers(search: Any, data: Any, key: Key, run_options: dict[str, Any]
     )
 
 
-def _check_options(entry: Any, options: dict[str, Any]) -> None:
+def _check_options(entry: Entry, options: dict[str, object]) -> None:
     known = [setting.name for setting in registry.annealing_settings(entry)]
     unknown = [name for name in options if name not in known]
     if unknown:

@@ -265,11 +265,13 @@ class HeldOutScore(NamedTuple):
         log_likelihood: (M,) log posterior predictive density of each cell.
         mean: their mean.
         standard_error: of that mean, over cells.
+        num_dropped: tokens with words that the data lacks, which were left out.
     """
 
     log_likelihood: np.ndarray
     mean: float
     standard_error: float
+    num_dropped: int = 0
 
 
 def held_out_score(log_likelihood: ArrayLike) -> HeldOutScore:

@@ -114,6 +114,11 @@ class Model:
         return "normal"
 
     @property
+    def has_discrete_cells(self) -> bool:
+        """Whether cells have probabilities, and not densities: the two cannot be compared."""
+        return self.cell_distribution != "normal"
+
+    @property
     def predicts_its_rows(self) -> bool:
         """Whether `predict_cells` is of the rows of the data, and not of one further row."""
         return True
@@ -478,7 +483,7 @@ class HasParticles(Protocol[Data]):
 class Anneals(Protocol[Data]):
     """Has a path from its prior to its posterior, powers of its likelihood: `jaxmf.smc`."""
 
-    def annealed(self, data: Data, /) -> Any:
+    def annealed(self, data: Data, /, **options: object) -> PyTree:
         """The `jaxmf.samplers.annealed_smc.AnnealedModel`: what is done with one state.
 
         On the host. Its keyword arguments are options of `jaxmf.smc`.

@@ -110,8 +110,10 @@ def many_runs(algorithm, data, *, num_steps, num_runs, seed=0):
     return state, trace, overflow.any()
 
 
-def runs_of(model, *, num_runs=10_000, num_particles=24):
-    algorithm = annealed_smc(model, num_particles=num_particles, chain_length=4, powers=POWERS)
+def runs_of(model, *, num_runs=10_000, num_particles=24, chain_length=4):
+    algorithm = annealed_smc(
+        model, num_particles=num_particles, chain_length=chain_length, powers=POWERS
+    )
     state, trace, _ = many_runs(algorithm, jnp.asarray(X), num_steps=4, num_runs=num_runs)
     return state, trace
 
@@ -164,7 +166,7 @@ def test_a_noise_scale_drawn_without_the_constant_of_the_power_is_caught():
 
 
 def test_the_variance_of_one_run_is_that_between_runs_where_chains_mix():
-    _, trace = runs_of(normal_mean(keep=0.0), num_particles=120, num_runs=4_000)
+    _, trace = runs_of(normal_mean(keep=0.0), num_particles=180, chain_length=12, num_runs=4_000)
     log_evidence = trace["log_evidence"][:, -1].astype(float)
     between = np.var(np.exp(log_evidence - EXACT))
     assert trace["variance"][:, -1].mean() == pytest.approx(between, rel=0.1)

@@ -93,7 +93,8 @@ def test_starting_values():
         (dist.LogNormal(0.0, 10.0), 1.0, 1.5),
         (dist.InverseGamma(1.0001, 1.0), 1.44, 0.2),
         # its mean divides by zero
-        (dist.InverseGamma(1.0, 1.0), 1.44, 0.2),
+        (dist.InverseGamma(1.0, 1.0), 1.44, 0.05),
+        (dist.InverseGamma(0.5, 1.0), 4.4, 0.1),
         # the mean rounds to 1, where the density is infinite or zero
         (dist.Beta(1e9, 0.5), 1.0, 1e-6),
         (dist.Beta(1e9, 2.0), 1.0, 1e-6),
@@ -110,6 +111,23 @@ def test_a_start_has_a_density_and_lies_in_no_tail(prior, expected, tolerance):
     value = hyper.initial_value(prior)
     assert value == pytest.approx(expected, rel=tolerance)
     assert np.isfinite(hyper.log_prior(prior, value))
+
+
+@pytest.mark.parametrize(
+    "prior",
+    [
+        dist.Gamma(1.0, 1.0),
+        dist.Beta(1.0, 9.0),
+        dist.InverseGamma(2.0, 1.0),
+        dist.LogUniform(0.01, 2.0),
+        dist.LogNormal(0.0, 2.0),
+        dist.HalfNormal(1.0).expand([3]),
+    ],
+)
+def test_starts_of_usual_priors_compile_no_draws(prior):
+    # those of a Gamma distribution alone take a second
+    assert "random_" not in str(jax.make_jaxpr(hyper.initial_value)(prior))
+    assert "random_" in str(jax.make_jaxpr(hyper.initial_value)(dist.Pareto(1.0, 3.0)))
 
 
 def test_a_start_near_a_guess_stays_inside_the_support():

@@ -96,6 +96,7 @@ ALLOWED = {
     "jaxmf/model.py": {"cells_given_draw"},
     "jaxmf/models": {"cells_given_draw"},
     "jaxmf/posterior/leave_one_out.py": {"cells_given_draw"},
+    "jaxmf/posterior/pointwise.py": {"cells_given_draw"},
     "jaxmf/variational_bayes/checks.py": {"numbers"},
     # fields of statistics: draws in saved runs are named by them
     "jaxmf/likelihoods/families": {"number"},

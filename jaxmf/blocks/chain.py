@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.blocks import parallel, sequential
-from jaxmf.blocks.counts import all_parts, block_statistics
+from jaxmf.blocks.counts import all_parts, block_statistics, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.sets import sweep_tokens
@@ -263,9 +263,26 @@ def record(
     parts = all_parts(network, state, data)
     for name, leaves in statistics.items():
         draw |= kept_statistics(name, parts[name], leaves)
+    draw |= _tokens_of_sets(network, state, data)
     if plan.keep == "assignments":
         draw |= {f"{name}_of_tokens": values for name, values in state.values.items()}
     return draw
+
+
+def _tokens_of_sets(network: Network, state: State, data: Tokens) -> dict[str, Array]:
+    """Tokens of every group of sets of tokens, by the column that the sets are made in: (N, K).
+
+    The counts of such an indicator are of sets, which do not say in which document a group is.
+    """
+    kept = {}
+    for sets, name in network.tables.items():
+        num_groups = slot_sizes(state, network)[name]
+        for column in network.blocks[sets].by:
+            if column in data.columns:
+                empty = jnp.zeros((data.sizes[column], num_groups), jnp.int32)
+                pairs = (data.columns[column], state.values[name])
+                kept[f"{name}_by_{column}"] = empty.at[pairs].add(1)
+    return kept
 
 
 def kept_statistics(name: str, parts: Parts, statistics: PyTree) -> dict[str, Array]:

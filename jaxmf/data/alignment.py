@@ -4,7 +4,8 @@ Columns, items and words are matched by id wherever both sides have ids, and by 
 of them has none. `align_columns` of the containers and `append_rows` of `Dense` stand on this.
 """
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,6 +115,33 @@ def check_complete(
         f"{argument}: has no {word} {first!r}, which the data has ({int((~there).sum())} of {size} "
         f"are not there). Add it, with NaN where its cells were not observed."
     )
+
+
+def warn_of_dropped(
+    kept: np.ndarray, new_levels: Mapping[str, np.ndarray], *, argument: str
+) -> None:
+    """Says how many tokens are left out, where that changes what an answer means.
+
+    Args:
+        kept: (T,) bool.
+        new_levels: for each column of new levels, such as documents, (T,) the level of each token.
+        argument: how the user calls the tokens.
+
+    Warns:
+        UserWarning: more than half of the tokens are left out, or all those of a level.
+    """
+    num_dropped = int((~kept).sum())
+    without = ""
+    for label, levels in new_levels.items():
+        count = np.unique(levels).size - np.unique(levels[kept]).size
+        if count:
+            without += f"; {count:,} {label}{'s' * (count > 1)} had no other token"
+    if 2 * num_dropped > kept.size or without:
+        warnings.warn(
+            f"{argument}: {num_dropped:,} of {kept.size:,} tokens are unknown to the data and were "
+            f"left out{without}",
+            stacklevel=5,
+        )
 
 
 def continued_names(

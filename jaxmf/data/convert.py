@@ -34,7 +34,7 @@ _MAKE_ONE = {
     Entries: "Entries.from_pandas(df, row=, column=, value=) or Entries.from_scipy(matrix)",
     SparseBinary: "SparseBinary.from_baskets(lists), .from_pairs(pairs) or .from_scipy(matrix)",
     SparseSeries: "SparseSeries.from_matrices(matrices, times) or .from_triples(triples)",
-    Tokens: "Tokens.from_counts(counts) or Tokens.from_columns(columns)",
+    Tokens: "Tokens.from_texts(texts), .from_counts(counts) or .from_columns(columns)",
 }
 
 

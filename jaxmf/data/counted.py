@@ -88,8 +88,9 @@ def _checked_shape(counts: object) -> np.ndarray:
     if _has_texts(counts):
         raise TypeError(
             "counts: these are words, counts of words are needed. Make tokens with "
-            "Tokens.from_columns({'document': [...], 'word': [...]}), one line a word, or count "
-            "the words first, for instance with sklearn's CountVectorizer."
+            "Tokens.from_texts(texts), with Tokens.from_lists(lists) where they are split into "
+            "words, or with Tokens.from_columns({'document': [...], 'word': [...]}), one line a "
+            "word."
         )
     array = checks.as_numeric("counts", counts)
     checks.check_matrix_shape("counts", array.shape)

@@ -13,6 +13,7 @@ from jaxmf.data.container import assign, bare, digest, lookup, peel
 from jaxmf.data.counted import BLOCK, open_up
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names, positions
+from jaxmf.data.texts import count_lists, count_texts
 from jaxmf.types import Array, Names, PyTree
 
 
@@ -189,6 +190,55 @@ class Tokens:
             {label: array for label, array in ids.items() if array is not None},
         )
 
+    @classmethod
+    def from_texts(
+        cls, texts: object, *, vectorizer: object = None, documents: object = None
+    ) -> Self:
+        """Data from texts, counted by a vectoriser of scikit-learn (extra ``sklearn``).
+
+        The words are ids: documents that come later, counted by any vectoriser, are matched to
+        these by word.
+
+        Args:
+            texts: N str, one for each document; a list, a Series, or a mapping from ids to texts.
+            vectorizer: splits and counts, by default ``CountVectorizer()``: lower case, words of
+                two letters and more. One that is fitted already is not fitted again, words beyond
+                its vocabulary are left out; else this call fits it.
+            documents: N ids of the documents, instead of those of ``texts``.
+
+        Raises:
+            TypeError: one text in place of several, no text, no vectoriser.
+            ValueError: a text is missing, no text has a word, weights in place of counts, ids that
+                do not fit.
+            ImportError: scikit-learn is not installed.
+
+        Example:
+            >>> Tokens.from_texts(["green tea", "tea with milk"])
+            Tokens(5 tokens, document: 2, word: 4)
+        """
+        counts, words, ids = count_texts(texts, vectorizer=vectorizer, documents=documents)
+        return cls.from_counts(counts, vocabulary=words, row_names=ids)
+
+    @classmethod
+    def from_lists(cls, lists_of_tokens: object, *, documents: object = None) -> Self:
+        """Data from documents that are split into words already.
+
+        Args:
+            lists_of_tokens: N lists of words, of any length; a list, a Series, or a mapping from
+                ids to lists. A document may be empty.
+            documents: N ids of the documents, instead of those of ``lists_of_tokens``.
+
+        Raises:
+            TypeError: a text in place of a list, a word that cannot be hashed.
+            ValueError: a word is missing, all lists are empty, ids that do not fit.
+
+        Example:
+            >>> Tokens.from_lists([["green", "tea"], ["tea", "milk", "tea"]])
+            Tokens(5 tokens, document: 2, word: 3)
+        """
+        counts, words, ids = count_lists(lists_of_tokens, documents=documents)
+        return cls.from_counts(counts, vocabulary=words, row_names=ids)
+
     @property
     def num_tokens(self) -> int:
         """T."""
@@ -222,6 +272,9 @@ class Tokens:
             can_drop: whether errors may advise the latter.
             new: columns whose levels are new, and stay as they are.
 
+        Warns:
+            UserWarning: more than half of the tokens are left out, or all those of a document.
+
         Raises:
             ValueError: a column that is not there, an unknown level; other sizes where one side
                 has no ids; no token is left.
@@ -250,6 +303,8 @@ class Tokens:
                 names_of[label] = known.names[label]
         if not there.any():
             raise ValueError(f"{argument}: no token has levels of the data alone, none is left")
+        new_levels = {label: np.asarray(self.columns[label]) for label in new if label in indices}
+        alignment.warn_of_dropped(there, new_levels, argument=argument)
         first, *others = (indices[label][there] for label in indices)
         kept = np.flatnonzero(there)[np.lexsort((first, *others, first // BLOCK))]
         columns = {label: jnp.asarray(index[kept]) for label, index in indices.items()}

@@ -130,8 +130,8 @@ class PoweredParameters:
         eta, unseen = jnp.broadcast_arrays(jnp.asarray(eta, self.leak.dtype), unseen)
         active = jnp.arange(self.most_unseen + 1, dtype=self.leak.dtype)
         others = jnp.maximum(unseen[..., None] - active, 0)
-        log_number = gammaln(unseen[..., None] + 1) - gammaln(active + 1) - gammaln(others + 1)
-        log_weights = log_number + active * self.log_odds + unseen[..., None] * self.log_inactive
+        log_choices = gammaln(unseen[..., None] + 1) - gammaln(active + 1) - gammaln(others + 1)
+        log_weights = log_choices + active * self.log_odds + unseen[..., None] * self.log_inactive
         log_ones = self.power * log_one(eta[..., None] + active, self.parameters)
         is_possible = active <= unseen[..., None]
         return logsumexp(jnp.where(is_possible, log_weights + log_ones, -jnp.inf), axis=-1)

@@ -1,13 +1,15 @@
 """What a run returns. Open ``posterior.py`` first: the class every method returns.
 
-Its methods are in ``draws.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py`` and
-``column_answers.py``; what they compute is in the modules: ``tables.py`` of summaries and features,
+Its methods are in ``draws.py``, ``summaries.py``, ``cell_answers.py``, ``group_answers.py``,
+``topic_answers.py`` and ``column_answers.py``; what they compute is in the modules: ``tables.py``
+of summaries and features,
 ``cells.py`` of predicted and held-out cells (``prediction.py`` mixes them over draws,
 ``categories.py`` has those of finitely many values, ``kept_cells.py`` those named before a run),
 ``ranking.py`` of the best columns of a row, ``topics.py``, ``row_groups.py`` and ``side_groups.py``
-of groups, ``transposed.py`` of new columns. ``records.py`` has what they come in, ``assemble.py``
-makes a posterior from a finished run and continues one, ``saving.py`` writes folders and
-``loading.py`` reads them.
+of groups, ``topic_draws.py``, ``topic_table.py``, ``document_topics.py`` and ``coherence.py`` of
+topics matched across draws, ``transposed.py`` of new columns.
+``records.py`` has what they come in, ``assemble.py`` makes a posterior from a finished run and
+continues one, ``saving.py`` writes folders and ``loading.py`` reads them.
 """
 
 from jaxmf.posterior.loading import load as load

@@ -167,6 +167,8 @@ def _rhat(posterior: Summaries) -> Iterator[Alarm]:
     for name, x in quantities.items():
         if np.ptp(x) > 0 and np.all(np.ptp(x, axis=1) == 0):
             rhats[name] = np.inf  # every chain stays where it is
+    if not rhats:
+        return
     name = max(rhats, key=lambda name: np.nan_to_num(rhats[name], nan=0.0, posinf=np.inf))
     value = rhats[name]
     if not value > LARGEST_RHAT:

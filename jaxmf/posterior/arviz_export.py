@@ -9,10 +9,12 @@ import numpy as np
 from jaxmf import diagnostics
 
 if TYPE_CHECKING:
+    import xarray as xr
+
     from jaxmf.posterior.posterior import Posterior
 
 
-def to_arviz(posterior: Posterior) -> Any:
+def to_arviz(posterior: Posterior, *, log_likelihood: bool) -> xr.DataTree:
     """See `Posterior.to_arviz`."""
     try:
         import arviz_base
@@ -20,13 +22,7 @@ def to_arviz(posterior: Posterior) -> Any:
         raise ModuleNotFoundError(
             "to_arviz needs arviz-base, an extra: pip install 'jaxmf[arviz]'"
         ) from None
-    draws = dict(posterior.draws)
-    if posterior.is_weighted:
-        counts = diagnostics.choose_draws(posterior.weights.ravel(), posterior.weights.size)
-        chosen = np.repeat(np.arange(counts.size), counts)
-        draws = {
-            name: x.reshape(counts.size, *x.shape[2:])[chosen][None] for name, x in draws.items()
-        }
+    draws = _equally_weighted(posterior, dict(posterior.draws))
     groups = {"posterior": draws}
     if "log_joint" in draws:
         groups["sample_stats"] = {"lp": draws.pop("log_joint")}
@@ -34,9 +30,37 @@ def to_arviz(posterior: Posterior) -> Any:
     if hasattr(data, "to_array"):
         groups["observed_data"] = {"x": data.to_array()}
     dims = {"x": ["row", "column"]} | ({"z": ["row", "feature"]} if "z" in draws else {})
-    return arviz_base.from_dict(
+    tree = arviz_base.from_dict(
         groups, coords=_coordinates(data), dims=dims, attrs={"posterior": posterior.facts()}
     )
+    if log_likelihood:
+        tree["log_likelihood"] = _log_likelihood(posterior)
+    return tree
+
+
+def _equally_weighted(posterior: Posterior, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Arrays (chains, draws, ...); those of particles as one chain resampled by their weights."""
+    if not posterior.is_weighted:
+        return arrays
+    counts = diagnostics.choose_draws(posterior.weights.ravel(), posterior.weights.size)
+    chosen = np.repeat(np.arange(counts.size), counts)
+    return {name: x.reshape(counts.size, *x.shape[2:])[chosen][None] for name, x in arrays.items()}
+
+
+def _log_likelihood(posterior: Posterior) -> xr.DataTree:
+    """The group log_likelihood: ``x`` has other axes there than among the observed data."""
+    import arviz_base
+    import xarray as xr
+
+    cells = posterior.log_likelihood()
+    values = _equally_weighted(posterior, {"x": cells.values})
+    tree = arviz_base.from_dict({"log_likelihood": values}, dims={"x": ["cell"]})
+    sides = {
+        "cell_row": cells.rows if cells.row_names is None else cells.row_names,
+        "cell_column": cells.columns if cells.column_names is None else cells.column_names,
+    }
+    labels = {name: ("cell", ids) for name, ids in sides.items()}
+    return xr.DataTree(tree["log_likelihood"].to_dataset().assign_coords(labels))
 
 
 def _coordinates(data: Any) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,7 +17,7 @@ from jaxmf.arguments import check_count
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
-from jaxmf.model import HasParticles, HoldsOutOnes, Model
+from jaxmf.model import Anneals, HasParticles, HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
@@ -121,7 +121,7 @@ def from_filter(
     )
 
 
-def from_annealing(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
+def from_annealing(model: Model, data: Container, run: Run, meta: Meta) -> Posterior:
     """The posterior of finished annealed runs: their particles at power one, pooled by evidence.
 
     Args:
@@ -133,6 +133,7 @@ def from_annealing(model: Any, data: Container, run: Run, meta: Meta) -> Posteri
     generation, trace = run.state, run.draws
     log_evidences = np.asarray(trace["log_evidence"][:, -1], dtype=float)
     shares = np.full(generation.log_weights.shape, -np.log(generation.log_weights.shape[1]))
+    assert isinstance(model, Anneals)
     record = model.annealed(data, **meta.options).record
     runs = [
         _draws_of_states(
@@ -152,7 +153,7 @@ def from_annealing(model: Any, data: Container, run: Run, meta: Meta) -> Posteri
 
 
 @jit
-def _draws_of_states(record: Any, states: PyTree, data: Container) -> Draw:
+def _draws_of_states(record: Callable[..., Draw], states: PyTree, data: Container) -> Draw:
     return jax.vmap(lambda state: record(jax.random.key(0), state, data))(states)
 
 

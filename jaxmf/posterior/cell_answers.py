@@ -142,6 +142,9 @@ class CellAnswers(Draws):
             seed: of the chain over features where they are too many to sum over.
         Returns:
             (N_new, K) float between 0 and 1.
+        Warns:
+            UserWarning: more than half of the tokens of new documents are left out, or all those of
+                one, which then has the proportions of the prior.
         Raises:
             ValueError: the model has no representation of new rows; a column that the data lacks.
         """

@@ -247,10 +247,9 @@ def reconstruction(posterior: Draws, rows: object) -> np.ndarray:
     return mean.reshape(row_indices.size, data.num_columns)
 
 
-def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> HeldOutScore:
-    """See `Posterior.held_out_log_likelihood`."""
-    check_cells(posterior)
-    model, data = posterior.model, posterior.data
+def held_out_cells(posterior: Draws, values: object, cells: object) -> tuple[Cells, np.ndarray]:
+    """Which cells are scored, and their values (M,); see `Posterior.held_out_log_likelihood`."""
+    data = posterior.data
     where = data.missing_cells() if cells is None else named_cells.read_cells(cells, data)
     whole = data.num_rows, data.num_columns
     if tuple(getattr(values, "shape", ())) == whole:
@@ -266,15 +265,22 @@ def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> 
     scored = np.isfinite(known)
     if not scored.any():
         raise ValueError("there is no cell to score: none is missing in the data, or all are NaN")
-    where = (where[0][scored], where[1][scored])
+    return (where[0][scored], where[1][scored]), known[scored]
+
+
+def held_out_log_likelihood(posterior: Draws, values: object, cells: object) -> HeldOutScore:
+    """See `Posterior.held_out_log_likelihood`."""
+    check_cells(posterior)
+    model, data = posterior.model, posterior.data
+    where, known = held_out_cells(posterior, values, cells)
     if categories.has_categories(model):
         probabilities_of_values = _probabilities(posterior, where)
         levels = np.asarray(model.values, float)
         return diagnostics.held_out_score(
-            categories.log_density(probabilities_of_values, levels, known[scored])
+            categories.log_density(probabilities_of_values, levels, known)
         )
     if kept_cells.is_answered(posterior):
-        return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known[scored]))
+        return diagnostics.held_out_score(kept_cells.log_density(posterior, where, known))
     draws, weights = posterior.flat_draws()
-    each = prediction.log_density(model, data, draws, weights, where, known[scored])
+    each = prediction.log_density(model, data, draws, weights, where, known)
     return diagnostics.held_out_score(each)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_count, check_seed
+from jaxmf.data import Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments
 from jaxmf.posterior import cells as cell_questions
@@ -122,7 +123,9 @@ class GroupAnswers(Draws):
             seed: of the halves, and of the sampling of the documents' topics.
         Returns:
             The log probability of each scored word, their mean (the perplexity is exp(-mean)), and
-            its standard error.
+            its standard error; `num_dropped` tokens were left out.
+        Warns:
+            UserWarning: more than half of the tokens are left out, or all those of a document.
         Raises:
             ValueError: the model has no words of documents, or no document has two words.
         """
@@ -132,5 +135,7 @@ class GroupAnswers(Draws):
         check_seed("seed", seed)
         if not isinstance(self.model, CompletesDocuments):
             raise ValueError(f"{type(self.model).__name__} is no model of words of documents")
-        new = self.container(new_documents, "new_documents", unknown=unknown)
-        return topics.document_completion(self, new, num_draws=num_draws, seed=seed)
+        tokens = as_container(new_documents, Tokens, "new_documents")
+        new = self.container(tokens, "new_documents", unknown=unknown)
+        score = topics.document_completion(self, new, num_draws=num_draws, seed=seed)
+        return score._replace(num_dropped=tokens.num_tokens - new.num_tokens)

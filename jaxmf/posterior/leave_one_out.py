@@ -17,7 +17,14 @@ import numpy as np
 
 from jaxmf.blocks import Network
 from jaxmf.data import Container
-from jaxmf.model import HasCategories, HasGroups, HasNetwork, PredictsCells
+from jaxmf.model import (
+    HasCategories,
+    HasGroups,
+    HasNetwork,
+    HasPointwiseLikelihood,
+    Model,
+    PredictsCells,
+)
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
 
@@ -68,16 +75,42 @@ class Comparison(NamedTuple):
 
         Rows and columns count where there are twenty of them.
         """
-        difference = self.model - self.baseline
-        residual = difference - difference.mean()
-        size = residual.size
-        errors = [np.sqrt(np.sum(residual**2) / (size * (size - 1)))]
-        for groups in (self.rows, self.columns):
-            sums = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
-            if sums.size >= _FEWEST_GROUPS:
-                factor = sums.size / (sums.size - 1)
-                errors.append(np.sqrt(factor * np.sum(sums**2)) / size)
-        return float(max(errors))
+        return standard_error_of_mean(self.model - self.baseline, self.rows, self.columns)
+
+
+def standard_error_of_mean(values: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> float:
+    """Of the mean of values of M cells: the largest of those with cells, rows, columns as units.
+
+    Rows and columns count where there are twenty of them.
+
+    Args:
+        values: (M,) float; M at least 2.
+        rows, columns: (M,) int.
+    """
+    residual = values - values.mean()
+    size = residual.size
+    errors = [np.sqrt(np.sum(residual**2) / (size * (size - 1)))]
+    for groups in (rows, columns):
+        sums = np.bincount(np.unique(groups, return_inverse=True)[1], residual)
+        if sums.size >= _FEWEST_GROUPS:
+            factor = sums.size / (sums.size - 1)
+            errors.append(np.sqrt(factor * np.sum(sums**2)) / size)
+    return float(max(errors))
+
+
+class Conditionals(NamedTuple):
+    """What S draws say of M cells, (S, M) float each.
+
+    Attributes:
+        mean: of a cell given a draw and all other cells.
+        log_density: of the observed value, likewise.
+        log_replicate: of the observed value as that of a second cell at the same position, given a
+            draw and all cells; the same where cells are independent given a draw.
+    """
+
+    mean: np.ndarray
+    log_density: np.ndarray
+    log_replicate: np.ndarray
 
 
 def compare(posterior: Draws) -> Comparison | None:
@@ -94,13 +127,15 @@ def compare(posterior: Draws) -> Comparison | None:
         return _compare_tokens(posterior)
     if not _is_answered(posterior):
         return None
-    known = _known_cells(posterior.data)
+    known = known_cells(posterior.data)
     if known is None or known[2].size < _FEWEST_CELLS:
         return None
     rows, columns, values = known
     chosen = np.random.default_rng(0).permutation(values.size)[:_NUM_CELLS]
     cells, x = (rows[chosen], columns[chosen]), values[chosen]
-    means, log_densities = _conditionals(posterior, cells, x)
+    means, log_densities, _ = conditionals(
+        posterior.model, posterior.data, _thinned(posterior), cells, x
+    )
     weights, shapes = pareto.smoothed_weights(-log_densities)
     is_reliable = shapes < pareto.largest_shape(len(weights))
     is_reliable &= np.isfinite(means).all(axis=0) & np.isfinite(log_densities).all(axis=0)
@@ -150,7 +185,7 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
     is_reliable = (shapes < pareto.largest_shape(len(weights))) & np.isfinite(scores).all(axis=0)
     if is_reliable.mean() < _LEAST_RELIABLE:
         return None
-    groups = _two_groups(network, columns, name)
+    groups = two_groups(network, columns, name)
     if levels is None:
         unit = "log score of a token"
         model = -np.log(np.sum(weights * np.exp(scores), axis=0))
@@ -159,17 +194,24 @@ def _compare_tokens(posterior: Draws) -> Comparison | None:
         unit, x = "squared error", np.asarray(levels)[everything[name]]
         means = np.einsum("sm,smv,v->m", weights, np.array(probabilities), np.asarray(levels))
         model = (x[chosen] - means) ** 2
-        rows, others = _two_groups(network, everything, name)
+        rows, others = two_groups(network, everything, name)
         baseline = (x[chosen] - row_and_column_means(rows, others, x, chosen)) ** 2
     kept = [part[is_reliable] for part in (model, baseline, *groups)]
     return Comparison(unit, *kept)
 
 
-def _two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> Cells:
-    """The first column that an indicator hangs on, and the second or the values: errors by both."""
+def two_labels(network: Network, name: str | None) -> tuple[str, str]:
+    """The first column that an indicator hangs on, and the second or the observed block."""
     parents = dict.fromkeys(by for one in network.indicators for by in network.blocks[one].by)
-    labels = [*parents, *(by for by in network.blocks[name].by if by in columns), name]
-    return columns[labels[0]], columns[labels[min(1, len(labels) - 1)]]
+    block = network.blocks[str(name)]
+    labels = [*parents, *(by for by in block.by if by in network.columns), str(name)]
+    return labels[0], labels[min(1, len(labels) - 1)]
+
+
+def two_groups(network: Network, columns: dict[str, np.ndarray], name: str) -> Cells:
+    """The columns of tokens by which errors are taken together."""
+    first, second = two_labels(network, name)
+    return columns[first], columns[second]
 
 
 def value_frequencies(values: np.ndarray, chosen: np.ndarray) -> np.ndarray:
@@ -195,7 +237,7 @@ def _is_answered(posterior: Draws) -> bool:
     )
 
 
-def _known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+def known_cells(data: Any) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Rows, columns and values of the observed cells, (T,) each; None for other data."""
     values = getattr(data, "values", None)
     if values is None or np.ndim(values) not in (1, 2):
@@ -226,21 +268,35 @@ def _thinned(posterior: Draws) -> dict[str, np.ndarray]:
     return {name: values[chain, draw] for name, values in posterior.draws.items()}
 
 
-def _conditionals(posterior: Draws, cells: Cells, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means and log densities (S, M) of cells given a draw and all other cells."""
-    model, data, draws = posterior.model, posterior.data, _thinned(posterior)
-    blocks = list(prediction.predict_cells(model, data, draws, *cells, once=True))
-    mean = np.concatenate([block[1] for block in blocks]).astype(float)
-    variance = np.concatenate([block[2] for block in blocks]).astype(float)
+def conditionals(
+    model: Model, data: Container, draws: dict[str, np.ndarray], cells: Cells, x: np.ndarray
+) -> Conditionals:
+    """Cells given a draw and all other cells.
+
+    Args:
+        model: whose `cells_given_draw` is not None.
+        data: the container of the run.
+        draws: name -> (S, ...).
+        cells: rows and columns, (M,) int each.
+        x: (M,) float, their values.
+    """
+    moments = list(prediction.predict_cells(model, data, draws, *cells, once=True))
+    mean = np.concatenate([block[1] for block in moments]).astype(float)
+    variance = np.concatenate([block[2] for block in moments]).astype(float)
     if categories.has_categories(model):
-        return mean, _log_probabilities(model, data, draws, cells, x)
+        log_density = _log_probabilities(model, data, draws, cells, x)
+        return Conditionals(mean, log_density, log_density)
+    if isinstance(model, HasPointwiseLikelihood):
+        blocks = prediction.log_densities(model, data, draws, cells, x)
+        log_density = np.concatenate([block for _, block in blocks])
+        return Conditionals(mean, log_density, log_density)
+    # cells that are not finite are left out by those who ask
+    with np.errstate(divide="ignore", invalid="ignore"):
+        replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
-        with np.errstate(
-            divide="ignore", invalid="ignore"
-        ):  # cells that are not finite are left out
-            return mean, np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
+        return Conditionals(mean, replicate, replicate)
     noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
-    return without_cell(x, mean, variance, noise_variance)
+    return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
 
 
 def without_cell(

@@ -33,10 +33,13 @@ class LeftOut(NamedTuple):
     Attributes:
         log_probability: (M,) of the value that the token has.
         probabilities: (M, V) of all values, where asked for; else None.
+        log_replicate: (M,) of the same value for one more token with these columns, given the draw
+            and all tokens.
     """
 
     log_probability: np.ndarray
     probabilities: np.ndarray | None
+    log_replicate: np.ndarray
 
 
 def observed_block(network: Network) -> str | None:
@@ -83,7 +86,7 @@ def leave_out(
     cells, totals = np.asarray(draw[f"{name}_cells"]), np.asarray(draw[f"{name}_totals"])
     value_counts = cells[(values, *index)].astype(float)  # (M, K_1, ..., K_L)
     totals = totals[None][(zeros, *index)].astype(float)
-    pseudo_counts = _pseudo_counts(network, draw, name, cells.shape[0])
+    pseudo_counts = value_concentrations(network, draw, name, cells.shape[0])
     pseudo_of_value = pseudo_counts[values].reshape(-1, *[1] * len(latent))
     sides = [
         _Side(network, draw, parent, columns, axis, len(latent))
@@ -104,12 +107,15 @@ def leave_out(
     density = (value_counts - chance + pseudo_of_value) / remaining
     axes = tuple(range(1, 1 + len(latent)))
     log_probability = np.log(np.sum(weights * density, axis=axes))
+    density = (value_counts + pseudo_of_value) / (totals + pseudo_counts.sum())
+    log_replicate = np.log(np.sum(_product([side.whole() for side in sides]) * density, axis=axes))
     if not all_values:
-        return LeftOut(log_probability, None)
+        return LeftOut(log_probability, None, log_replicate)
     table = np.moveaxis(cells, 0, -1)[None][(zeros, *index)] + pseudo_counts
     at_value = np.arange(cells.shape[0]) == values.reshape(-1, *[1] * (len(latent) + 1))
     table = (table - chance[..., None] * at_value) / remaining[..., None]
-    return LeftOut(log_probability, np.sum(weights[..., None] * table, axis=axes))
+    probabilities = np.sum(weights[..., None] * table, axis=axes)
+    return LeftOut(log_probability, probabilities, log_replicate)
 
 
 class _Side:
@@ -151,8 +157,13 @@ class _Side:
         share = chance.sum(axis=self.others, keepdims=True)
         return np.maximum(self.counts - share + self.pseudo, 0) / self.total
 
+    def whole(self) -> np.ndarray:
+        """Probabilities of the groups for one more token."""
+        return (self.counts + self.pseudo) / (self.total + 1)
 
-def _pseudo_counts(network: Network, draw: Draw, name: str, num_values: int) -> np.ndarray:
+
+def value_concentrations(network: Network, draw: Draw, name: str, num_values: int) -> np.ndarray:
+    """The concentrations of the values of an observed block of categories in a draw: (V,) float."""
     concentration = hyperparameters_of(network, draw, name)["concentration"]
     return np.broadcast_to(np.asarray(concentration, float), (num_values,))
 

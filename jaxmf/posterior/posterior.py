@@ -1,7 +1,7 @@
 """The posterior: draws, and the questions they answer.
 
 The answers come from its parts: ``draws.py`` (fields, weights, single draws), ``summaries.py``,
-``cell_answers.py``, ``group_answers.py`` and ``column_answers.py``.
+``cell_answers.py``, ``group_answers.py``, ``topic_answers.py`` and ``column_answers.py``.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from jaxmf.posterior.cell_answers import CellAnswers
 from jaxmf.posterior.column_answers import ColumnAnswers
 from jaxmf.posterior.group_answers import GroupAnswers
 from jaxmf.posterior.summaries import Summaries
+from jaxmf.posterior.topic_answers import TopicAnswers
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
+class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswers):
     """Draws of a posterior, with the model and the data they belong to.
 
     Made by `jaxmf.fit`, `sample`, `particle_filter` and `load`. Labels of features mean nothing
@@ -87,18 +88,24 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, ColumnAnswers):
 
         return saving.save(self, folder, include_data=check_flag("data", data))
 
-    def to_arviz(self) -> xr.DataTree:
+    def to_arviz(self, *, log_likelihood: bool = False) -> xr.DataTree:
         """The draws as an `xarray.DataTree` for ArviZ (extra `arviz`).
 
         Group ``posterior`` holds the arrays of the draws, ``sample_stats`` the log joint as ``lp``,
         ``observed_data`` the matrix. A filter's particles are resampled to equal weights.
 
+        Args:
+            log_likelihood: whether there is a group ``log_likelihood``, from which ArviZ computes
+                leave-one-out: ``x`` (chain, draw, cell), with ``cell_row`` and ``cell_column``. See
+                `log_likelihood` for what it is conditional on.
+
         Raises:
             ModuleNotFoundError: arviz-base is not installed.
+            ValueError: a log likelihood that the posterior does not have.
         """
         from jaxmf.posterior.arviz_export import to_arviz
 
-        return to_arviz(self)
+        return to_arviz(self, log_likelihood=check_flag("log_likelihood", log_likelihood))
 
     @property
     def plot(self) -> Plots:

@@ -341,6 +341,23 @@ def predict_rows(
         yield where, means[:, *cells], variances[:, *cells]
 
 
+def log_densities(
+    model: Model,
+    data: Container,
+    draws: dict[str, np.ndarray],
+    cells: tuple[np.ndarray, np.ndarray],
+    values: np.ndarray,
+) -> Iterator[tuple[slice, np.ndarray]]:
+    """log p(x | draw) of M cells for every draw, block by block: which draws, (B, M) float."""
+    rows, columns = (jnp.asarray(index) for index in cells)
+
+    def evaluate(block: object, indices: np.ndarray) -> PyTree:
+        return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
+
+    for where, densities in over_draws(evaluate, draws, draw_size(draws, data, values.size)):
+        yield where, densities.astype(float)
+
+
 def log_density(
     model: Model,
     data: Container,
@@ -350,15 +367,9 @@ def log_density(
     values: np.ndarray,
 ) -> np.ndarray:
     """log Σ_s w_s p(x | draw s) of M cells, (M,)."""
-    rows, columns = (jnp.asarray(index) for index in cells)
-
-    def evaluate(block: object, indices: np.ndarray) -> PyTree:
-        return _log_density_of_draws(model, block, data, rows, columns, jnp.asarray(values))
-
     total = np.full(values.size, -np.inf)
-    size = draw_size(draws, data, values.size)
-    for where, densities in over_draws(evaluate, draws, size):
+    for where, densities in log_densities(model, data, draws, cells, values):
         with np.errstate(divide="ignore"):
-            weighted = np.log(weights[where])[:, None] + densities.astype(float)
+            weighted = np.log(weights[where])[:, None] + densities
         total = np.logaddexp(total, np.logaddexp.reduce(weighted, axis=0))
     return total

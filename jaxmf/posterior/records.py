@@ -109,3 +109,10 @@ class NumGroups(NumFeatures):
 
     def _counted(self) -> str:
         return "groups"
+
+
+class NumTopics(NumFeatures):
+    """Posterior distribution of the number of topics that have tokens; as `NumFeatures`."""
+
+    def _counted(self) -> str:
+        return "topics"

@@ -8,10 +8,11 @@ import numpy as np
 
 from jaxmf.arguments import check_count
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import alarms, leave_one_out, tables
+from jaxmf.posterior import alarms, leave_one_out, pointwise, tables
 from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import Comparison
+from jaxmf.posterior.pointwise import LogLikelihood
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
 
 
@@ -69,6 +70,38 @@ class Summaries(Draws):
     @cached_property
     def _leave_one_out(self) -> Comparison | None:
         return leave_one_out.compare(self)
+
+    def log_likelihood(self, cells: object = None) -> LogLikelihood:
+        """The log likelihood of every observed cell, or word, given every draw.
+
+        What it is conditional on: everything that a draw has, the latent variables of the cell's
+        row (its features, factors or groups) and column among it. These are parameters here as the
+        hyperparameters are, so that leave-one-out by these numbers is about a cell of a row of
+        which the other cells are known, and not about a new row. Of `BPMF`, `NoisyOrIBP`,
+        `BinaryMF` of counts and `FeatureModel(likelihood=)` cells are independent given a draw, and
+        the numbers sum to the log likelihood of the data. `LinearGaussianIBP` and `BinaryMF` of
+        real values sum weights out of their draws: a cell's density is given the draw and all
+        other cells. So it is of words and ratings of groups, whose token is taken out of the counts
+        of its groups, which are known by their probabilities only (exact where they are clear).
+        Leave-one-out by importance sampling is right for all of these, WAIC for the first kind.
+
+        Args:
+            cells: observed cells, as in `predict`; by default all of them, in the order of the
+                data. Of words all, always.
+        Returns:
+            `values` (chains, draws, M) float, with `rows` and `columns` (M,) int and their ids,
+            `row_names` and `column_names`, where the data has ids.
+        Raises:
+            ValueError: a model whose draws do not say it (mixtures of rows, `PAM`, `HFP`), a
+                variational fit, draws without factors, missing cells, or more than 2^27 numbers.
+        Example:
+            >>> import numpy as np, jaxmf as mf
+            >>> X = np.random.default_rng(0).normal(size=(8, 3))
+            >>> post = mf.fit(mf.LinearGaussianIBP(alpha=1.0), X, num_warmup=5, num_samples=5)
+            >>> post.log_likelihood().values.shape
+            (4, 5, 24)
+        """
+        return pointwise.log_likelihood(self, cells)
 
     def num_features(self) -> NumFeatures:
         """Posterior distribution of the number of features.

@@ -100,12 +100,12 @@ def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:
     return TopEntries(
         groups=groups,
         shares=sizes[groups] / sizes.sum(),
-        entries=_named(best, is_entry, model.names(posterior.data, column)),
+        entries=named_entries(best, is_entry, model.names(posterior.data, column)),
         weights=np.where(is_entry, np.take_along_axis(weights[groups], best, axis=1), np.nan),
     )
 
 
-def _named(best: np.ndarray, is_entry: np.ndarray, names: object) -> np.ndarray:
+def named_entries(best: np.ndarray, is_entry: np.ndarray, names: object) -> np.ndarray:
     """Ids of entries, None where there is none; positions and -1 without ids."""
     if names is None:
         return np.asarray(np.where(is_entry, best, -1))

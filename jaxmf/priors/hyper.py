@@ -48,9 +48,7 @@ def initial_value(prior: Hyperparameter) -> Array:
         return jnp.asarray(prior, dtype)
     # arrays for parameters: the mean of InverseGamma(1.0, 1.0) would divide a float by zero
     prior = jax.tree.map(jnp.asarray, prior)
-    # The quantile function of several distributions needs a further package: use draws instead.
-    draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
-    median = jnp.median(jnp.asarray(draws, dtype), axis=0)
+    median = jnp.asarray(_median(prior), dtype)
     try:
         mean = jnp.asarray(prior.mean, dtype)
     except NotImplementedError:
@@ -60,6 +58,43 @@ def initial_value(prior: Hyperparameter) -> Array:
     mean_density, median_density = _unbounded_log_density(prior, values)
     in_tail = jnp.isfinite(median_density) & (mean_density < median_density - math.log(10))
     return jnp.where(inside[0] & jnp.isfinite(mean_density) & ~in_tail, mean, median)
+
+
+def _median(prior: Hyperparameter) -> Array:
+    """About the median of a prior; for families whose mean always serves, a number that does too.
+
+    By a formula where there is one: draws of a Gamma distribution alone take a second to compile.
+    """
+    import numpyro.distributions as dist
+
+    family = type(prior)
+    if family is dist.ExpandedDistribution:
+        return jnp.broadcast_to(_median(prior.base_dist), prior.batch_shape)
+    if family in (dist.Gamma, dist.Exponential, dist.Beta):
+        # of the density on the scale without bounds the mean is the mode: it can only be rounded
+        # to a bound
+        limits = jnp.finfo(jnp.result_type(float))
+        largest = 1 - limits.eps if family is dist.Beta else limits.max
+        return jnp.clip(prior.mean, limits.tiny, largest)
+    if family is dist.InverseGamma:
+        return prior.rate / _gamma_median(prior.concentration)
+    if family is dist.LogUniform:
+        return jnp.sqrt(prior.low) * jnp.sqrt(prior.high)
+    if family in (dist.HalfCauchy, dist.HalfNormal, dist.LogNormal, dist.Normal, dist.Uniform):
+        return prior.icdf(0.5)
+    # The quantile function of several distributions needs a further package: use draws instead.
+    draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
+    return jnp.median(draws, axis=0)
+
+
+def _gamma_median(shape: Array) -> Array:
+    """The median of Gamma(shape, 1), to a few per cent for shapes of at least a half.
+
+    Reference:
+        R. F. Lyon, On closed-form tight bounds and approximations for the median of a gamma
+        distribution, PLOS ONE 16 (2021): a lower bound.
+    """
+    return jnp.exp2(-1 / shape) * (shape + math.log(2) - 1 / 3)
 
 
 def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:

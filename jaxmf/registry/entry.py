@@ -123,11 +123,13 @@ def annealing_settings(entry: Entry) -> list[Setting]:
     Raises:
         ValueError: the model has no path from its prior to its posterior.
     """
-    builder = getattr(entry.model, "annealed", None)
-    if builder is None:
+    from jaxmf.model import Anneals
+
+    if not issubclass(entry.model, Anneals):
         verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
         raise ValueError(f"{entry.class_name} has no method 'smc'; use {verbs}")
-    return [setting for setting in _settings_of(builder) if setting.name not in ("self", "data")]
+    settings = _settings_of(entry.model.annealed)
+    return [setting for setting in settings if setting.name not in ("self", "data")]
 
 
 def _settings_of(function: Callable[..., object]) -> list[Setting]:

@@ -14,9 +14,10 @@ variance from a single run. Open `AnnealedModel` first, then `_step`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -28,8 +29,7 @@ from jaxmf import compensated
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import when
 from jaxmf.samplers.resampling import effective_sample_size, log_mean_weight, systematic
-
-PyTree = Any
+from jaxmf.types import PyTree
 
 # The key of the choice of a generation; no chain has this index.
 _CHOOSE = np.uint32(2**32 - 1)
@@ -111,7 +111,7 @@ class Options:
         return self.num_particles // self.chain_length
 
 
-def annealed_model(**functions: Any) -> AnnealedModel:
+def annealed_model(**functions: Callable[..., PyTree]) -> AnnealedModel:
     """An `AnnealedModel` from plain functions or Partials, by its fields."""
     return AnnealedModel(
         **{
@@ -283,7 +283,9 @@ def _weigh(options: Options, model: AnnealedModel, state: Generation, data: PyTr
     )
 
 
-def _next_power(log_weights_at: Any, power: Array, share: Array | float) -> Array:
+def _next_power(
+    log_weights_at: Callable[[Array], Array], power: Array, share: Array | float
+) -> Array:
     """The power at which the effective sample size is the share, by halving on a log scale."""
     highest = 1 - power
 
@@ -326,8 +328,8 @@ def _capacity(model: AnnealedModel, state: Generation) -> dict[str, int]:
     return model.capacity(one)
 
 
-def _keys(key: Array, number: int) -> Array:
-    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(number, dtype=jnp.uint32))
+def _keys(key: Array, count: int) -> Array:
+    return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(count, dtype=jnp.uint32))
 
 
 def _any(overflow: dict[str, Array]) -> dict[str, Array]:

@@ -81,6 +81,11 @@ class Likelihood(Readable, ABC):
         present = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
         return bare(type(self), **{name: values.get(name, present[name]) for name in present})
 
+    @property
+    def is_discrete(self) -> bool:
+        """Whether cells have probabilities, and not densities: 1/2 is then no value."""
+        return not bool(self.in_support(np.array([0.5]))[0])
+
     def check(self, values: Any, name: str, *, observed: Any = None) -> None:
         """Refuses values that a cell cannot have.
 

@@ -399,6 +399,10 @@ class BinaryMF(Readable, Model):
         """Gaussian cells depend on each other by W, which is summed out of predictions."""
         return "summed out" if isinstance(self.likelihood, Gaussian) else "independent"
 
+    @property
+    def has_discrete_cells(self) -> bool:
+        return self.likelihood.is_discrete
+
     # --- queries on one draw ----------------------------------------------------------------------
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,6 +14,9 @@ from jaxmf.engine import Info
 from jaxmf.models.feature_model import hyperparameters, updates
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
 
 
 @partial(
@@ -28,7 +31,7 @@ class AnnealingPlan:
 
 
 def init(
-    plan: AnnealingPlan, model: Any, key: Key, data: Dense, sizes: dict[str, int] | None
+    plan: AnnealingPlan, model: FeatureModel, key: Key, data: Dense, sizes: dict[str, int] | None
 ) -> tuple[FeatureState, dict[str, Array]]:
     """A state from the prior."""
     num_slots = plan.num_slots if sizes is None else sizes["features"]
@@ -42,7 +45,12 @@ def init(
 
 
 def step(
-    plan: AnnealingPlan, model: Any, key: Key, state: FeatureState, data: Dense, power: Array
+    plan: AnnealingPlan,
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    power: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y and hyperparameters, with the likelihood to a power."""
     state, info = updates.update_rows(model, jax.random.fold_in(key, 0), state, data, power=power)
@@ -56,7 +64,7 @@ def step(
     return state, info
 
 
-def measure(model: Any, state: FeatureState, data: Dense) -> Array:
+def measure(model: FeatureModel, state: FeatureState, data: Dense) -> Array:
     """log p(observed X | Z, Y), () float."""
     fixed = hyperparameters.at_values(model, state.hyperparameters)
     rows = jax.vmap(fixed.row_log_likelihood, in_axes=(0, 0, 0, None))

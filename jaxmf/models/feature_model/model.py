@@ -162,6 +162,13 @@ class FeatureModel(Readable, Model):
         return bare(FeatureModel, **(fields | powered))
 
     @property
+    def has_discrete_cells(self) -> bool:
+        """Of a likelihood by its values, else by `cell_distribution`."""
+        if self.likelihood is not None:
+            return self.likelihood.is_discrete
+        return self.cell_distribution != "normal"
+
+    @property
     def columns_are_separate(self) -> bool:
         """Whether the cells of a column depend on Y in this column alone."""
         function = getattr(self.log_likelihood, "func", None)

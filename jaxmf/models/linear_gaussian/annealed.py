@@ -54,11 +54,11 @@ def init(
     z_key, hyper_key = jax.random.split(key)
     capacity = num_slots - model.first_slot()
     state, overflow = model.simulate_state(z_key, hyper_key, data.values.shape[0], capacity)
-    numbers = {
+    hyperparameters = {
         name: getattr(state, name).astype(data.values.dtype)
         for name in ("alpha", "concentration", "noise_scale", "feature_scale")
     }
-    return state._replace(**numbers), {"features": overflow}
+    return state._replace(**hyperparameters), {"features": overflow}
 
 
 def step(

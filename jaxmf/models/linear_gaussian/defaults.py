@@ -87,7 +87,8 @@ def matched(model: Any, data: Dense) -> Any:
     unit = units.scale_about(data, offset) if is_open else 1.0
     _warn_of_columns(data)
     result = completed(model, unit, offset)
-    _compare_scales(result, data, offset)
+    if model.feature_scale is not None:
+        _compare_scales(result, data, offset)
     return result
 
 

@@ -46,8 +46,8 @@ def init(
     num_rows, num_columns = data.values.shape
     state, overflow = model.simulate_state(z_key, hyper_key, num_rows, num_columns, num_slots)
     dtype = data.values.dtype
-    numbers = {name: getattr(state, name).astype(dtype) for name in HYPERPARAMETERS}
-    return state._replace(**numbers), {"features": overflow}
+    hyperparameters = {name: getattr(state, name).astype(dtype) for name in HYPERPARAMETERS}
+    return state._replace(**hyperparameters), {"features": overflow}
 
 
 def step(

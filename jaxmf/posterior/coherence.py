@@ -1,0 +1,200 @@
+"""How well the words of topics go together: coherence from a corpus, and diversity.
+
+Source: Roeder, Both & Hinneburg (2015), sections 3.1 to 3.4, for NPMI and C_v; Dieng, Ruiz & Blei
+(2020), section 6, for diversity.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
+from scipy import sparse
+
+from jaxmf.data import Tokens
+from jaxmf.data.alignment import matched_positions
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.types import Names
+
+MEASURES = ("npmi", "c_v")
+_TINY = 1e-12  # added to joint probabilities, section 3.2
+_PAIRS_AT_ONCE = 2**20
+
+
+class Coherence(NamedTuple):
+    """How well the words of each topic go together.
+
+    Attributes:
+        values: (G,) float, of the topics in the order of `Posterior.topics`; NaN for a topic with
+            fewer than two words that the reference has.
+        mean: over topics.
+        measure: "npmi", between -1 and 1, or "c_v", between 0 and 1 for most topics.
+    """
+
+    values: np.ndarray
+    mean: float
+    measure: str
+
+    def __repr__(self) -> str:
+        shown = ", ".join(f"{value:.3f}" for value in self.values[:20])
+        more = ", ..." if self.values.size > 20 else ""
+        return f"{self.measure} coherence: mean {self.mean:.3f}; by topic {shown}{more}"
+
+
+def coherence(
+    posterior: Draws, best: np.ndarray, *, measure: str, reference: object, window: int | None
+) -> Coherence:
+    """See `Posterior.topic_coherence`.
+
+    Args:
+        posterior: of topics.
+        best: (G, n) int, positions of the words of every topic, -1 for none.
+        measure, reference, window: as there.
+    """
+    if measure not in MEASURES:
+        raise ValueError(f"measure: takes {' or '.join(map(repr, MEASURES))}, got {measure!r}")
+    words = np.unique(best[best >= 0])
+    together = _together(posterior, words, reference, window)
+    values = []
+    for topic in best:
+        index = np.searchsorted(words, topic[topic >= 0])
+        joint = together.counts[index][:, index].toarray() / together.num_windows
+        values.append(_one_topic(joint[:, np.diag(joint) > 0][np.diag(joint) > 0], measure))
+    found = np.array(values)
+    mean = float(np.nanmean(found)) if np.isfinite(found).any() else np.nan
+    return Coherence(found, mean, measure)
+
+
+def diversity(best: np.ndarray) -> float:
+    """The part of different words among those of all topics, (G, n) with -1 for none."""
+    words = best[best >= 0]
+    return float(np.unique(words).size / words.size)
+
+
+def _one_topic(joint: np.ndarray, measure: str) -> float:
+    """The coherence of n words with these probabilities of two in one window, (n, n)."""
+    if len(joint) < 2:
+        return np.nan
+    npmi = _npmi(joint)
+    if measure == "npmi":
+        return float(npmi[np.triu_indices(len(npmi), 1)].mean())
+    # each word against all of them: the cosine of their vectors of NPMI with every word
+    total = npmi.sum(axis=0)
+    norms = np.linalg.norm(npmi, axis=1) * np.linalg.norm(total)
+    return float(np.mean(npmi @ total / np.where(norms > 0, norms, 1)))
+
+
+def _npmi(joint: np.ndarray) -> np.ndarray:
+    """log(p_ij / (p_i p_j)) / -log p_ij; 0 for two words that are in every window."""
+    single = np.diag(joint)
+    log_joint = np.log(joint + _TINY)
+    pointwise = log_joint - np.log(single[:, None] * single)
+    is_certain = joint >= 1
+    return np.where(is_certain, 0, pointwise / np.where(is_certain, 1, -log_joint))
+
+
+class _Together(NamedTuple):
+    """(R, R) windows with two words, those with one on the diagonal, and how many there are."""
+
+    counts: sparse.csr_array
+    num_windows: int
+
+
+def _together(
+    posterior: Draws, words: np.ndarray, reference: object, window: int | None
+) -> _Together:
+    blocks = topic_blocks(posterior)
+    known = posterior.model.names(posterior.data, blocks.word)
+    if reference is not None and not isinstance(reference, Tokens):
+        return _together_in_lists(reference, words, known, window)
+    if window is not None:
+        raise ValueError(
+            "window: needs texts in their order, as lists of words; pass them as reference="
+        )
+    tokens = posterior.model.over(posterior.data)[1] if reference is None else reference
+    if not isinstance(tokens, Tokens) or not {blocks.word, blocks.document} <= set(tokens.columns):
+        raise ValueError(
+            f"reference: needs the columns {blocks.document!r} and {blocks.word!r} of the data"
+        )
+    size = posterior.model.over(posterior.data)[1].sizes[blocks.word]
+    positions = matched_positions(
+        tokens.names.get(blocks.word),
+        known,
+        sizes=(tokens.sizes[blocks.word], size),
+        argument="reference",
+        word=blocks.word,
+        unknown="drop",
+    )
+    documents = np.asarray(tokens.columns[blocks.document])
+    index = _index(words, size)[positions[np.asarray(tokens.columns[blocks.word])]]
+    there = index >= 0
+    counts = _products(documents[there], index[there], words.size)
+    return _Together(counts, np.unique(documents).size)
+
+
+def _index(words: np.ndarray, size: int) -> np.ndarray:
+    """(size + 1,) the index of a position among some words; -1 for others, and at the end."""
+    index = np.full(size + 1, -1)
+    index[words] = np.arange(words.size)
+    return index
+
+
+def _together_in_lists(
+    reference: object, words: np.ndarray, known: Names | None, window: int | None
+) -> _Together:
+    """The same from lists of words, in windows of some words or whole documents."""
+    if isinstance(reference, str | bytes) or not isinstance(reference, Iterable):
+        raise TypeError("reference: must be Tokens, or lists of words; is none of them")
+    listed = list(reference)
+    for position, document in enumerate(listed):
+        if isinstance(document, str | bytes) or not isinstance(document, Iterable):
+            raise TypeError(
+                f"reference: the document at position {position} is {document!r}, a list of words "
+                "is needed; split it"
+            )
+    ids = words if known is None else np.asarray(known)[words]
+    index_of = {word: index for index, word in enumerate(ids.tolist())}
+    counts, num_windows = sparse.csr_array((words.size, words.size)), 0
+    for windows, index, num in _windows(listed, index_of, window):
+        counts = counts + _products(windows, index, words.size)
+        num_windows += num
+    if num_windows == 0:
+        raise ValueError("reference: all documents are empty")
+    return _Together(counts.tocsr(), num_windows)
+
+
+def _windows(
+    documents: Sequence[Iterable[object]], index_of: dict[object, int], window: int | None
+) -> Iterator[tuple[np.ndarray, np.ndarray, int]]:
+    """Blocks of pairs (window, word) of some words, and how many windows each block has."""
+    rows: list[np.ndarray] = []
+    columns: list[np.ndarray] = []
+    num_windows, size = 0, 0
+    for document in documents:
+        index = np.array([index_of.get(word, -1) for word in document], int)
+        if index.size == 0:
+            continue
+        width = index.size if window is None else min(window, index.size)
+        inside = sliding_window_view(index, width)
+        which, where = np.nonzero(inside >= 0)
+        rows.append(num_windows + which)
+        columns.append(inside[which, where])
+        num_windows, size = num_windows + len(inside), size + which.size
+        if size > _PAIRS_AT_ONCE:
+            yield np.concatenate(rows), np.concatenate(columns), num_windows
+            rows, columns, num_windows, size = [], [], 0, 0
+    if rows:
+        yield np.concatenate(rows), np.concatenate(columns), num_windows
+
+
+def _products(windows: np.ndarray, words: np.ndarray, num_words: int) -> sparse.csr_array:
+    """In how many windows two words are, (R, R), from pairs (window, word) that may repeat."""
+    _, rows = np.unique(windows, return_inverse=True)
+    cells = (np.ones(rows.size), (rows, words))
+    shape = (int(rows.max(initial=-1)) + 1, num_words)
+    is_there = sparse.coo_array(cells, shape=shape).tocsr()
+    is_there.data[:] = 1
+    return (is_there.T @ is_there).tocsr()

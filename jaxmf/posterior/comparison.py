@@ -1,0 +1,384 @@
+"""Several posteriors of the same data, ordered by how well they predict: `jaxmf.compare`.
+
+The expected log predictive density of a cell of the rows in training whose other cells are known,
+by Pareto-smoothed leave-one-out (Vehtari, Gelman & Gabry 2017), WAIC (Watanabe 2010) or held-out
+data. Differences are paired: by cell, with the standard error of their sum.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxmf.arguments import check_object, check_word
+from jaxmf.diagnostics import Summary, weights_effective_size
+from jaxmf.model import CompletesDocuments
+from jaxmf.posterior import cells as cell_questions
+from jaxmf.posterior import leave_one_out, pareto, pointwise, same_data
+from jaxmf.posterior.pointwise import Units
+from jaxmf.posterior.posterior import Posterior
+
+CRITERIA = ("loo", "waic")
+_FEWEST_DRAWS = 25  # of which a tail can be smoothed
+_FEWEST_EFFECTIVE = 100  # particles
+_MOST_DRAWS = 1_000
+_MOST_UNITS = 20_000
+_MOST_VALUES = 2**28
+_FEWEST_UNITS = 100  # of which a standard error is known well enough
+_LARGEST_SHARE = 0.01  # of cells whose weights are unreliable
+_ERRORS = 2.0
+_LEAST_DIFFERENCE = 4.0  # nats, below which its standard error says little
+_CHAIN_ALARMS = ("R-hat", "drift")
+_COLUMNS = ("elpd", "se", "difference", "se of difference", "parameters", "high k", "log evidence")
+_ALWAYS_SHOWN = 4
+
+Cells = tuple[np.ndarray, np.ndarray]
+
+
+class Score(NamedTuple):
+    """What one posterior says of M cells or words.
+
+    Attributes:
+        each: (M,) log predictive density.
+        shapes: (M,) Pareto k of the weights of the draws; None where none were weighted.
+        num_parameters: (M,) summands of their effective number; None of held-out data.
+        largest_shape: the k up to which weights are reliable.
+    """
+
+    each: np.ndarray
+    shapes: np.ndarray | None = None
+    num_parameters: np.ndarray | None = None
+    largest_shape: float = 0.7
+
+    @property
+    def unreliable_share(self) -> float:
+        """The share of cells whose weights are unreliable; NaN where there are none."""
+        if self.shapes is None:
+            return np.nan
+        return float(np.mean(~(self.shapes <= self.largest_shape)))
+
+
+class Scored(NamedTuple):
+    """The scores of all posteriors, and what they are of.
+
+    Attributes:
+        scores: name -> score of the same M cells or words.
+        cells: their rows and columns, (M,) int each; None of held-out words.
+        num_units: how many there are, of which M are scored.
+        kind: "cells", "tokens", "held-out cells" or "held-out words".
+    """
+
+    scores: dict[str, Score]
+    cells: Cells | None
+    num_units: int
+    kind: str
+
+
+class ModelComparison(Summary):
+    """Posteriors in the order of their expected log predictive density, the best first.
+
+    ``table["name", "difference"]`` is one number, `to_pandas` has all of them. Columns: ``elpd``,
+    the sum over cells, and ``se``, its standard error; ``difference`` to the best posterior, zero
+    or negative, and its standard error, paired by cell; ``parameters``, their effective number;
+    ``high k``, the share of cells whose importance weights are unreliable; ``log evidence``, of
+    filters with a credible error. A column that no posterior has is left out.
+
+    Attributes:
+        conclusion: which posteriors are distinguishable, and whether the checks allow to trust it.
+        is_reliable: whether no check speaks against it.
+        differences: name -> (M,) difference of each scored cell to the best posterior.
+        cells_scored: their rows and columns, (M,) int each; None of held-out words.
+    """
+
+    conclusion: str
+    is_reliable: bool
+    differences: dict[str, np.ndarray]
+    cells_scored: Cells | None
+
+
+def compare(
+    posteriors: Mapping[str, Posterior],
+    *,
+    held_out: object = None,
+    cells: object = None,
+    criterion: str = "loo",
+) -> ModelComparison:
+    """Which of several models of the same data predicts best, and whether that can be known.
+
+    By default every observed cell (word of a topic model) is predicted from all others:
+    the draws of a run know the cell, so they are weighted to those given the other cells alone by
+    Pareto-smoothed importance sampling. The run is not repeated and nothing is hidden. The latent
+    variables of rows and columns are parameters, see `Posterior.log_likelihood`: the question is
+    how well a further cell of a known row is predicted, and not a new row. Of more than 20,000
+    cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used.
+
+    Standard errors are the largest of those with cells, rows and columns as units (rows and columns
+    where there are twenty), as errors of cells in one row go together. Two posteriors are called
+    distinguishable where the difference is above two of its standard errors and above 4 nats
+    (Sivula, Magnusson, Matamoros & Vehtari 2020). The conclusion says that it should not be trusted
+    where weights of more than 1 % of the cells are unreliable, chains have not converged, or there
+    are fewer than 100 cells.
+
+    Args:
+        posteriors: name -> posterior, two or more, of the same data.
+        held_out: values that the runs did not see, to be scored instead: a whole matrix or one
+            value a cell, as in `Posterior.held_out_log_likelihood`; new documents of topic models.
+        cells: the cells to be scored: observed ones, or of `held_out` the missing ones. Named as in
+            `Posterior.predict`; by default all.
+        criterion: ``"loo"``, or ``"waic"`` for models whose cells are independent given a draw.
+    Returns:
+        A table that prints itself and ends in a conclusion.
+    Raises:
+        TypeError: no mapping of names to posteriors.
+        ValueError: fewer than two; other data than those of the first; densities beside
+            probabilities; a posterior without draws or likelihood, or with fewer than 25 draws.
+    Example:
+        >>> import numpy as np, jaxmf as mf
+        >>> X = np.random.default_rng(0).normal(size=(30, 4))
+        >>> run = {"num_warmup": 50, "num_samples": 50, "num_chains": 1, "progress": False}
+        >>> posts = {f"noise {s}": mf.sample(mf.LinearGaussianIBP(noise_scale=s), X, **run)
+        ...          for s in (1.0, 3.0)}
+        >>> mf.compare(posts).names
+        ['noise 1.0', 'noise 3.0']
+    """
+    posts = _check(posteriors)
+    check_word("criterion", criterion, CRITERIA)
+    if held_out is not None and criterion != "loo":
+        raise ValueError("criterion: held_out data are scored as they are; leave criterion out")
+    if held_out is None:
+        scored = _score_observed(posts, cells, criterion)
+    else:
+        scored = _score_held_out(posts, held_out, cells)
+    return _table(posts, scored, _worries(posts, scored))
+
+
+def _check(posteriors: object) -> dict[str, Posterior]:
+    """The posteriors by name, of which the data are the same."""
+    if not isinstance(posteriors, Mapping):
+        raise TypeError(
+            f'posteriors must be a dict, such as {{"two": post2, "three": post3}}, got '
+            f"{type(posteriors).__name__}"
+        )
+    for name, posterior in posteriors.items():
+        if not isinstance(name, str):
+            raise TypeError(f"posteriors: the name {name!r} must be a text")
+        check_object(f"posteriors[{name!r}]", posterior, Posterior, "mf.sample(model, data)")
+        posterior.require_draws()
+    if len(posteriors) < 2:
+        raise ValueError(f"posteriors: there must be two or more, got {len(posteriors)}")
+    same_data.check(posteriors)
+    return dict(posteriors)
+
+
+def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) -> Scored:
+    """Leave-one-out or WAIC of the same cells, or tokens, of all posteriors."""
+    units = {name: pointwise.units_of(posterior) for name, posterior in posts.items()}
+    first = next(iter(units))
+    for name, unit in units.items():
+        _check_measure(posts, first, name)
+        if len(unit.values) != len(units[first].values):
+            raise ValueError(f"posteriors: {name!r} is of other {unit.kind}s than {first!r}")
+        if criterion == "waic" and unit.dependence != "independent":
+            raise ValueError(
+                f"criterion: cells of {name!r} depend on each other given a draw, and WAIC is of "
+                'independent ones; use criterion="loo"'
+            )
+    work = max(
+        _draws_used(posts[name])[0].size * pointwise.num_combinations(posts[name], unit)
+        for name, unit in units.items()
+    )
+    chosen = {name: pointwise.chosen_units(posts[name], units[name], cells) for name in posts}
+    if cells is None:
+        chosen = {name: _in_order(units[name], index) for name, index in chosen.items()}
+    num_units = chosen[first].size
+    size = min(_MOST_UNITS, max(_FEWEST_UNITS, _MOST_VALUES // work))
+    if num_units > size:
+        subset = np.sort(np.random.default_rng(0).choice(num_units, size, replace=False))
+        chosen = {name: index[subset] for name, index in chosen.items()}
+    scores = {name: _score(posts[name], units[name], chosen[name], criterion) for name in posts}
+    scored_cells = units[first].rows[chosen[first]], units[first].columns[chosen[first]]
+    return Scored(scores, scored_cells, num_units, f"{units[first].kind}s")
+
+
+def _in_order(units: Units, index: np.ndarray) -> np.ndarray:
+    """Cells by row and column, so that those of containers of several kinds are the same ones."""
+    if units.is_of_cells:
+        return np.lexsort((units.columns, units.rows))
+    return index
+
+
+def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of at most 1,000 draws among all with weight, and their weights."""
+    weights = posterior.weights.ravel()
+    kept = np.flatnonzero(weights)
+    if posterior.is_weighted:
+        kept = np.sort(kept[np.argsort(-weights[kept], kind="stable")[:_MOST_DRAWS]])
+    elif kept.size > _MOST_DRAWS:
+        kept = kept[np.linspace(0, kept.size - 1, _MOST_DRAWS).astype(int)]
+    return kept, weights[kept]
+
+
+def _score(posterior: Posterior, units: Units, chosen: np.ndarray, criterion: str) -> Score:
+    """The score of some units by one posterior."""
+    index, weights = _draws_used(posterior)
+    if index.size < _FEWEST_DRAWS:
+        raise ValueError(
+            f"posteriors: one has {index.size} draws, and leave-one-out needs {_FEWEST_DRAWS} at "
+            "least; a larger num_samples has more"
+        )
+    draws = {
+        name: values.reshape(-1, *values.shape[2:])[index]
+        for name, values in posterior.draws.items()
+    }
+    log_density, log_replicate = pointwise.evaluate(posterior, units, draws, chosen)
+    log_weights = np.log(weights / weights.sum())[:, None]
+    expected = np.logaddexp.reduce(log_weights + log_replicate, axis=0)
+    if criterion == "waic":
+        mean = np.sum(np.exp(log_weights) * log_density, axis=0)
+        variance = np.sum(np.exp(log_weights) * (log_density - mean) ** 2, axis=0)
+        variance *= index.size / (index.size - 1)
+        return Score(expected - variance, None, variance)
+    smoothed, shapes = pareto.smoothed_weights(log_weights - log_density)
+    with np.errstate(divide="ignore"):
+        each = np.logaddexp.reduce(np.log(smoothed) + log_density, axis=0)
+    return Score(each, shapes, expected - each, pareto.largest_shape(index.size))
+
+
+def _score_held_out(posts: dict[str, Posterior], held_out: object, cells: object) -> Scored:
+    """The scores of data that the runs did not see."""
+    first = next(iter(posts))
+    for name in posts:
+        _check_measure(posts, first, name)
+    if all(isinstance(posterior.model, CompletesDocuments) for posterior in posts.values()):
+        if cells is not None:
+            raise ValueError("cells: held-out documents have words and no cells; leave it out")
+        scores = {
+            name: Score(posterior.document_completion(held_out).log_likelihood)
+            for name, posterior in posts.items()
+        }
+        return Scored(scores, None, scores[first].each.size, "held-out words")
+    scores = {
+        name: Score(posterior.held_out_log_likelihood(held_out, cells).log_likelihood)
+        for name, posterior in posts.items()
+    }
+    where, _ = cell_questions.held_out_cells(posts[first], held_out, cells)
+    return Scored(scores, where, where[0].size, "held-out cells")
+
+
+def _check_measure(posts: dict[str, Posterior], first: str, name: str) -> None:
+    """Refuses densities beside probabilities."""
+    words = {True: "probabilities", False: "densities"}
+    are_discrete = [pointwise.is_discrete(posts[each]) for each in (first, name)]
+    if are_discrete[0] != are_discrete[1]:
+        raise ValueError(
+            f"posteriors: the cells of {first!r} have {words[are_discrete[0]]} and those of "
+            f"{name!r} {words[are_discrete[1]]}, which cannot be compared; compare errors of "
+            "predictions instead (jaxmf.diagnostics.held_out_error)"
+        )
+
+
+def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
+    """Why the comparison should not be trusted, one clause each."""
+    found = []
+    for name, score in scored.scores.items():
+        share = score.unreliable_share
+        if share > _LARGEST_SHARE:
+            found.append(
+                f"the importance weights of {100 * share:.0f} % of the {scored.kind} of {name!r} "
+                "are unreliable (score held_out data)"
+            )
+        kinds = [alarm.kind for alarm in posts[name].alarms() if alarm.kind in _CHAIN_ALARMS]
+        if kinds:
+            found.append(f"the chains of {name!r} have not converged ({kinds[0]})")
+        if posts[name].is_weighted:
+            size = weights_effective_size(posts[name].log_weights)
+            if size < _FEWEST_EFFECTIVE:
+                found.append(
+                    f"{name!r} has an effective number of {size:.0f} particles (more particles)"
+                )
+    if next(iter(scored.scores.values())).each.size < _FEWEST_UNITS:
+        found.append(f"standard errors of fewer than {_FEWEST_UNITS} {scored.kind} are rough")
+    return found
+
+
+def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> ModelComparison:
+    """The numbers, the best posterior first, and the conclusion."""
+    scores, scale = scored.scores, scored.num_units
+    names = sorted(scores, key=lambda name: -scores[name].each.mean())
+    differences = {name: _minus(scores[name].each, scores[names[0]].each) for name in names}
+    lines = []
+    for name in names:
+        score, difference = scores[name], differences[name]
+        parameters = np.nan if score.num_parameters is None else score.num_parameters.mean() * scale
+        lines.append(
+            [
+                score.each.mean() * scale,
+                _standard_error(score.each, scored.cells) * scale,
+                difference.mean() * scale,
+                _standard_error(difference, scored.cells) * scale,
+                parameters,
+                score.unreliable_share,
+                _credible_evidence(posts[name]),
+            ]
+        )
+    values = np.array(lines)
+    is_unknown = np.isnan(values).all(axis=0)
+    kept = np.flatnonzero(~is_unknown | (np.arange(len(_COLUMNS)) < _ALWAYS_SHOWN))
+    table = ModelComparison(names, [_COLUMNS[index] for index in kept], values[:, kept])
+    table.differences, table.cells_scored = differences, scored.cells
+    table.is_reliable = not worries
+    table.conclusion = _conclusion(table, worries)
+    num_scored = differences[names[0]].size
+    subset = f", a random {num_scored:,} of them scored" if num_scored < scale else ""
+    table.caption = textwrap.fill(f"{scale:,} {scored.kind}{subset}. {table.conclusion}", 88)
+    return table
+
+
+def _minus(each: np.ndarray, best: np.ndarray) -> np.ndarray:
+    """The difference of log densities; zero where both are -inf."""
+    with np.errstate(invalid="ignore"):
+        return np.where(each == best, 0.0, each - best)
+
+
+def _standard_error(values: np.ndarray, cells: Cells | None) -> float:
+    """Of the mean of values of cells; NaN of one cell, and where one is impossible."""
+    if values.size < 2 or not np.isfinite(values).all():
+        return np.nan
+    if cells is None:
+        return float(values.std(ddof=1) / np.sqrt(values.size))
+    return leave_one_out.standard_error_of_mean(values, *cells)
+
+
+def _credible_evidence(posterior: Posterior) -> float:
+    """Log evidence of a filter whose error can be trusted, else NaN."""
+    evidence = posterior.evidence
+    if evidence is None or not np.isfinite(evidence.standard_error):
+        return np.nan
+    return float(evidence.value)
+
+
+def _conclusion(table: ModelComparison, worries: list[str]) -> str:
+    """Which posteriors are distinguishable, and whether to trust it."""
+    best, *others = table.names
+    worse, same = [], []
+    for name in others:
+        difference, error = table[name, "difference"], table[name, "se of difference"]
+        if not np.isfinite(difference):
+            worse.append(f"{name!r} says that an observed value is impossible")
+        elif difference < -max(_LEAST_DIFFERENCE, _ERRORS * error):
+            errors = f", {-difference / error:.1f} standard errors" if error > 0 else ""
+            worse.append(f"{name!r} is worse by {-difference:.1f} nats{errors}")
+        else:
+            same.append(f"{name!r} ({difference:.1f} ± {error:.1f} nats)")
+    parts = [f"{best!r} predicts best" + (f": {'; '.join(worse)}" if worse else "")]
+    if same:
+        parts.append(
+            f"{' and '.join(same)} cannot be distinguished from it: choose the simpler model"
+        )
+    trust = "No check speaks against this"
+    if worries:
+        trust = f"Do not trust this as it stands: {'; '.join(worries)}"
+    return ". ".join([*parts, trust]) + "."

@@ -1,0 +1,288 @@
+"""The log likelihood of every observed cell, or word, given every draw.
+
+What leave-one-out needs of draw s is p(x_m | draw s, all other cells): draws weighted by its
+inverse are draws given the other cells alone (Gelfand 1996). Where cells are independent given a
+draw that is the likelihood of the cell. Where parameters are summed out, the cell is first taken
+out of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from jaxmf.model import CompletesDocuments, HasCategories, HasGroups, HasNetwork, PredictsCells
+from jaxmf.posterior import categories, leave_one_out, left_out_tokens, named_cells
+from jaxmf.posterior.cells import check_draws
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from jaxmf.posterior.draws import Draws
+
+_MOST_VALUES = 2**27
+_BLOCK = 2**22  # numbers of one draw while tokens are left out
+
+Arrays = dict[str, np.ndarray]
+
+_CONDITIONS = {
+    "independent": "the draw",
+    "summed out": "the draw and all other cells",
+    "tokens": "the draw and all other tokens",
+}
+
+
+class Units(NamedTuple):
+    """What a posterior has a likelihood of: cells, or tokens.
+
+    Attributes:
+        kind: "cell" or "token".
+        dependence: what the likelihood of one is conditional on: "independent" (the draw), "summed
+            out" (the draw and all other cells) or "tokens" (the draw and all other tokens).
+        rows, columns: (T,) int; of tokens the first two columns that they hang on, such as the
+            document and the word.
+        values: (T,) float, or int of tokens.
+        is_discrete: whether it has a probability, and not a density.
+    """
+
+    kind: str
+    dependence: str
+    rows: np.ndarray
+    columns: np.ndarray
+    values: np.ndarray
+    is_discrete: bool
+
+    @property
+    def is_of_cells(self) -> bool:
+        """Whether a row and a column have one of them at most."""
+        index = self.rows.astype(np.int64) * (int(self.columns.max()) + 1) + self.columns
+        return bool(np.unique(index).size == index.size)
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class LogLikelihood:
+    """The log likelihood of M observed cells, or tokens, given every draw.
+
+    Args:
+        values: (chains, draws, M) float.
+        rows: (M,) int positions; of words the document.
+        columns: (M,) int positions; of words the word.
+        row_names: (M,) ids, or None where the data has none.
+        column_names: (M,) ids, or None.
+        conditional_on: "the draw", "the draw and all
+            other cells" or "the draw and all other tokens".
+        is_discrete: whether these are logs of probabilities, and not of densities.
+    """
+
+    values: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    row_names: np.ndarray | None
+    column_names: np.ndarray | None
+    conditional_on: str
+    is_discrete: bool
+
+    @property
+    def is_factor(self) -> bool:
+        """Whether the sum over cells is the log likelihood of the data given the draw."""
+        return self.conditional_on == _CONDITIONS["independent"]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """One line a cell: its row and column, mean and sd of its log likelihood over draws."""
+        import pandas as pd
+
+        flat = self.values.reshape(-1, self.rows.size)
+        return pd.DataFrame(
+            {
+                "row": self.rows if self.row_names is None else self.row_names,
+                "column": self.columns if self.column_names is None else self.column_names,
+                "mean": flat.mean(axis=0),
+                "sd": flat.std(axis=0),
+            }
+        )
+
+    def __repr__(self) -> str:
+        chains, draws, count = self.values.shape
+        mean = float(self.values.mean())
+        return (
+            f"Log likelihood of {count:,} cells given {self.conditional_on}, in {chains} x "
+            f"{draws:,} draws; mean of a cell {mean:.4g}"
+        )
+
+
+def units_of(posterior: Draws) -> Units:
+    """What the posterior has a likelihood of.
+
+    Raises:
+        ValueError: the model, or the run, has none; the message says why and what to do.
+    """
+    model = posterior.model
+    name = type(model).__name__
+    posterior.require_draws()
+    if posterior.is_variational:
+        raise ValueError(
+            f"log_likelihood: a {name} by variational has the parameters of a distribution and no "
+            "draws; score held-out data instead (held_out_log_likelihood, recommend)"
+        )
+    if isinstance(model, HasGroups) and isinstance(model, HasNetwork):
+        return _tokens(posterior)
+    if model.cells_given_draw is None or not isinstance(model, PredictsCells):
+        raise ValueError(
+            f"log_likelihood: {name} does not say the likelihood of a cell given a draw "
+            "(cells_given_draw is None); score held-out data instead (held_out_log_likelihood)"
+        )
+    check_draws(posterior)
+    known = leave_one_out.known_cells(posterior.data)
+    if known is None:
+        raise ValueError(f"log_likelihood: the data of this {name} are no matrix of values")
+    return Units("cell", posterior.model.cells_given_draw, *known, is_discrete(posterior))
+
+
+def is_discrete(posterior: Draws) -> bool:
+    """Whether cells, or words, have probabilities and not densities."""
+    model = posterior.model
+    if isinstance(model, CompletesDocuments) or categories.has_categories(model):
+        return True
+    return bool(posterior.model.has_discrete_cells)
+
+
+def _tokens(posterior: Draws) -> Units:
+    model, name = posterior.model, type(posterior.model).__name__
+    network, data = model.over(posterior.data)
+    block = left_out_tokens.observed_block(network)
+    if block is None or f"{block}_cells" not in posterior.draws:
+        raise ValueError(
+            f"log_likelihood: {name} has other groups than topics, or groups of users and of "
+            "items; its tokens cannot be left out one at a time. Score held-out data instead "
+            "(document_completion, held_out_log_likelihood)"
+        )
+    columns = {label: np.asarray(column) for label, column in data.columns.items()}
+    groups = leave_one_out.two_groups(network, columns, block)
+    return Units("token", "tokens", *groups, columns[block], is_discrete=True)
+
+
+def num_combinations(posterior: Draws, units: Units) -> int:
+    """How many combinations of groups a draw has for one unit."""
+    if units.kind == "cell":
+        return 1
+    network, _ = posterior.model.over(posterior.data)
+    draw = posterior.draws
+    return int(np.prod([draw[f"{name}_counts"].shape[-1] for name in network.indicators]))
+
+
+def evaluate(
+    posterior: Draws, units: Units, draws: Arrays, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log likelihoods (S, M) of some units given draws, and those of replicates of them.
+
+    Args:
+        posterior: whose draws they are.
+        units: all of them.
+        draws: name -> (S, ...).
+        chosen: (M,) positions among the units.
+    Returns:
+        log p(x | draw, all others), and log p(x | draw, all) of one more unit of the same position
+        that happens to have the same value.
+    """
+    if units.kind == "token":
+        return _evaluate_tokens(posterior, units, draws, chosen)
+    cells = (units.rows[chosen], units.columns[chosen])
+    answer = leave_one_out.conditionals(
+        posterior.model, posterior.data, draws, cells, units.values[chosen]
+    )
+    return answer.log_density, answer.log_replicate
+
+
+def _evaluate_tokens(
+    posterior: Draws, units: Units, draws: Arrays, chosen: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    network, data = posterior.model.over(posterior.data)
+    name = str(left_out_tokens.observed_block(network))
+    columns = {label: np.asarray(column)[chosen] for label, column in data.columns.items()}
+    # tokens with the same columns have the same answer
+    table = np.stack(list(columns.values()))
+    _, first, inverse = np.unique(table, axis=1, return_index=True, return_inverse=True)
+    step = max(1, _BLOCK // num_combinations(posterior, units))
+    num_draws = len(next(iter(draws.values())))
+    log_density, log_replicate = np.empty((2, num_draws, first.size))
+    for index in range(num_draws):
+        draw = {label: values[index] for label, values in draws.items()}
+        for start in range(0, first.size, step):
+            some = slice(start, start + step)
+            part = {label: column[first[some]] for label, column in columns.items()}
+            answer = left_out_tokens.leave_out(network, draw, name, part, all_values=False)
+            log_density[index, some] = answer.log_probability
+            log_replicate[index, some] = answer.log_replicate
+    inverse = inverse.ravel()
+    return log_density[:, inverse], log_replicate[:, inverse]
+
+
+def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
+    """See `Posterior.log_likelihood`."""
+    units = units_of(posterior)
+    chosen = chosen_units(posterior, units, cells)
+    shape = posterior.num_chains, posterior.num_draws
+    total = shape[0] * shape[1] * chosen.size
+    if total > _MOST_VALUES:
+        raise ValueError(
+            f"log_likelihood: {chosen.size:,} {units.kind}s in {shape[0] * shape[1]:,} draws are "
+            f"{total:,} numbers, more than {_MOST_VALUES:,}; "
+            + ("name some: log_likelihood(cells)" if units.kind == "cell" else "keep fewer draws")
+        )
+    draws = {name: x.reshape(-1, *x.shape[2:]) for name, x in posterior.draws.items()}
+    values = evaluate(posterior, units, draws, chosen)[0].reshape(*shape, chosen.size)
+    rows, columns = units.rows[chosen], units.columns[chosen]
+    row_names, column_names = _names(posterior, units)
+    return LogLikelihood(
+        values=values,
+        rows=rows,
+        columns=columns,
+        row_names=None if row_names is None else row_names[rows],
+        column_names=None if column_names is None else column_names[columns],
+        conditional_on=_CONDITIONS[units.dependence],
+        is_discrete=units.is_discrete,
+    )
+
+
+def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
+    """Positions of the units that are asked about: (M,) int.
+
+    Raises:
+        ValueError: cells that are missing in the data, or cells of a model of tokens.
+    """
+    if cells is None:
+        return np.arange(units.values.size)
+    if units.kind != "cell" and not isinstance(posterior.model, HasCategories):
+        raise ValueError(
+            f"cells: {type(posterior.model).__name__} has words and no cells; leave it out"
+        )
+    rows, columns = named_cells.read_cells(cells, posterior.data)
+    if rows.size == 0:
+        raise ValueError("cells: there are none")
+    width = posterior.data.num_columns
+    index = units.rows.astype(np.int64) * width + units.columns
+    order = np.argsort(index, kind="stable")
+    cell_index = rows * width + columns
+    chosen = order[np.searchsorted(index[order], cell_index).clip(0, index.size - 1)]
+    missing = np.flatnonzero(index[chosen] != cell_index)
+    if missing.size:
+        first = missing[0]
+        raise ValueError(
+            f"cells: row {rows[first]}, column {columns[first]} at position {first} is missing in "
+            "the data, and has no likelihood; predict and held_out_log_likelihood are of missing "
+            "cells"
+        )
+    return chosen
+
+
+def _names(posterior: Draws, units: Units) -> tuple[np.ndarray | None, np.ndarray | None]:
+    """Ids of all rows and of all columns, or None."""
+    data, model = posterior.data, posterior.model
+    if units.kind == "cell" or hasattr(data, "num_rows"):
+        return data.row_names, data.column_names
+    network, _ = model.over(data)
+    labels = leave_one_out.two_labels(network, left_out_tokens.observed_block(network))
+    first, second = (model.names(data, label) for label in labels)
+    return first, second

@@ -1,0 +1,164 @@
+"""Questions about topics: their words, the documents, coherence."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxmf.arguments import check_count, check_number
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.records import NumTopics
+
+if TYPE_CHECKING:
+    from jaxmf.posterior.coherence import Coherence
+    from jaxmf.posterior.document_topics import DocumentTopics, SimilarDocuments
+    from jaxmf.posterior.topic_draws import MatchedTopics
+    from jaxmf.posterior.topic_table import Topics
+
+
+class TopicAnswers(Draws):
+    """The part of `Posterior` that shows topics.
+
+    Answers are averaged over up to 100 draws of all chains, with the topics of every draw matched
+    to those of the reference draw (highest log joint); see `jaxmf.posterior.topic_draws`.
+    """
+
+    @cached_property
+    def _matched_topics(self) -> MatchedTopics:
+        from jaxmf.posterior import topic_draws
+
+        return topic_draws.match(self)
+
+    def topics(self, n: int = 10, *, relevance: float = 0.6) -> Topics:
+        """The topics with their words, averaged over draws and chains.
+
+        Topics of different draws are matched by their words with those of the reference draw
+        (highest log joint): one to one, with the largest sum of similarities. `found` is the part
+        of the draws that have a topic (a match of at least 0.5), `similarity` how alike its matches
+        are, `nearest` how alike the most similar other topic is.
+
+        Args:
+            n: words a topic, at most: those that it has a token of.
+            relevance: lambda of Sievert & Shirley (2014): 1 ranks relevant words by probability,
+                0 by probability over frequency in the data.
+        Returns:
+            Topics by size, with words by probability, relevance and exclusivity. It prints itself;
+            `.to_pandas()` is the table, `.word_table()` the probabilities of all words.
+        Raises:
+            ValueError: the model has no topics, or the draws are scalars.
+        Example:
+            >>> import jaxmf as mf
+            >>> texts = 3 * [["tea", "milk", "tea"], ["king", "queen", "king"]]
+            >>> model = mf.LDA(2, topic_concentration=0.1, word_concentration=0.1)
+            >>> post = mf.sample(model, mf.Tokens.from_lists(texts), num_samples=20, progress=False)
+            >>> sorted(post.topics(n=1).lists())
+            [['king'], ['tea']]
+        """
+        from jaxmf.posterior import topic_table
+
+        check_count("n", n)
+        relevance = check_number("relevance", relevance, least=0, most=1)
+        return topic_table.topics(self, self._matched_topics, n=n, relevance=relevance)
+
+    def document_topics(self) -> DocumentTopics:
+        """What part of the tokens of every document of the data is of which topic.
+
+        Averaged over draws, topics as in `topics`. `transform` has the proportions of new
+        documents, which the prior smooths.
+
+        Returns:
+            Means and standard deviations by document; `.to_pandas()` is a table with the ids of the
+            documents, `.table()` one line for each document and topic.
+        Raises:
+            ValueError: the model has no topics, or the draws are scalars.
+        """
+        from jaxmf.posterior import document_topics
+
+        return document_topics.document_topics(self, self._matched_topics)
+
+    def similar_documents(self, document: object, n: int = 10) -> SimilarDocuments:
+        """The documents of the data whose topics are most like those of one of them.
+
+        Compared draw by draw, so that labels of topics do not matter.
+
+        Args:
+            document: its id, or its position where the data has no ids.
+            n: how many.
+        Returns:
+            Documents with their similarity (0 to 1) and its standard deviation.
+        Raises:
+            ValueError: an unknown document or one without tokens; the model has no topics.
+        """
+        from jaxmf.posterior import document_topics
+
+        check_count("n", n)
+        return document_topics.similar_documents(self, document, n)
+
+    def num_topics(self) -> NumTopics:
+        """Posterior distribution of the number of topics that have tokens.
+
+        Returns:
+            values and probabilities, with `.mean` and `.mode`.
+        Raises:
+            ValueError: the model has no topics.
+        """
+        from jaxmf.posterior import tables, topic_draws
+
+        blocks = topic_draws.topic_blocks(self)
+        return NumTopics(*tables.num_used(self, f"{blocks.word}_totals"))
+
+    def topic_coherence(
+        self,
+        measure: str = "npmi",
+        *,
+        n: int = 10,
+        reference: object = None,
+        window: int | None = None,
+    ) -> Coherence:
+        """How often the most probable words of each topic are together in documents.
+
+        Args:
+            measure: "npmi", the mean normalised pointwise mutual information of pairs, or "c_v",
+                the mean cosine of each word's vector of it with that of all words (Roeder, Both &
+                Hinneburg 2015).
+            n: words a topic.
+            reference: the corpus that counts: `Tokens` or lists of words; the documents of the data
+                by default. Words that it lacks are left out.
+            window: of lists of words in their order: pairs count in windows of so many words. The
+                paper takes 10 for NPMI and 110 for C_v. Whole documents by default.
+        Returns:
+            A value for each topic, in the order of `topics`, and their mean.
+        Raises:
+            ValueError: another measure, a window without lists; the model has no topics.
+        """
+        from jaxmf.posterior import coherence
+
+        check_count("n", n, 2)
+        if window is not None:
+            check_count("window", window, 2)
+        best = self._best_words(n)
+        return coherence.coherence(self, best, measure=measure, reference=reference, window=window)
+
+    def topic_diversity(self, n: int = 25) -> float:
+        """The part of different words among the n most probable ones of all topics.
+
+        1 where no word is shared, 1/K where all K topics have the same words (Dieng, Ruiz & Blei
+        2020).
+
+        Args:
+            n: words a topic.
+        Raises:
+            ValueError: the model has no topics.
+        """
+        from jaxmf.posterior import coherence
+
+        check_count("n", n)
+        return coherence.diversity(self._best_words(n))
+
+    def _best_words(self, n: int) -> np.ndarray:
+        """(G, n) positions of the most probable words of every topic, -1 where it has fewer."""
+        phi, has_word = self._matched_topics.word_probabilities, self._matched_topics.has_word
+        best = np.argsort(-np.where(has_word, phi, -np.inf), axis=1, kind="stable")[:, :n]
+        return np.where(np.take_along_axis(has_word, best, axis=1), best, -1)

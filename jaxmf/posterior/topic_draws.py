@@ -1,0 +1,209 @@
+"""Topics in every draw, matched with those of the reference draw.
+
+Labels of topics mean nothing across draws and chains. So the topics of each draw are matched one to
+one with those of the reference draw, the one with the highest log joint: the assignment with the
+largest sum of similarities (Kuhn 1955, the Hungarian method). Two topics are as similar as their
+words: sum_w sqrt(phi_w psi_w), between 0 and 1, one minus the squared Hellinger distance. A pair
+below `MIN_SIMILARITY` is no match, the draw then lacks the topic.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxmf.blocks.network import Network
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.model import HasNetwork
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.left_out_tokens import value_concentrations
+from jaxmf.priors.partition_prior import is_kind
+
+MIN_SIMILARITY = 0.5
+"""Of the words of two topics that count as one."""
+
+NUM_DRAWS = 100
+"""Draws that topics are averaged over, at most; evenly spread over all chains."""
+
+
+class TopicBlocks(NamedTuple):
+    """The names of the variables of a topic model.
+
+    Attributes:
+        word: the observed block of categories, by topic.
+        topic: the indicator.
+        document: the column whose levels have topics.
+    """
+
+    word: str
+    topic: str
+    document: str
+
+
+class MatchedTopics(NamedTuple):
+    """G topics of the reference draw, the largest first, and where S draws have them.
+
+    Attributes:
+        chains, draws: (S,) int, which draws.
+        weights: (S,) float, summing to one.
+        labels: (S, G) int, the label that a topic has in a draw; -1 where the draw lacks it.
+        similarity: (S, G) float, of the words of the best match, whether it counts or not.
+        shares: (S, G) float, of all tokens; 0 where the draw lacks the topic.
+        word_probabilities: (G, V) float, averaged over the draws that have the topic.
+        nearest: (G,) float, similarity of the words of a topic to those of the most similar other
+            topic of the reference draw; 0 where it is the only one.
+        has_word: (G, V) bool, whether a token of the word is in the topic in one of these draws.
+    """
+
+    chains: np.ndarray
+    draws: np.ndarray
+    weights: np.ndarray
+    labels: np.ndarray
+    similarity: np.ndarray
+    shares: np.ndarray
+    word_probabilities: np.ndarray
+    nearest: np.ndarray
+    has_word: np.ndarray
+
+
+def topic_blocks(posterior: Draws) -> TopicBlocks:
+    """What is word, topic and document in a model.
+
+    Raises:
+        ValueError: the model has no topics, or its draws do not have their counts.
+    """
+    name = type(posterior.model).__name__
+    network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
+    blocks = None if network is None else _blocks_of(network)
+    if blocks is None:
+        raise ValueError(
+            f"{name} has no topics, which are groups of the words of documents; LDA, HDPLDA, PAM "
+            "and HFP have"
+        )
+    posterior.require_draws()
+    if f"{blocks.word}_cells" not in posterior.draws:
+        raise ValueError(
+            'topics: the draws have no counts of words: sample again without keep="scalars"'
+        )
+    return blocks
+
+
+def _blocks_of(network: Network) -> TopicBlocks | None:
+    """The variables of a network, None where there is no single block of words by topic."""
+    if len(network.observed) != 1:
+        return None
+    (word,) = network.observed
+    block = network.blocks[word]
+    is_of_words = is_kind(block.distribution, DirichletMultinomial) and block.rho is None
+    if not is_of_words or len(block.by) != 1 or block.by[0] not in network.indicators:
+        return None
+    topic = block.by[0]
+    above, columns = [topic], list[str]()
+    while above:
+        parent = network.blocks[above.pop()]
+        for label in (*parent.by, *parent.per):
+            (above if label in network.blocks else columns).append(label)
+    if len(set(columns)) != 1:
+        return None
+    return TopicBlocks(word, topic, columns[0])
+
+
+def document_counts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int) -> np.ndarray:
+    """Tokens of every topic in every document of a draw: (N, K) int.
+
+    Raises:
+        ValueError: the draws do not have them.
+    """
+    by_document = f"{blocks.topic}_by_{blocks.document}"
+    if by_document in posterior.draws:
+        return np.asarray(posterior.draws[by_document][chain, draw])
+    counts = posterior.draws[f"{blocks.topic}_counts"][chain, draw]
+    parents = posterior.model.network().blocks[blocks.topic].by
+    if blocks.document not in parents:
+        raise ValueError(
+            f"{blocks.document}: the draws do not say how many tokens of a {blocks.document} have "
+            "a topic; sample again"
+        )
+    others = tuple(axis for axis, name in enumerate(parents) if name != blocks.document)
+    return np.asarray(counts.sum(axis=others))
+
+
+def spread_draws(posterior: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(S,) chains, draws and weights of at most `NUM_DRAWS` draws, evenly spread."""
+    size = posterior.weights.size
+    chosen = np.unique(np.linspace(0, size - 1, min(NUM_DRAWS, size)).round().astype(int))
+    chains, draws = np.unravel_index(chosen, posterior.weights.shape)
+    weights = posterior.weights[chains, draws]
+    return chains, draws, weights / weights.sum()
+
+
+def match(posterior: Draws) -> MatchedTopics:
+    """The topics of the reference draw in every draw, see the module.
+
+    Raises:
+        ValueError: as `topic_blocks`.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    blocks = topic_blocks(posterior)
+    network = posterior.model.over(posterior.data)[0]
+    cells, probabilities = _words(posterior, network, blocks, *posterior.reference())
+    slots = np.argsort(-cells.sum(axis=0), kind="stable")
+    slots = slots[cells.sum(axis=0)[slots] > 0]
+    root = np.sqrt(probabilities[:, slots])
+    chains, draws, weights = spread_draws(posterior)
+    size = (chains.size, slots.size)
+    labels, similarity, shares = np.full(size, -1), np.zeros(size), np.zeros(size)
+    total, found_weight = np.zeros(root.T.shape), np.zeros(slots.size)
+    has_word = np.zeros(total.shape, bool)
+    for index, (chain, draw, weight) in enumerate(zip(chains, draws, weights, strict=True)):
+        cells, probabilities = _words(posterior, network, blocks, chain, draw)
+        totals = cells.sum(axis=0)
+        used = np.flatnonzero(totals)
+        affinity = np.sqrt(probabilities[:, used]).T @ root
+        pairs = linear_sum_assignment(affinity, maximize=True)
+        similarity[index, pairs[1]] = affinity[pairs]
+        is_match = affinity[pairs] >= MIN_SIMILARITY
+        slot, topic = used[pairs[0][is_match]], pairs[1][is_match]
+        labels[index, topic] = slot
+        shares[index, topic] = totals[slot] / totals.sum()
+        total[topic] += weight * probabilities[:, slot].T
+        has_word[topic] |= cells[:, slot].T > 0
+        found_weight[topic] += weight
+    # the reference draw need not be among those averaged over
+    lacking = found_weight == 0
+    total[lacking], found_weight[lacking] = (root**2).T[lacking], 1
+    return MatchedTopics(
+        chains=chains,
+        draws=draws,
+        weights=weights,
+        labels=labels,
+        similarity=np.clip(similarity, 0, 1),
+        shares=shares,
+        word_probabilities=total / found_weight[:, None],
+        nearest=_nearest(root),
+        has_word=has_word,
+    )
+
+
+def _nearest(root: np.ndarray) -> np.ndarray:
+    """The largest similarity of every topic to another one, given roots (V, G): (G,)."""
+    between = root.T @ root
+    np.fill_diagonal(between, 0)
+    return np.clip(between.max(axis=0), 0, 1)
+
+
+def _words(
+    posterior: Draws, network: Network, blocks: TopicBlocks, chain: int, draw: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Counts of words in the topics of a draw, (V, K) int, and expected probabilities."""
+    arrays = {
+        name: values[chain, draw]
+        for name, values in posterior.draws.items()
+        if name.startswith(f"{blocks.word}_")
+    }
+    cells = np.asarray(arrays[f"{blocks.word}_cells"])
+    added = value_concentrations(network, arrays, blocks.word, cells.shape[0])
+    smoothed = cells + added[:, None]
+    return cells, smoothed / smoothed.sum(axis=0)

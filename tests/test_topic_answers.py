@@ -1,0 +1,357 @@
+"""Topics averaged over matched draws, topics of documents, coherence, diversity."""
+
+import dataclasses
+
+import jax
+import numpy as np
+import pytest
+
+import jaxmf as mf
+
+GENERATOR = np.random.default_rng(11)
+NUM_DOCUMENTS, NUM_WORDS, NUM_TOPICS = 8, 12, 3
+WORDS = [f"w{i}" for i in range(NUM_WORDS)]
+NAMES = [f"doc{i}" for i in range(NUM_DOCUMENTS)]
+CHAINS, DRAWS = 2, 3
+CONCENTRATION = 0.1
+
+
+def assignments():
+    """Documents, words, and topics of the tokens in every draw: mostly the word's own third."""
+    lengths = GENERATOR.integers(15, 30, NUM_DOCUMENTS)
+    documents = np.repeat(np.arange(NUM_DOCUMENTS), lengths)
+    shares = GENERATOR.dirichlet([1.2, 0.8, 0.5], NUM_DOCUMENTS)
+    about = np.array([GENERATOR.choice(NUM_TOPICS, p=shares[d]) for d in documents])
+    words = about * 4 + np.minimum(GENERATOR.geometric(0.5, documents.size) - 1, 3)
+    topics = np.empty((CHAINS, DRAWS, documents.size), int)
+    for index in np.ndindex(CHAINS, DRAWS):
+        is_other = GENERATOR.random(documents.size) < 0.1
+        topics[index] = np.where(is_other, GENERATOR.integers(0, NUM_TOPICS, documents.size), about)
+    return documents, words, topics
+
+
+DOCUMENTS, TOKEN_WORDS, TOPICS = assignments()
+
+
+def draws_of(topics, num_slots=NUM_TOPICS):
+    """What a chain keeps of these topics of the tokens."""
+    cells = np.zeros((CHAINS, DRAWS, NUM_WORDS, num_slots), np.int32)
+    counts = np.zeros((CHAINS, DRAWS, NUM_DOCUMENTS, num_slots), np.int32)
+    for chain, draw in np.ndindex(CHAINS, DRAWS):
+        np.add.at(cells[chain, draw], (TOKEN_WORDS, topics[chain, draw]), 1)
+        np.add.at(counts[chain, draw], (DOCUMENTS, topics[chain, draw]), 1)
+    log_joint = np.zeros((CHAINS, DRAWS))
+    log_joint[1, 1] = 1.0  # the reference draw
+    totals = cells.sum(axis=2)
+    return {
+        "log_joint": log_joint,
+        "topic_counts": counts,
+        "word_cells": cells,
+        "word_totals": totals,
+    }
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    """A run whose draws are replaced by ones that are known."""
+    tokens = mf.Tokens(
+        {"document": DOCUMENTS, "word": TOKEN_WORDS},
+        {"document": NUM_DOCUMENTS, "word": NUM_WORDS},
+        names={"document": NAMES, "word": WORDS},
+    )
+    model = mf.LDA(NUM_TOPICS, word_concentration=CONCENTRATION)
+    run = {"num_warmup": 0, "num_samples": 1, "num_chains": 1, "progress": False}
+    post = mf.sample(model, tokens, **run)
+    return dataclasses.replace(post, draws=draws_of(TOPICS))
+
+
+ORDER = np.argsort(-np.bincount(TOPICS[1, 1], minlength=NUM_TOPICS), kind="stable")
+
+
+def expected_phi():
+    """Expected probabilities of the words in the topics by size, averaged over draws."""
+    cells = draws_of(TOPICS)["word_cells"] + CONCENTRATION
+    return (cells / cells.sum(axis=2, keepdims=True)).mean(axis=(0, 1)).T[ORDER]
+
+
+def test_topics_are_averages_over_draws_ranked_by_hand(fitted):
+    topics = fitted.topics(n=5, relevance=0.4)
+    phi = expected_phi()
+    np.testing.assert_allclose(topics.word_probabilities, phi, rtol=1e-6)
+    shares = (draws_of(TOPICS)["word_totals"] / TOKEN_WORDS.size).reshape(-1, 3)[:, ORDER]
+    np.testing.assert_allclose(topics.shares, shares.mean(0))
+    np.testing.assert_allclose(topics.share_sd, shares.std(0))
+    np.testing.assert_allclose(topics.found, 1)
+    np.testing.assert_allclose(topics.found_by_chain, np.ones((CHAINS, NUM_TOPICS)))
+    frequency = np.bincount(TOKEN_WORDS, minlength=NUM_WORDS) / TOKEN_WORDS.size
+    relevance = 0.4 * np.log(phi) + 0.6 * np.log(phi / frequency)
+    for topic in range(NUM_TOPICS):
+        there = {int(w) for w in TOKEN_WORDS[(ORDER[topic] == TOPICS).any(axis=(0, 1))]}
+        for entries, score in ((topics.probable, phi), (topics.relevant, relevance)):
+            best = sorted(there, key=lambda w, s=score[topic]: -s[w])[:5]
+            assert entries.lists()[topic] == [WORDS[w] for w in best]
+            shown = entries.weights[topic][: len(best)]
+            np.testing.assert_allclose(shown, score[topic][best], rtol=1e-6)
+        exclusive = phi[topic] / phi.sum(0)
+        ranks = [
+            {w: np.mean([v[other] <= v[w] for other in there]) for w in there}
+            for v in (phi[topic], exclusive)
+        ]
+        both = {w: 2 / (1 / ranks[0][w] + 1 / ranks[1][w]) for w in there}
+        found = topics.exclusive.lists()[topic]
+        values = [both[WORDS.index(word)] for word in found]
+        np.testing.assert_allclose(values, sorted(both.values(), reverse=True)[:5])
+        weights = topics.exclusive.weights[topic][: len(found)]
+        np.testing.assert_allclose(weights, [exclusive[WORDS.index(word)] for word in found])
+
+
+def test_similarity_is_that_of_the_words(fitted):
+    topics = fitted.topics()
+    cells = draws_of(TOPICS)["word_cells"] + CONCENTRATION
+    roots = np.sqrt(cells / cells.sum(axis=2, keepdims=True))[..., ORDER]
+    between = np.einsum("cdwk,wk->cdk", roots, roots[1, 1])
+    np.testing.assert_allclose(topics.similarity, between.mean((0, 1)), rtol=1e-6)
+    others = roots[1, 1].T @ roots[1, 1] - 2 * np.eye(NUM_TOPICS)
+    np.testing.assert_allclose(topics.nearest, others.max(0), rtol=1e-6)
+
+
+def test_topics_of_documents_are_shares_of_their_tokens(fitted):
+    found = fitted.document_topics()
+    shares = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)[..., ORDER]
+    shares = shares / shares.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found.mean, shares.mean(0))
+    np.testing.assert_allclose(found.sd, shares.std(0), atol=1e-7)
+    np.testing.assert_allclose(found.unmatched, 0, atol=1e-12)
+    frame = found.to_pandas()
+    assert frame.index.tolist() == NAMES
+    assert frame.index.name == "document"
+    np.testing.assert_array_equal(frame.to_numpy(), found.mean)
+    assert set(found.table()) == {"document", "topic", "share", "sd"}
+    assert "doc0" in repr(found)
+
+
+def permuted(topics):
+    """The same draws with the labels of each permuted."""
+    orders = np.array([GENERATOR.permutation(NUM_TOPICS) for _ in range(CHAINS * DRAWS)])
+    assert not (np.diff(orders, axis=0) == 0).all(), "no label is permuted"
+    orders = orders.reshape(CHAINS, DRAWS, NUM_TOPICS)
+    return np.take_along_axis(orders, topics, axis=2)
+
+
+def test_answers_do_not_depend_on_the_labels_of_topics(fitted):
+    other = dataclasses.replace(fitted, draws=draws_of(permuted(TOPICS), num_slots=5))
+    one, two = fitted.topics(), other.topics()
+    assert one.lists("relevance") == two.lists("relevance")
+    for name in ("shares", "share_sd", "found", "similarity", "nearest", "word_probabilities"):
+        np.testing.assert_allclose(getattr(one, name), getattr(two, name), rtol=1e-12)
+    for name in ("mean", "sd"):
+        left, right = (getattr(post.document_topics(), name) for post in (fitted, other))
+        np.testing.assert_allclose(left, right, rtol=1e-12, atol=1e-12)
+    assert fitted.topic_coherence("c_v").mean == other.topic_coherence("c_v").mean
+    left, right = (post.similar_documents("doc1") for post in (fitted, other))
+    assert left.documents.tolist() == right.documents.tolist()
+    np.testing.assert_allclose(left.similarity, right.similarity)
+    assert repr(other.num_topics()) == "number of topics: 3: 1.000"
+
+
+def test_a_draw_with_other_topics_is_not_averaged_over(fitted):
+    topics = TOPICS.copy()
+    topics[0, 0][topics[0, 0] == ORDER[2]] = ORDER[1]  # one draw has two topics in one
+    other = dataclasses.replace(fitted, draws=draws_of(topics))
+    found = other.topics()
+    assert found.found[0] == pytest.approx(1)
+    (weak,) = np.flatnonzero(found.found < 0.99)
+    assert found.found[weak] == pytest.approx(5 / 6)
+    np.testing.assert_allclose(found.found_by_chain[:, weak], [2 / 3, 1])
+    expected = draws_of(topics)["word_totals"].reshape(-1, NUM_TOPICS)[1:, ORDER[weak]].sum()
+    assert found.shares[weak] == pytest.approx(expected / 6 / DOCUMENTS.size)
+    shares = other.document_topics()
+    np.testing.assert_allclose(shares.mean.sum(1) + shares.unmatched, 1)
+    np.testing.assert_allclose(shares.unmatched, 0, atol=1e-12)  # one topic has all of them
+
+
+def test_tokens_of_topics_that_the_reference_draw_lacks_are_unmatched(fitted):
+    topics = TOPICS.copy()
+    topics[1, 1][topics[1, 1] == ORDER[2]] = ORDER[1]  # the reference draw has two topics in one
+    other = dataclasses.replace(fitted, draws=draws_of(topics))
+    assert len(other.topics()) == 2
+    shares = other.document_topics()
+    np.testing.assert_allclose(shares.mean.sum(1) + shares.unmatched, 1)
+    counts = draws_of(topics)["topic_counts"]
+    lacking = np.delete((counts / counts.sum(-1, keepdims=True)).reshape(6, -1, 3), 4, axis=0)
+    by_topic = lacking.mean(0) * 5 / 6
+    closest = np.abs(by_topic[:, ORDER[1:]] - shares.unmatched[:, None]).max(0).min()
+    assert closest == pytest.approx(0, abs=1e-9)
+    assert repr(other.num_topics()) == "number of topics: 2: 0.167, 3: 0.833"
+
+
+def test_similar_documents_are_those_with_a_topic_in_common(fitted):
+    found = fitted.similar_documents("doc2", n=3)
+    counts = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)
+    shares = counts / counts.sum(-1, keepdims=True)
+    by_draw = np.sqrt(shares * shares[:, 2:3]).sum(-1)
+    expected = by_draw.mean(0)
+    order = [d for d in np.argsort(-expected) if d != 2][:3]
+    assert found.documents.tolist() == [NAMES[d] for d in order]
+    np.testing.assert_allclose(found.similarity, expected[order])
+    np.testing.assert_allclose(found.sd, by_draw.std(0)[order], atol=1e-7)
+    assert found.to_pandas().shape == (3, 3)
+    with pytest.raises(ValueError, match="no document has the id 'doc99'"):
+        fitted.similar_documents("doc99")
+
+
+def npmi_by_hand(words, windows):
+    """Matrix of NPMI of some words from a list of sets of words."""
+    total = len(windows)
+    matrix = np.zeros((len(words), len(words)))
+    for i, one in enumerate(words):
+        for j, two in enumerate(words):
+            first = sum(one in window for window in windows) / total
+            second = sum(two in window for window in windows) / total
+            joint = sum(one in window and two in window for window in windows) / total + 1e-12
+            matrix[i, j] = np.log(joint / (first * second)) / -np.log(joint)
+    return matrix
+
+
+@pytest.mark.parametrize("measure", ["npmi", "c_v"])
+@pytest.mark.parametrize("case", ["documents", "tokens", "lists", "windows"])
+def test_coherence_is_what_the_formula_gives(fitted, measure, case):
+    lists = [[WORDS[w] for w in TOKEN_WORDS[d == DOCUMENTS]] for d in range(NUM_DOCUMENTS)]
+    options = {}
+    if case != "documents":
+        lists = [list(GENERATOR.choice(WORDS[:11], size)) for size in (9, 4, 1, 12, 7, 10, 3)]
+        reference = [[*words, "strange"] for words in lists]
+        options["reference"] = reference if case != "tokens" else mf.Tokens.from_lists(reference)
+        lists = reference
+    windows = [set(words) for words in lists]
+    if case == "windows":
+        options["window"] = 4
+        windows = [
+            set(words[start : start + 4])
+            for words in lists
+            for start in range(max(1, len(words) - 3))
+        ]
+    found = fitted.topic_coherence(measure, n=4, **options)
+    for value, words in zip(found.values, fitted.topics(n=4).lists(), strict=True):
+        there = [word for word in words if any(word in window for window in windows)]
+        matrix = npmi_by_hand(there, windows)
+        everywhere = np.array([all(word in window for window in windows) for word in there])
+        matrix[everywhere[:, None] & everywhere] = 0
+        expected = matrix[np.triu_indices(len(there), 1)].mean()
+        if measure == "c_v":
+            total = matrix.sum(axis=0)
+            cosines = [row @ total / np.sqrt((row @ row) * (total @ total)) for row in matrix]
+            expected = np.mean(cosines)
+        assert value == pytest.approx(expected, abs=1e-9)
+    assert found.mean == pytest.approx(np.mean(found.values))
+    assert np.ptp(found.values) > 0
+
+
+def test_words_that_always_meet_are_coherent_and_those_that_never_meet_are_not(fitted):
+    together = [["w0", "w1", "w2", "w3"], ["w4", "w5", "w6", "w7"], ["w8", "w9", "w10", "w11"]]
+    apart = [[word] for words in together for word in words]
+    best = fitted.topics(n=3).lists()
+    assert all(len({int(word[1:]) // 4 for word in words}) == 1 for words in best)
+    always = fitted.topic_coherence(n=3, reference=together).values
+    never = fitted.topic_coherence(n=3, reference=apart).values
+    np.testing.assert_allclose(always, 1, atol=1e-6)
+    assert (never < -0.8).all()
+
+
+def test_diversity_counts_words_that_topics_share(fitted):
+    assert fitted.topic_diversity(3) == 1
+    lists = fitted.topics(n=8).lists()
+    words = [word for words in lists for word in words]
+    assert fitted.topic_diversity(8) == len(set(words)) / len(words) < 1
+
+
+def test_tables_are_shown(fitted):
+    topics = fitted.topics(n=4)
+    frame = topics.to_pandas()
+    assert frame.index.tolist() == [0, 1, 2]
+    assert frame["words by probability"][0] == ", ".join(topics.lists()[0])
+    assert topics.word_table().loc["w3"].to_numpy() == pytest.approx(
+        topics.word_probabilities[:, 3]
+    )
+    assert "similarity" in repr(topics)
+    assert "<table>" in topics._repr_html_()
+    assert topics.labels(2) == [", ".join(words[:2]) for words in topics.lists()]
+    assert topics.relevant.to_pandas().shape[1] == 5
+
+
+def test_topics_have_the_order_of_transform(fitted):
+    new = mf.Tokens.from_lists([[word] * 20 for word in ("w0", "w4", "w8")])
+    shares = fitted.transform(new)
+    first = [words[0] for words in fitted.topics(n=1).lists()]
+    assert [first[topic] for topic in shares.argmax(1)] == ["w0", "w4", "w8"]
+
+
+def test_a_pachinko_model_has_the_topics_of_its_last_level(fitted):
+    draws = draws_of(TOPICS)
+    parents = GENERATOR.integers(0, 2, DOCUMENTS.size)
+    counts = np.zeros((CHAINS, DRAWS, NUM_DOCUMENTS, 2, NUM_TOPICS), np.int32)
+    for chain, draw in np.ndindex(CHAINS, DRAWS):
+        np.add.at(counts[chain, draw], (DOCUMENTS, parents, TOPICS[chain, draw]), 1)
+    draws["level_2_counts"] = counts
+    del draws["topic_counts"]
+    model = mf.PAM((2, NUM_TOPICS), word_concentration=CONCENTRATION)
+    other = dataclasses.replace(fitted, model=model, draws=draws)
+    np.testing.assert_allclose(other.document_topics().mean, fitted.document_topics().mean)
+    assert other.topics().lists() == fitted.topics().lists()
+
+
+def test_a_flexible_model_keeps_the_topics_of_documents(fitted):
+    prior = mf.FlexiblePrior.parametric(-2.0, 1.0, 0.5, num_items=30)
+    model, key = mf.HFP(prior, word_concentration=CONCENTRATION), jax.random.key(0)
+    algorithm = model.sampler(keep="assignments", capacity=8)
+    record = jax.jit(lambda data: algorithm.record(key, algorithm.init(key, data), data))
+    draw = jax.device_get(record(fitted.data))
+    counts = np.zeros_like(draw["topic_by_document"])
+    np.add.at(counts, (DOCUMENTS, draw["topic_of_tokens"]), 1)
+    np.testing.assert_array_equal(draw["topic_by_document"], counts)
+    draws = {name: values[None, None] for name, values in draw.items()}
+    post = dataclasses.replace(fitted, model=model, draws=draws)
+    shares = np.sort(counts / counts.sum(1, keepdims=True), axis=1)
+    found = np.sort(post.document_topics().mean, axis=1)
+    np.testing.assert_allclose(found, shares[:, -found.shape[1] :])
+    assert counts.any(axis=0).sum() > 1, "one topic has all documents: the test asks nothing"
+
+
+def test_empty_documents_have_no_topics_and_positions_stand_for_ids():
+    tokens = mf.Tokens.from_lists([["a", "b"], [], ["a", "a"], ["b"]])
+    run = {"num_warmup": 1, "num_samples": 2, "num_chains": 1, "progress": False}
+    post = mf.sample(mf.LDA(2), tokens, **run)
+    found = post.document_topics()
+    assert np.isnan(found.mean[1]).all()
+    assert np.isfinite(np.delete(found.mean, 1, 0)).all()
+    assert post.similar_documents(0).documents.tolist().count(1) == 0
+    with pytest.raises(ValueError, match="document: 1 has no tokens"):
+        post.similar_documents(1)
+    assert "no tokens" in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("ask", "match"),
+    [
+        (lambda p: p.topics(relevance=1.5), "relevance must be"),
+        (lambda p: p.topics(0), "n must be"),
+        (lambda p: p.topics().lists("size"), "by: takes 'probability'"),
+        (lambda p: p.topic_coherence("u_mass"), "measure: takes 'npmi' or 'c_v'"),
+        (lambda p: p.topic_coherence(window=5), "window: needs texts in their order"),
+        (lambda p: p.topic_coherence(reference=[["a"], "b c"]), "reference: the document at pos"),
+        (lambda p: p.topic_coherence(reference=[[]]), "reference: all documents are empty"),
+    ],
+)
+def test_wrong_questions_are_refused_by_name(fitted, ask, match):
+    with pytest.raises((ValueError, TypeError), match=match):
+        ask(fitted)
+
+
+def test_models_without_topics_and_scalar_draws_are_refused(fitted):
+    plain = dataclasses.replace(fitted, model=mf.DirichletCompoundMultinomial(0.1))
+    for ask in (plain.topics, plain.document_topics, plain.num_topics, plain.topic_diversity):
+        with pytest.raises(ValueError, match="DirichletCompoundMultinomial has no topics"):
+            ask()
+    scalars = dataclasses.replace(fitted, draws={"log_joint": np.zeros((2, 3))})
+    with pytest.raises(ValueError, match='without keep="scalars"'):
+        scalars.topics()
