@@ -15,6 +15,7 @@ from functools import partial
 
 import jax
 from jax import Array
+from jax.tree_util import PyTreeDef
 
 from jaxmf import fusion_probe
 from jaxmf.devices import default_platform
@@ -52,7 +53,7 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
     from jax.experimental.xla_metadata import set_xla_metadata
 
     @partial(jax.jit, static_argnames="structure")
-    def inner(*leaves, structure):
+    def inner(*leaves: Array, structure: PyTreeDef) -> tuple[PyTree, list[Array]]:
         # the request is for the loop alone: else each function of JAX that it calls, such as an
         # indexed read, stays a function, and nothing is fused across it
         within = {"xla_cpu_small_call": None, "inlineable": None} if sequential else {}
@@ -60,14 +61,14 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
             out = fn(*jax.tree.unflatten(structure, leaves))
         return out, _first_elements(leaves, out)
 
-    def call(*args):
+    def call(*args: PyTree) -> PyTree:
         leaves, structure = jax.tree.flatten(args)
 
-        def plain(*leaves):
+        def plain(*leaves: Array) -> PyTree:
             return fn(*jax.tree.unflatten(structure, leaves))
 
         @jax.custom_batching.custom_vmap
-        def fused(*leaves):
+        def fused(*leaves: Array) -> PyTree:
             # a constant would be put inside, and the array not be used
             leaves = jax.lax.optimization_barrier(leaves)
             with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
@@ -76,7 +77,9 @@ def fused_on_cpu(fn: Callable[..., PyTree], *, sequential: bool = False) -> Call
             return jax.lax.optimization_barrier((out, read))[0]
 
         @fused.def_vmap
-        def batched(axis_size, in_batched, *leaves):
+        def batched(
+            axis_size: int, in_batched: Sequence[bool], *leaves: Array
+        ) -> tuple[PyTree, PyTree]:
             del axis_size
             if sequential:
                 out = _map(fused, in_batched, leaves)
@@ -114,11 +117,11 @@ def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """
 
     @jax.custom_batching.custom_vmap
-    def call(*args):
+    def call(*args: PyTree) -> PyTree:
         return fn(*args)
 
     @call.def_vmap
-    def batched(axis_size, in_batched, *args):
+    def batched(axis_size: int, in_batched: Sequence[bool], *args: Array) -> tuple[PyTree, PyTree]:
         del axis_size
         if default_platform() == "cpu":
             out = _map(call, in_batched, args)

@@ -8,6 +8,7 @@ XLA's flags say that compiled programs are dumped.
 
 import json
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +26,10 @@ def main(dumps: Path) -> None:
     table = rng.integers(0, 5, (500, 32)).astype(np.float32)
     arguments = (table, rng.integers(0, 500, 400), rng.random(400, dtype=np.float32))
 
-    def plain(table, items, uniforms):
+    def plain(table: Array, items: Array, uniforms: Array) -> tuple[Array, Array]:
         return _loop(table, items, uniforms)
 
-    def results(name, fn):
+    def results(name: str, fn: Callable[..., tuple[Array, ...]]) -> tuple[list[np.ndarray], int]:
         fn.__name__ = f"probe_{name}"
         values = [np.asarray(value) for value in jax.jit(fn)(*arguments)]
         kernels = {file.name for file in dumps.glob(f"*jit_probe_{name}.*kernel_module*.o")}
@@ -57,7 +58,7 @@ def main(dumps: Path) -> None:
 def _loop(table: Array, items: Array, uniforms: Array) -> tuple[Array, Array]:
     """A sweep in small: for each item, weights of its row, a draw, and a count that goes up."""
 
-    def visit(i, carry):
+    def visit(i: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
         table, chosen = carry
         row = jax.lax.dynamic_index_in_dim(table, items[i], 0, keepdims=False)
         weights = (row + 0.5) / (jnp.sum(row) + 1.0)

@@ -19,6 +19,7 @@ from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
 from jaxmf.posterior.assemble import sweep_note
+from jaxmf.posterior.topic_draws import has_topics
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
@@ -57,6 +58,7 @@ thead th { color: var(--muted); font-weight: 500; font-size: 13px; }
 tbody th { font-weight: 500; }
 .facts td { text-align: left; overflow-wrap: anywhere; }
 .facts th { width: 170px; color: var(--muted); vertical-align: top; }
+.topics th { width: auto; text-align: left; }
 .scroll { overflow-x: auto; }
 footer { color: var(--muted); font-size: 13px; margin-top: 28px; }
 @media print { body { background: white; } section, .tile { break-inside: avoid; } }
@@ -123,6 +125,7 @@ def render(
         _tiles(posterior, error),
         _summary(posterior),
         _features(posterior, image_shape),
+        _topics(posterior),
         _groups(posterior),
         _reconstruction(posterior, image_shape, truth),
         _traces(posterior),
@@ -265,11 +268,34 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     return _section("Features", words, _picture(make, "features"))
 
 
+def _topics(posterior: Posterior) -> str:
+    """The map of the topics, and their words, of a topic model."""
+    if not has_topics(posterior):
+        return ""
+    topics = posterior.topics()
+    columns = (topics.shares, topics.found, topics.lists())
+    lines = "".join(
+        f"<tr><th>{topic}</th><td>{share:.1%}</td><td>{found:.0%}</td>"
+        f"<td>{html.escape(', '.join(map(str, words)))}</td></tr>"
+        for topic, (share, found, words) in enumerate(zip(*columns, strict=True))
+        if topic < _SHOWN
+    )
+    words = (
+        f"{len(topics):,} topics, averaged over draws: near on the map where words are alike, "
+        "large where they have many tokens. Below: share of the tokens, part of the draws that "
+        "have the topic, most probable words."
+    )
+    head = "<thead><tr><th>topic</th><th>share</th><th>draws</th><th>words</th></tr></thead>"
+    table = f'<table class="facts topics">{head}<tbody>{lines}</tbody></table>'
+    picture = _picture(posterior.plot.topics, "map of the topics")
+    return _section("Topics", words, f'{picture}<div class="scroll">{table}</div>')
+
+
 def _groups(posterior: Posterior) -> str:
     """The heaviest entries of every group, of a model of groups of tokens."""
     if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
         return _row_groups(posterior)
-    if not isinstance(posterior.model, ShowsColumns):
+    if not isinstance(posterior.model, ShowsColumns) or has_topics(posterior):
         return ""
     sections = []
     for column in posterior.model.shown_columns():

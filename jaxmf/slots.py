@@ -13,6 +13,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.typing import DTypeLike
 
 from jaxmf.types import PyTree
 
@@ -105,7 +106,7 @@ def visit(
     return jax.lax.fori_loop(0, jnp.sum(allowed, dtype=jnp.int32), go_on, start)[1]
 
 
-def normals(key: Array, num_slots: int, size: int, dtype) -> Array:
+def normals(key: Array, num_slots: int, size: int, dtype: DTypeLike) -> Array:
     """Standard normals over slots, and on the second axis over slots or anything else.
 
     A vector a slot, each under a key of its own: at a larger capacity of either axis the first

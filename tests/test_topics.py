@@ -110,7 +110,10 @@ def test_saved_and_loaded(fitted, tmp_path):
         == post.top_entries("word", 3).entries.tolist()
     )
     assert again.facts()["data"].startswith("1,600 tokens, 40 of document")
-    assert "Groups by word" in again.report(tmp_path / "r.html").read_text()
+    page = again.report(tmp_path / "r.html").read_text()
+    assert "<h2>Topics</h2>" in page
+    assert 'alt="map of the topics"' in page
+    assert "word11" in page
 
 
 def test_wrong_questions_are_answered_in_words(fitted):

@@ -72,7 +72,7 @@ def as_mask(name: str, x: object, shape: tuple[int, ...]) -> np.ndarray:
     return mask
 
 
-def as_lines(name: str, x: object, needed: str) -> list:
+def as_lines(name: str, x: object, needed: str) -> list[Any]:
     """What there is one of for each line, as a list.
 
     Raises:
@@ -83,7 +83,7 @@ def as_lines(name: str, x: object, needed: str) -> list:
     return list(x)
 
 
-def as_mapping(name: str, x: Any) -> dict:
+def as_mapping(name: str, x: Any) -> dict[Any, Any]:
     """A mapping from headings, as a dict; nothing where it is None.
 
     Raises:

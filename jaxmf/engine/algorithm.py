@@ -126,7 +126,7 @@ def algorithm(
     )
 
 
-def as_partial(function: Callable) -> Partial:
+def as_partial(function: Callable[..., PyTree]) -> Partial:
     """The function as a pytree; a method of a pytree has that pytree's leaves."""
     if isinstance(function, Partial):
         return function

@@ -63,7 +63,7 @@ class Folder:
         header: what every manifest of this run holds: settings, identity, environment.
     """
 
-    def __init__(self, path: str | os.PathLike, header: dict[str, object]):
+    def __init__(self, path: str | os.PathLike[str], header: dict[str, object]):
         self.path = Path(path)
         self._header = header
         self._draw_files: list[dict[str, Any]] = []
@@ -168,7 +168,7 @@ class Folder:
         manifest.write(self.path / MANIFEST, content)
 
 
-def is_fresh(path: str | os.PathLike) -> bool:
+def is_fresh(path: str | os.PathLike[str]) -> bool:
     """Whether nothing was saved in the folder: it is not there, or holds no checkpoint or data.
 
     Raises:
@@ -191,7 +191,7 @@ def is_fresh(path: str | os.PathLike) -> bool:
     return True
 
 
-def require_empty(path: str | os.PathLike) -> None:
+def require_empty(path: str | os.PathLike[str]) -> None:
     """Refuses a folder in which a new run would mix with an earlier one.
 
     Raises:
@@ -212,7 +212,7 @@ def _content(path: Path) -> list[Path]:
     return [entry for entry in path.iterdir() if entry.name != LOCK]
 
 
-def read(path: str | os.PathLike) -> Saved:
+def read(path: str | os.PathLike[str]) -> Saved:
     """Reads a checkpoint.
 
     Raises:
@@ -229,7 +229,7 @@ def read(path: str | os.PathLike) -> Saved:
     )
 
 
-def compare(path: str | os.PathLike, saved: dict[str, Any], header: dict[str, Any]) -> None:
+def compare(path: str | os.PathLike[str], saved: dict[str, Any], header: dict[str, Any]) -> None:
     """Checks that a checkpoint belongs to the run that continues it.
 
     Settings and identity must agree; another environment (versions, flags, device) is a warning,
@@ -259,14 +259,14 @@ def pack(prefix: str, tree: PyTree, names: list[str]) -> dict[str, np.ndarray]:
     """A tree as named numpy arrays; random keys as their words."""
     packed = {}
     for index, (name, leaf) in enumerate(zip(names, jax.tree.leaves(tree), strict=True)):
-        if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
         packed[f"{prefix}.{index:03d}.{name}"] = np.asarray(leaf)
     return packed
 
 
 def unpack(
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     prefix: str,
     arrays: dict[str, np.ndarray],
     shapes: PyTree,
@@ -293,7 +293,7 @@ def unpack(
 
 
 def _restore(label: str, values: np.ndarray, expected: jax.ShapeDtypeStruct) -> PyTree:
-    if jax.dtypes.issubdtype(expected.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(expected.dtype, jax.dtypes.prng_key):
         impl, dtype = expected.dtype._impl, values.dtype
         is_key = values.shape == (*expected.shape, *impl.key_shape) and dtype == np.uint32
         shape = expected.shape if is_key else values.shape

@@ -60,7 +60,7 @@ class Batch(NamedTuple):
     batched: bool
     spmd_axis: str | None = None
 
-    def over(self, function: Callable) -> Callable:
+    def over(self, function: Callable[..., PyTree]) -> Callable[..., PyTree]:
         """The function on all chains of the program."""
         if not self.batched:
             return function
@@ -97,7 +97,9 @@ def grow_chain(
 ) -> PyTree:
     """The same state at larger capacity, with its averages padded by zeros."""
 
-    def grow(chain_key: Key, state: PyTree, averages: dict) -> tuple[PyTree, dict[str, Array]]:
+    def grow(
+        chain_key: Key, state: PyTree, averages: dict[str, Array]
+    ) -> tuple[PyTree, dict[str, Array]]:
         assert algorithm.grow is not None
         state = jax.tree.map(_strong, algorithm.grow(state, dict(sizes)))
         zeros = _zero_averages(algorithm, chain_key, state, data)

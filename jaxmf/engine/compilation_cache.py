@@ -12,7 +12,7 @@ from jaxmf.arguments import check_path
 VARIABLE = "JAXMF_CACHE"
 
 
-def use_compilation_cache(folder: str | os.PathLike | None = None) -> Path | None:
+def use_compilation_cache(folder: str | os.PathLike[str] | None = None) -> Path | None:
     """Keeps compiled programs on disk, so that a second start need not compile them.
 
     Changes JAX's configuration for the whole process: for programs, not for libraries, to call.

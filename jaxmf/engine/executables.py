@@ -95,7 +95,11 @@ class ExecutableCache:
         self._entries: OrderedDict[Hashable, Executable] = OrderedDict()
 
     def get(
-        self, function: Callable, args: tuple, static: dict[str, Hashable], **jit_options: Any
+        self,
+        function: Callable[..., PyTree],
+        args: tuple[PyTree, ...],
+        static: dict[str, Hashable],
+        **jit_options: Any,
     ) -> Executable:
         """The program of `function` for arguments like `args`, traced if it is new.
 
@@ -160,7 +164,9 @@ def _shape_on_device(leaf: Array | np.ndarray) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape, leaf.dtype)
 
 
-def _signature(function: Callable, args: tuple, static: dict[str, Hashable]) -> Hashable:
+def _signature(
+    function: Callable[..., PyTree], args: tuple[PyTree, ...], static: dict[str, Hashable]
+) -> Hashable:
     leaves, structure = jax.tree.flatten(args)
     return (
         function,

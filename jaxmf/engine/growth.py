@@ -68,7 +68,7 @@ class GrowthError(RuntimeError):
         step: at which step, counted from 0, warm-up included.
     """
 
-    def __init__(self, exceeded: Exceeded, checkpoint: str | os.PathLike | None):
+    def __init__(self, exceeded: Exceeded, checkpoint: str | os.PathLike[str] | None):
         self.axis, self.size, self.step = exceeded.axis, exceeded.size, exceeded.step
         kept = "" if checkpoint is None else f". The steps before it are kept in {checkpoint}"
         super().__init__(f"{exceeded.describe()}. No draw was kept yet{kept}")

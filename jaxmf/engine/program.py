@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.engine.algorithm import Algorithm
@@ -108,13 +109,15 @@ class Program:
     thin: int
     approve: Callable[[Executable], None] = lambda executable: None
     limits: dict[str, Limit] = field(default_factory=dict)
-    _chunk_programs: dict[tuple, Executable] = field(default_factory=dict)
+    _chunk_programs: dict[tuple[Hashable, ...], Executable] = field(default_factory=dict)
 
     def start_program(self, keys: Key) -> Executable:
         """The program that starts a group."""
         return self._get(start_chain, (self.algorithm, self.data, keys))
 
-    def shapes(self, keys: Key, capacity: dict[str, int] | None = None) -> tuple[PyTree, dict]:
+    def shapes(
+        self, keys: Key, capacity: dict[str, int] | None = None
+    ) -> tuple[PyTree, dict[str, Array]]:
         """Shapes of state and averages of a group, at this capacity."""
         shapes = self.placement.shapes_of_group(*self.start_program(keys).shapes)
         if not capacity or self.capacity(shapes[0]) == capacity:
@@ -122,7 +125,7 @@ class Program:
         grown = self._grow_program(keys, shapes, capacity).shapes
         return self.placement.shapes_of_group(*grown)
 
-    def shapes_at(self, group: Group, sizes: dict[str, int]) -> tuple[PyTree, dict]:
+    def shapes_at(self, group: Group, sizes: dict[str, int]) -> tuple[PyTree, dict[str, Array]]:
         """Shapes of state and averages of a group if these axes had these sizes."""
         shapes = self.placement.shapes_of_group(group.state, group.averages)
         grown = self._grow_program(group.keys, shapes, group.capacity | sizes).shapes
@@ -138,7 +141,7 @@ class Program:
         traced = self._get(record_draw, (self.algorithm, self.data, keys, state))
         return tuple(sorted(traced.shapes.items()))
 
-    def chunk_program(self, keys: Key, state: PyTree, averages: dict) -> Executable:
+    def chunk_program(self, keys: Key, state: PyTree, averages: dict[str, Array]) -> Executable:
         """The program that advances a group of this state's shapes."""
         known = tuple(leaf.shape for leaf in jax.tree.leaves(state))
         if known not in self._chunk_programs:
@@ -352,12 +355,14 @@ class Program:
         return Plan(*(np.asarray(count, np.int32) for count in counts))
 
     def _grow_program(
-        self, keys: Key, shapes: tuple[PyTree, dict], capacity: dict[str, int]
+        self, keys: Key, shapes: tuple[PyTree, dict[str, Array]], capacity: dict[str, int]
     ) -> Executable:
         args = (self.algorithm, self.data, keys, *shapes)
         return self._get(grow_chain, args, sizes=tuple(sorted(capacity.items())))
 
-    def _get(self, function: Callable, args: tuple, **static: object) -> Executable:
+    def _get(
+        self, function: Callable[..., PyTree], args: tuple[PyTree, ...], **static: object
+    ) -> Executable:
         with self.placement.context():
             options = self.placement.options(function, args, static)
         if self.algorithm.compiler_options is not None:
@@ -375,7 +380,7 @@ class _Words:
 
 
 def _on_host(leaf: PyTree) -> PyTree:
-    if jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
         return _Words(np.array(jax.random.key_data(leaf)), jax.random.key_impl(leaf))
     return np.array(leaf)
 

@@ -128,13 +128,13 @@ def _gather(groups: list[Group], *, batched: bool) -> tuple[PyTree, dict[str, np
 
 
 def _stack(leaves: tuple[PyTree, ...]) -> PyTree:
-    if jax.dtypes.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
+    if jnp.issubdtype(leaves[0].dtype, jax.dtypes.prng_key):
         return jnp.stack(leaves)
     return np.stack([np.asarray(leaf) for leaf in leaves])
 
 
 def _to_host(leaf: PyTree) -> PyTree:
-    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
     return leaf if is_key else np.array(leaf)
 
 

@@ -20,7 +20,7 @@ class NonFiniteError(RuntimeError):
         step: at which step, counted from 0, warm-up included.
     """
 
-    def __init__(self, failure: Failure, checkpoint: str | os.PathLike | None):
+    def __init__(self, failure: Failure, checkpoint: str | os.PathLike[str] | None):
         self.quantity, self.chain, self.step = failure
         kept = "" if checkpoint is None else f"; the last good checkpoint is kept in {checkpoint}"
         super().__init__(

@@ -44,7 +44,7 @@ def run(
     mesh: Mesh | None = None,
     chunk_seconds: float = 0.5,
     progress: bool | Callable[[Report], None] | None = None,
-    checkpoint: str | os.PathLike | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
     memory_limit: int | None = None,
@@ -261,7 +261,7 @@ def as_key(seed: Seed) -> Key:
         return jax.random.key(int(seed))
     if (
         isinstance(seed, jax.Array)
-        and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+        and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
         and seed.shape == ()
     ):
         return seed

@@ -82,7 +82,9 @@ class Placement:
         shardings = self._shardings(state, self.batch.spmd_axis)
         return jax.tree.map(shapes_of, state, shardings), shapes_of(averages, self.chains)
 
-    def options(self, function: Callable, args: tuple, static: dict[str, Any]) -> dict[str, Any]:
+    def options(
+        self, function: Callable[..., PyTree], args: tuple[PyTree, ...], static: dict[str, Any]
+    ) -> dict[str, Any]:
         """Options of `jax.jit` for the programs of the engine, called with these arguments."""
         options: dict[str, Any] = {}
         if function is run_chunk:

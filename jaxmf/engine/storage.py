@@ -36,7 +36,7 @@ class Storage:
         seconds: least time between two saves.
     """
 
-    def __init__(self, path: str | os.PathLike, header: dict[str, object], *, seconds: float):
+    def __init__(self, path: str | os.PathLike[str], header: dict[str, object], *, seconds: float):
         self.path = Path(path)
         self._header = header
         self._folder = checkpoint.Folder(path, header)
@@ -204,7 +204,7 @@ class Storage:
         return Group(chains, key, state, averages, saved.manifest["step"], capacity)
 
 
-def load_run(path: str | os.PathLike) -> tuple[Run, dict[str, object]]:
+def load_run(path: str | os.PathLike[str]) -> tuple[Run, dict[str, object]]:
     """A run read back from its checkpoint folder, without its algorithm.
 
     Args:

@@ -163,7 +163,7 @@ def observed_grams(seen: Array, basis: Array) -> Array:
     num_columns, num_turned = basis.shape
     size = min(_COLUMNS_A_PIECE, num_columns)
 
-    def add_piece(piece, total):
+    def add_piece(piece: Array, total: Array) -> Array:
         start, first = piece_start(piece, size, num_columns)
         part = jax.lax.dynamic_slice_in_dim(basis, start, size)
         part = jnp.where((start + jnp.arange(size) >= first)[:, None], part, 0)

@@ -75,7 +75,7 @@ def _gram_in_pieces(z: Array, x: Array) -> tuple[Array, Array]:
         z_float = z.astype(x.dtype)
         return z_float.T @ z_float, z_float.T @ x
 
-    def add_piece(piece, statistics):
+    def add_piece(piece: Array, statistics: compensated.Sum) -> compensated.Sum:
         start, first = piece_start(piece, size, num_rows)
         x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
         z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)
@@ -266,7 +266,7 @@ def _squares_in_pieces(z: Array, x: Array, coefficients: Array) -> Array:
     if num_rows <= size:
         return jnp.sum((x - z.astype(x.dtype) @ coefficients) ** 2, axis=0)
 
-    def add_piece(piece, total):
+    def add_piece(piece: Array, total: compensated.Sum) -> compensated.Sum:
         start, first = piece_start(piece, size, num_rows)
         x_piece = jax.lax.dynamic_slice_in_dim(x, start, size)
         z_piece = jax.lax.dynamic_slice_in_dim(z, start, size)

@@ -5,7 +5,7 @@ They follow Figures 2 to 5 of Meeds, Ghahramani, Neal & Roweis (2006).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -164,7 +164,7 @@ def draw_blocks(
     figure, axes = _block_axes(weights.shape)
     axes[0].imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes[0].set_title(title, loc="left")
-    bits = {"cmap": colours(SEQUENTIAL), "vmin": 0, "vmax": 1.4, "aspect": "auto"}
+    bits: dict[str, Any] = {"cmap": colours(SEQUENTIAL), "vmin": 0, "vmax": 1.4, "aspect": "auto"}
     axes[1].imshow(u, interpolation="nearest", **bits)
     axes[1].set_title("U", loc="left")
     axes[2].imshow(v.T, interpolation="nearest", **bits)
@@ -177,9 +177,10 @@ def draw_blocks(
     return figure
 
 
-def _block_axes(shape: tuple[int, int]) -> tuple[Figure, list]:
+def _block_axes(shape: tuple[int, int]) -> tuple[Figure, list[Axes]]:
     figure, axes = figure_of(2, 2, width=8.4, height=6.4)
-    grid = axes[0].get_subplotspec().get_gridspec()
+    grid = axes[0].get_gridspec()
+    assert grid is not None
     grid.set_width_ratios([5, max(0.8, min(2.0, 0.25 * shape[0]))])
     grid.set_height_ratios([5, max(0.8, min(2.0, 0.25 * shape[1]))])
     return figure, axes

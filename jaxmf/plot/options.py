@@ -33,13 +33,15 @@ def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[s
         "image_shape": lambda shape: _image_shape(posterior, shape),
         "max_features": lambda value: check_count("max_features", value),
         "max_rows": lambda value: check_count("max_rows", value),
+        "max_topics": lambda value: check_count("max_topics", value),
+        "topic": lambda index: check_count("topic", index, 0, len(posterior.topics()) - 1),
         "max_cells": lambda value: check_count("max_cells", value),
         "chain": lambda index: check_count("chain", index, 0, posterior.num_chains - 1),
         "draw": lambda index: check_count("draw", index, 0, posterior.num_draws - 1),
         "rows": lambda rows: read_rows(rows, posterior.data),
         "truth": lambda truth: _truth(posterior, truth),
     }
-    optional = ("image_shape", "chain", "draw", "rows", "truth")
+    optional = ("image_shape", "chain", "draw", "rows", "topic", "truth")
     for name, check in checks.items():
         if name in options and not (options[name] is None and name in optional):
             checked[name] = check(options[name])

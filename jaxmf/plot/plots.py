@@ -27,6 +27,8 @@ from jaxmf.plot.panels import (
     trace_panels,
 )
 from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
+from jaxmf.plot.topic_map import topic_map
+from jaxmf.posterior.topic_draws import has_topics
 from jaxmf.types import PyTree
 
 if TYPE_CHECKING:
@@ -57,6 +59,8 @@ MATRIX = Capability("a full matrix as data", lambda posterior: hasattr(posterior
 NETWORK = Capability(
     "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
 )
+
+TOPICS = Capability("topics of documents", has_topics)
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
@@ -221,6 +225,21 @@ class Plots:
             ValueError: the model is none.
         """
         return network_picture(self._posterior.model.network())
+
+    @shows(TOPICS)
+    def topics(self, topic: int | None = None, *, max_topics: int = 60) -> Figure:
+        """A map of the topics: near where their words are alike, large where they have many tokens.
+
+        Topics are those of `Posterior.topics`, 0 the largest; areas of circles are shares of the
+        tokens, pale topics are in few draws. Distances are square roots of Jensen-Shannon
+        divergences of the words, shown in the plane by classical multidimensional scaling.
+
+        Args:
+            topic: one whose most relevant words are shown beside the map; all topics with their
+                most probable words by default.
+            max_topics: how many are shown at most, the largest.
+        """
+        return topic_map(self._posterior, topic=topic, max_topics=max_topics)
 
     @shows(CELLS, MATRIX)
     def reconstruction(

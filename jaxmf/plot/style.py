@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,7 +23,7 @@ SEQUENTIAL = ("#ffffff", "#cfe1f2", "#7fb0dd", "#2f6db5", "#123a66")
 
 def figure_of(
     num_rows: int, num_columns: int, *, width: float, height: float
-) -> tuple[Figure, list]:
+) -> tuple[Figure, list[Axes]]:
     """A figure outside pyplot's list of open ones, and its axes row by row."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -67,7 +67,7 @@ def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Colormap:
     return LinearSegmentedColormap.from_list("jaxmf", colours).with_extremes(bad=missing)
 
 
-def colour_scale(values: np.ndarray) -> dict[str, object]:
+def colour_scale(values: np.ndarray) -> dict[str, Any]:
     """Colours for a matrix: white is zero where there are two signs, dark is high otherwise."""
     finite = values[np.isfinite(values)]
     low, high = np.quantile(finite, (0.01, 0.995)) if finite.size else (0.0, 1.0)

@@ -67,6 +67,13 @@ class MatchedTopics(NamedTuple):
     has_word: np.ndarray
 
 
+def has_topics(posterior: Draws) -> bool:
+    """Whether a posterior has topics, and counts of their words in its draws."""
+    network = posterior.model.network() if isinstance(posterior.model, HasNetwork) else None
+    blocks = None if network is None else _blocks_of(network)
+    return blocks is not None and f"{blocks.word}_cells" in posterior.draws
+
+
 def topic_blocks(posterior: Draws) -> TopicBlocks:
     """What is word, topic and document in a model.
 

@@ -196,7 +196,12 @@ def _init(options: Options, model: AnnealedModel, key: Array, data: PyTree) -> G
 
 
 def _step(
-    options: Options, model: AnnealedModel, key: Array, state: Generation, data, progress
+    options: Options,
+    model: AnnealedModel,
+    key: Array,
+    state: Generation,
+    data: PyTree,
+    progress: Array,
 ) -> tuple[Generation, Info]:
     """Particles at the present power, from the prior or by moves; then weights for the next."""
     del progress
@@ -206,7 +211,10 @@ def _step(
     carry = state, {axis: jnp.zeros((), bool) for axis in shapes}
     is_first, is_last = state.num_done == 0, state.power >= 1
 
-    def then(function, carry):
+    def then(
+        function: Callable[[Generation], tuple[Generation, dict[str, Array]]],
+        carry: tuple[Generation, dict[str, Array]],
+    ) -> tuple[Generation, dict[str, Array]]:
         new, overflow = function(carry[0])
         return new, merge_overflow(carry[1], overflow)
 
@@ -239,7 +247,9 @@ def _choose_and_move(
         particle, info = model.step(key, particle, data, state.power)
         return particle, info.overflow
 
-    def move(carry, index: Array):
+    def move(
+        carry: tuple[PyTree, dict[str, Array]], index: Array
+    ) -> tuple[tuple[PyTree, dict[str, Array]], PyTree]:
         particles, overflow = carry
         step_keys = jax.vmap(jax.random.fold_in, (0, None))(keys, index)
         particles, needed = jax.vmap(step)(step_keys, particles)
@@ -293,7 +303,7 @@ def _next_power(
         log_weights = log_weights_at(power + rise)
         return effective_sample_size(log_weights) >= share * log_weights.shape[0]
 
-    def halve(_, bounds):
+    def halve(_: Array, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = bounds
         middle = (low + high) / 2
         enough = is_enough(jnp.exp(middle))

@@ -67,7 +67,7 @@ def change_of_basis(
       z.
     """
 
-    def once(index, z):
+    def once(index: Array, z: Array) -> Array:
         uniforms = jax.random.uniform(jax.random.fold_in(key, index), (3,))
         slots, there_is_one = pick_columns(uniforms[:2], z)
         drawn = bases(z, slots, prior=prior, likelihood=likelihood, num_fixed=num_fixed)
@@ -126,7 +126,7 @@ def bases(
     columns = jnp.stack([jnp.stack(pair, axis=1) for pair in pairs])
     num_rows = jnp.asarray(z.shape[0], jnp.result_type(float))
 
-    def log_weight(pair):
+    def log_weight(pair: Array) -> Array:
         # a fixed column has no probability of its own
         counts = jnp.where(slots >= num_fixed, jnp.sum(pair, axis=0), 0)
         log_prior = prior.log_prob_labelled(counts.astype(num_rows.dtype), num_rows)

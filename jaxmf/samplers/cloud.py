@@ -102,7 +102,7 @@ def weigh(
 
     scheme = _scheme_of_single_children(resample_fn, is_row=choices is not None)
 
-    def resample(carry):
+    def resample(carry: tuple[Cloud, PyTree, Array]) -> tuple[Cloud, PyTree, Array]:
         cloud, choices, log_weights = carry
         ancestor, log_weights = scheme(key, log_weights, num_particles)
         choices = jax.tree.map(lambda leaf: leaf[ancestor], choices)
@@ -144,7 +144,7 @@ def when(predicate: Array, function: Callable[[PyTree], PyTree], operand: PyTree
     the work always, while a loop still does it only when some member of the batch needs it.
     """
 
-    def body(carry):
+    def body(carry: tuple[Array, PyTree]) -> tuple[Array, PyTree]:
         _, operand = carry
         return jnp.zeros((), bool), function(operand)
 

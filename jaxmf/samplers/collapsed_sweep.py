@@ -25,7 +25,7 @@ from jaxmf.samplers.feature_layout import (
     write_rows,
 )
 from jaxmf.samplers.feature_rows import RowFit
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 _ROWS_A_BLOCK = 128
 
@@ -93,7 +93,7 @@ def collapsed_sweep(
     draw_row = draw_whole_row if whole_rows else draw_bits
 
     # rows are read from z and x and written to others: see `write_rows`
-    def sweep_block(block, carry):
+    def sweep_block(block: Array, carry: PyTree) -> PyTree:
         z_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, total_rows)
         rows = start + jnp.arange(size)
@@ -103,7 +103,7 @@ def collapsed_sweep(
         x_before = jax.lax.dynamic_slice_in_dim(x, start, size)
         seen = None if observed is None else jax.lax.dynamic_slice_in_dim(observed, start, size)
 
-        def update(index, block):
+        def update(index: Array, block: _Block) -> _Block:
             drawn, row_seen, row_here = jax.tree.map(
                 lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False),
                 (draws, seen, here),

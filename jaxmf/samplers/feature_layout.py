@@ -4,6 +4,7 @@ from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.special import as_normals
@@ -80,7 +81,7 @@ class RowDraws(NamedTuple):
     cells: Array | None
 
 
-def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDraws:
+def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype: DTypeLike) -> RowDraws:
     """The random numbers of one row; `num_columns` only where cells are missing.
 
     Args:
@@ -99,7 +100,7 @@ def row_draws(key: Key, num_slots: int, num_columns: int | None, dtype) -> RowDr
 
 
 def draws_of_rows(
-    key: Key, rows: Array, num_slots: int, num_columns: int | None, dtype
+    key: Key, rows: Array, num_slots: int, num_columns: int | None, dtype: DTypeLike
 ) -> RowDraws:
     """`row_draws` of several rows (R,) int on a leading axis; a row's depend on its index."""
     return jax.vmap(
@@ -108,7 +109,7 @@ def draws_of_rows(
 
 
 def row_uniforms(
-    key: Key, num_columns: int, num_slots: int, num_streams: int, dtype
+    key: Key, num_columns: int, num_slots: int, num_streams: int, dtype: DTypeLike
 ) -> tuple[Array, Array]:
     """Uniforms over columns (D,) and over slots, (S, K), by one call of the generator.
 

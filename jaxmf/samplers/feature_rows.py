@@ -122,7 +122,7 @@ def _scan_bits(
     prior_log_odds: Array,
     free_to_move: Array,
 ) -> tuple[Array, Array, Array, Array, Array]:
-    def update(k, here, state):
+    def update(k: Array, here: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         z, slope, m_z, squared_error, inflation = state
         at = jax.lax.dynamic_index_in_dim
         on = at(z, k, keepdims=False)

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from jaxmf.types import PyTree
+
 _NO_PARENT = -1
 
 
@@ -162,7 +164,7 @@ class History:
             if any(lack):
                 kept[name] = np.pad(values, [(0, 0), (0, 0), *((0, more) for more in lack)])
 
-    def _add_nodes(self, parents, alive, values) -> np.ndarray:
+    def _add_nodes(self, parents: np.ndarray, alive: np.ndarray, values: PyTree) -> np.ndarray:
         """Add the nodes of one row for the particles that will have descendants."""
         where = np.flatnonzero(alive)
         self._reserve(len(where))

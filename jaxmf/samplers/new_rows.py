@@ -91,18 +91,20 @@ def draw_bits(
     return z, jnp.minimum(share @ patterns.astype(share.dtype), 1)
 
 
-def _gibbs_bits(key, start, movable, log_density_fn) -> tuple[Array, Array]:
+def _gibbs_bits(
+    key: Key, start: Array, movable: Array, log_density_fn: Callable[[Array], Array]
+) -> tuple[Array, Array]:
     """Bits after `_NUM_SWEEPS` random-order sweeps; probabilities averaged over the last half."""
     num_slots = start.shape[0]
     dtype = jnp.result_type(float)
 
-    def sweep(step, carry):
+    def sweep(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         z, total = carry
         sweep_key = jax.random.fold_in(key, step)
         order = jnp.argsort(jax.random.uniform(jax.random.fold_in(sweep_key, 0), (num_slots,)))
         uniforms = jax.random.uniform(jax.random.fold_in(sweep_key, 1), (num_slots,), dtype)
 
-        def visit(position, carry):
+        def visit(position: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
             z, probabilities = carry
             k = order[position]
             log_odds = log_density_fn(z.at[k].set(True)) - log_density_fn(z.at[k].set(False))

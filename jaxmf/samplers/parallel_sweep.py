@@ -87,7 +87,7 @@ def draw_log_odds(key: Key, prior: FeaturePrior, counts: Array, num_rows: Array)
     """Log odds (K,) of the probabilities of the features, given their columns."""
     first, second = prior.probability_parameters(counts, num_rows)
 
-    def one(slot, shapes):
+    def one(slot: Array, shapes: Array) -> Array:
         return jax.vmap(loggamma)(jax.random.split(jax.random.fold_in(key, slot)), shapes)
 
     # both in one call, which is compiled once
@@ -129,11 +129,13 @@ def draw_all_bits(
     one = jnp.ones((), x.dtype)
     by_row = None if observed is None else 0
 
-    def visit(step, carry):
+    def visit(step: Array, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         z, slope, counts = carry
         k = order[:, step]
 
-        def flip_log_odds(k, z_row, slope_row, curvature):
+        def flip_log_odds(
+            k: Array, z_row: Array, slope_row: Array, curvature: Array
+        ) -> tuple[Array, Array]:
             on = z_row[k]
             sign = jnp.where(on, -1, 1).astype(x.dtype)
             change = -2 * sign * slope_row[k] + curvature[k, k]
@@ -180,7 +182,9 @@ def _draw_singletons(
     fitted = shared.astype(x.dtype) @ y
     error = x - fitted if observed is None else jnp.where(observed, x - fitted, 0)
 
-    def draw_count(uniform, squared_error, num_observed):
+    def draw_count(
+        uniform: Array, squared_error: Array, num_observed: Array
+    ) -> tuple[Array, Array]:
         log_weights, cut_off = feature_rows.new_feature_log_weights(
             squared_error,
             jnp.zeros((), x.dtype),

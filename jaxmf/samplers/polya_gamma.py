@@ -47,7 +47,7 @@ def polya_gamma(key: Key, z: Array) -> Array:
     half = jnp.pad(half, (0, depth * num_lanes - half.size)).reshape(depth, num_lanes)
     lanes = jnp.arange(num_lanes)
 
-    def turn(carry):
+    def turn(carry: tuple[Array, Array, int]) -> tuple[Array, Array, int]:
         position, draws, step = carry
         here = half.at[position, lanes].get(mode="fill", fill_value=0)
         new, accepted = _attempt(jax.random.fold_in(key, step), here)

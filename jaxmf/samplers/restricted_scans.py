@@ -117,7 +117,7 @@ def run_passes(
     dtype = jnp.result_type(float)
     held = pair.held.astype(dtype)
 
-    def one_pass(index, carry):
+    def one_pass(index: Array, carry: tuple[Columns, Array]) -> tuple[Columns, Array]:
         columns, _ = carry
         return pass_over_rows(
             columns,
@@ -170,10 +170,10 @@ def pass_over_rows(
     candidates = jnp.asarray(SETTINGS, dtype)
     num_rows = jnp.asarray(bits.shape[0], dtype)
 
-    def visit(step, carry):
+    def visit(step: Array, carry: tuple[Columns, Array]) -> tuple[Columns, Array]:
         (after, counts, statistics), log_proposal = carry
 
-        def at(array):
+        def at(array: Array) -> Array:
             return jax.lax.dynamic_index_in_dim(array, row, keepdims=False)
 
         row = jax.lax.dynamic_index_in_dim(order, step, keepdims=False)

@@ -11,8 +11,9 @@ The evidence estimate is unbiased (its log is not) with every scheme and trigger
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,8 +24,9 @@ from jax.tree_util import Partial
 from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.cloud import Cloud, TriggerFn, one_of_identical, weigh, when
 from jaxmf.samplers.resampling import ResampleFn, effective_sample_size, optimal, systematic
+from jaxmf.types import Key, PyTree
 
-PyTree = Any
+_CloudAndNeeds = tuple[Cloud, dict[str, Array]]  # and on which axes particles need more slots
 
 
 class ParticleModel(NamedTuple):
@@ -153,7 +155,13 @@ def particle_filter(
     )
 
 
-def _check_options(model, num_particles, ess_threshold, rejuvenate_every, batch_size) -> None:
+def _check_options(
+    model: ParticleModel,
+    num_particles: int,
+    ess_threshold: float | TriggerFn,
+    rejuvenate_every: int,
+    batch_size: int | None,
+) -> None:
     if num_particles < 1:
         raise ValueError(f"num_particles must be at least 1, got {num_particles}")
     if not callable(ess_threshold) and not 0.0 <= ess_threshold <= 1.0:
@@ -198,7 +206,12 @@ def _init(options: FilterOptions, model: ParticleModel, key: Array, data: PyTree
 
 
 def _step(
-    options: FilterOptions, model: ParticleModel, key: Array, cloud: Cloud, data, progress
+    options: FilterOptions,
+    model: ParticleModel,
+    key: Array,
+    cloud: Cloud,
+    data: PyTree,
+    progress: Array,
 ) -> tuple[Cloud, Info]:
     """Take in the next row, or temper when there is none, and rejuvenate when that is due."""
     del progress
@@ -217,33 +230,37 @@ def _step(
 
 
 def _take_row_or_temper(
-    options, model, key, keys, cloud: Cloud, data
-) -> tuple[Cloud, dict[str, Array]]:
+    options: FilterOptions, model: ParticleModel, key: Key, keys: Array, cloud: Cloud, data: PyTree
+) -> _CloudAndNeeds:
     shapes = jax.eval_shape(lambda c: _take_row(options, model, key, keys, c, data)[1], cloud)
     none_needed = {axis: jnp.zeros((), bool) for axis in shapes}
     is_row = cloud.row < data.num_rows
 
-    def take_row(carry):
+    def take_row(carry: _CloudAndNeeds) -> _CloudAndNeeds:
         return _take_row(options, model, key, keys, carry[0], data)
 
-    def temper(carry):
+    def temper(carry: _CloudAndNeeds) -> _CloudAndNeeds:
         return _temper(options, model, key, keys, carry[0], data), carry[1]
 
     carry = when(is_row, take_row, (cloud, none_needed))
     return when(~is_row, temper, carry)
 
 
-def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dict[str, Array]]:
+def _take_row(
+    options: FilterOptions, model: ParticleModel, key: Key, keys: Array, cloud: Cloud, data: PyTree
+) -> _CloudAndNeeds:
     """Take in the next row: propose, weight, resample, extend."""
     row = cloud.row
 
-    def propose(particle_key, particle):
+    def propose(particle_key: Key, particle: PyTree) -> PyTree:
         return model.propose(jax.random.fold_in(particle_key, _PROPOSE), particle, data, row)
 
     choices, log_weights, unweighable = _map(propose, options, keys, cloud.particles)
     cloud, choices = _weigh(options, key, cloud, choices, log_weights)
 
-    def extend(particle_key, particle, choice):
+    def extend(
+        particle_key: Key, particle: PyTree, choice: PyTree
+    ) -> tuple[PyTree, dict[str, Array]]:
         key = jax.random.fold_in(particle_key, _EXTEND)
         return model.extend(key, particle, choice, data, row)
 
@@ -252,12 +269,16 @@ def _take_row(options, model, key, keys, cloud: Cloud, data) -> tuple[Cloud, dic
     return cloud._replace(particles=particles, row=row + 1), needed
 
 
-def _temper(options, model, key, keys, cloud: Cloud, data) -> Cloud:
+def _temper(
+    options: FilterOptions, model: ParticleModel, key: Key, keys: Array, cloud: Cloud, data: PyTree
+) -> Cloud:
     """Go one importance step towards the target: move the temperature, weight, resample."""
+    assert model.temper is not None
+    change = model.temper
 
-    def temper(particle_key, particle):
+    def temper(particle_key: Key, particle: PyTree) -> tuple[PyTree, Array]:
         key = jax.random.fold_in(particle_key, _PROPOSE)
-        return model.temper(key, particle, data, cloud.num_tempered)
+        return change(key, particle, data, cloud.num_tempered)
 
     particles, log_weights = _map(temper, options, keys, cloud.particles)
     cloud = cloud._replace(particles=particles, num_tempered=cloud.num_tempered + 1)
@@ -277,15 +298,25 @@ def _weigh(
     )
 
 
-def _rejuvenate(options, model, keys, cloud: Cloud, data, is_due, overflow):
+def _rejuvenate(
+    options: FilterOptions,
+    model: ParticleModel,
+    keys: Array,
+    cloud: Cloud,
+    data: PyTree,
+    is_due: Array,
+    overflow: dict[str, Array],
+) -> _CloudAndNeeds:
     """Move every particle by a kernel that leaves its distribution invariant, when it is due."""
     row = cloud.row - 1
+    assert model.rejuvenate is not None
+    rejuvenate = model.rejuvenate
 
-    def move(particle_key, particle):
+    def move(particle_key: Key, particle: PyTree) -> tuple[PyTree, dict[str, Array]]:
         key = jax.random.fold_in(particle_key, _REJUVENATE)
-        return model.rejuvenate(key, particle, data, row)
+        return rejuvenate(key, particle, data, row)
 
-    def move_all(carry):
+    def move_all(carry: tuple[PyTree, object]) -> tuple[PyTree, dict[str, Array]]:
         particles, _ = carry
         particles, needed = _map(move, options, keys, particles)
         return particles, _in_any_particle(needed)
@@ -329,7 +360,7 @@ def _particle_keys(key: Array, num_particles: int) -> Array:
     return jax.vmap(jax.random.fold_in, (None, 0))(key, jnp.arange(num_particles, dtype=jnp.uint32))
 
 
-def _map(function, options: FilterOptions, *arguments):
+def _map(function: Callable[..., PyTree], options: FilterOptions, *arguments: PyTree) -> PyTree:
     """Apply a function of one particle to all, at most ``batch_size`` of them at once."""
     if options.batch_size is None or options.batch_size >= options.num_particles:
         return jax.vmap(function)(*arguments)

@@ -111,7 +111,7 @@ def split_merge(
       z; () bool, whether an accepted split found no free slot; () int32, how many were accepted.
     """
 
-    def once(index, carry):
+    def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         z, overflow, num_accepted = carry
         z, needed, accepted = _propose(
             jax.random.fold_in(key, index),
@@ -169,7 +169,7 @@ def pick_ones(key: Key, movable: Array) -> tuple[Array, Array, Array]:
     total = by_row[-1]
     ranks = jax.random.randint(key, (2,), 0, jnp.maximum(total, 1))
 
-    def row_and_column(rank):
+    def row_and_column(rank: Array) -> tuple[Array, Array]:
         row = jnp.searchsorted(by_row, rank, side="right")
         row = jnp.minimum(row, movable.shape[0] - 1)
         before = by_row[row] - jnp.sum(movable[row], dtype=jnp.int32)

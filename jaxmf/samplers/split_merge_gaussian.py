@@ -117,7 +117,7 @@ class GaussianColumns:
         identity = jnp.eye(features.shape[1], dtype=features.dtype)
         gram = features.T @ features
 
-        def project_group(gain, x):
+        def project_group(gain: Array, x: Array) -> tuple[Array, Array]:
             factor = jnp.linalg.cholesky(identity + gain * gram)
             r_m = gain * row_shards.by_row(_solve_rows, (features,), factor)
             return r_m, x - r_m @ (features.T @ x)
@@ -220,7 +220,7 @@ def _changed(
     projected = setting - jnp.sum(r_m[:, :, None] * statistics.through, axis=1)
     explained = jnp.sum(statistics.cross * residual[:, None, :], axis=2)
 
-    def moved(matrix, vector, diagonal):
+    def moved(matrix: Array, vector: Array, diagonal: Array) -> Array:
         outer = changes[..., :, None] * vector[:, None, :]
         square = changes[..., :, None] * changes[..., None, :]
         return matrix + outer + jnp.swapaxes(outer, -1, -2) + diagonal[:, None, None] * square

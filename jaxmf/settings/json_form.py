@@ -310,8 +310,9 @@ def _listed(written: dict[str, object]) -> str:
 def encode_seed(seed: Seed) -> object:
     """A seed (int or typed key) as JSON."""
     import jax
+    import jax.numpy as jnp
 
-    if not hasattr(seed, "dtype") or not jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key):
+    if not hasattr(seed, "dtype") or not jnp.issubdtype(seed.dtype, jax.dtypes.prng_key):
         return int(seed)
     return {
         "key": np.asarray(jax.random.key_data(seed)).tolist(),

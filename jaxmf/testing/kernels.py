@@ -142,7 +142,7 @@ def check_prior(
     )
 
 
-def _run(fn: Callable[..., Any], arguments: tuple, options: dict[str, Any] | None) -> Any:
+def _run(fn: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any] | None) -> Any:
     return jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
 
 

@@ -188,7 +188,9 @@ def _assert_same(first: Posterior, second: Posterior, what: str) -> None:
         assert equal, f"{what} has other values of {name!r}"
 
 
-def _check_missing_cells(posterior: Posterior, run: Callable, seed: int) -> list[str]:
+def _check_missing_cells(
+    posterior: Posterior, run: Callable[..., Posterior], seed: int
+) -> list[str]:
     data = posterior.data
     if not isinstance(data, Dense) or data.observed is None:
         return []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import SparseBinary
@@ -110,7 +111,7 @@ def prepare(
     Raises:
       ValueError: fewer rows have two ones.
     """
-    is_key = isinstance(seed, jax.Array) and jax.dtypes.issubdtype(seed.dtype, jax.dtypes.prng_key)
+    is_key = isinstance(seed, jax.Array) and jnp.issubdtype(seed.dtype, jax.dtypes.prng_key)
     words = np.asarray(jax.random.key_data(seed)) if is_key else [int(seed) % 2**64]
     generator = np.random.default_rng([*np.ravel(words).tolist(), 7])
     rows, columns = np.asarray(data.rows), np.asarray(data.columns)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
@@ -16,6 +16,9 @@ from jaxmf.models.binary_mf import defaults, fixed
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.samplers.feature_rows import check_whole_rows
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
 
 SWEEPS = ("bits", "whole_rows")
 # Proposals of several bits a row and sweep: see `binary-mf/start` in benchmarks/results.
@@ -35,7 +38,7 @@ _WHY_NO_SPLIT_MERGE = {
 WHOLE_ROWS_REMEDY = "use sweep='bits'"
 
 
-def settings(model: Any) -> dict[str, Any]:
+def settings(model: BinaryMF) -> dict[str, Any]:
     """The settings of a model with defaults filled in.
 
     Raises:
@@ -91,7 +94,7 @@ def _feature_prior(name: str, prior: Any) -> Any:
     return prior
 
 
-def _weight_hyperparameters(model: Any) -> dict[str, Any]:
+def _weight_hyperparameters(model: BinaryMF) -> dict[str, Any]:
     """The hyperparameters of weights; None where the likelihood has none.
 
     The scale of the weights of Gaussian cells stays None where it is left open, so that a copy with
@@ -123,7 +126,7 @@ def _default(name: str) -> Any:
     return dist.LogNormal(0.0, 1.0)
 
 
-def _weight_mean(model: Any, found: dict[str, Any]) -> Any:
+def _weight_mean(model: BinaryMF, found: dict[str, Any]) -> Any:
     """A finite number, or a matrix of them where features do not come and go."""
     value = model.weight_mean
     if hyper.is_placeholder(value):
@@ -153,7 +156,7 @@ def _weight_mean(model: Any, found: dict[str, Any]) -> Any:
     return array
 
 
-def _offset(model: Any) -> None:
+def _offset(model: BinaryMF) -> None:
     """A finite number, of Gaussian cells."""
     value = model.offset
     if value is None or hyper.is_placeholder(value):
@@ -175,7 +178,7 @@ def _is_real(value: object) -> bool:
     return kind is not None and np.dtype(kind).kind in "iuf"
 
 
-def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] | None:
+def _sizes(model: BinaryMF, found: dict[str, Any]) -> tuple[int | None, int | None] | None:
     """How many features either side has, given ones included: None under a process.
 
     None alone where the priors cannot be looked at.
@@ -192,7 +195,7 @@ def _sizes(model: Any, found: dict[str, Any]) -> tuple[int | None, int | None] |
     return sizes[0], sizes[1]
 
 
-def _diagonal(model: Any, found: dict[str, Any]) -> None:
+def _diagonal(model: BinaryMF, found: dict[str, Any]) -> None:
     sizes = _sizes(model, found)
     if sizes is None:
         return
@@ -208,7 +211,7 @@ def _diagonal(model: Any, found: dict[str, Any]) -> None:
         )
 
 
-def weights_option(model: Any, weights: Any) -> str:
+def weights_option(model: BinaryMF, weights: Any) -> str:
     """How the sampler treats W: "collapsed" or "explicit".
 
     Raises:
@@ -227,7 +230,7 @@ def weights_option(model: Any, weights: Any) -> str:
     return weights
 
 
-def sweep_option(model: Any, sweep: Any, weights: str, num_slots: int) -> None:
+def sweep_option(model: BinaryMF, sweep: Any, weights: str, num_slots: int) -> None:
     """Refuses a sweep that is not there.
 
     Raises:
@@ -271,7 +274,7 @@ def _check_proposals(name: str, num_proposals: object) -> None:
         )
 
 
-def split_merge_option(model: Any, num_proposals: Any) -> None:
+def split_merge_option(model: BinaryMF, num_proposals: Any) -> None:
     """Refuses split-merge proposals where there are none.
 
     Raises:
@@ -296,7 +299,7 @@ def split_merge_option(model: Any, num_proposals: Any) -> None:
         )
 
 
-def data(model: Any, data: Any, name: str) -> None:
+def data(model: BinaryMF, data: Any, name: str) -> None:
     """See `BinaryMF.check_data`."""
     if isinstance(data.values, jax.core.Tracer):
         return

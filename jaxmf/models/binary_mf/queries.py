@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear
@@ -24,7 +25,7 @@ from jaxmf.samplers.bilinear import weights as weight_moves
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.special import accepts, loggamma, poisson
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
@@ -126,7 +127,7 @@ def cell_moments(
         )
     conditional = _observed_conditional(model, draw, data)
 
-    def moments(pair):
+    def moments(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         u, v = pair
         products = u * v if model.diagonal else jnp.outer(u, v).ravel()
         half = jax.scipy.linalg.solve_triangular(conditional.factor, products, lower=True)
@@ -196,7 +197,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
         jnp.arange(image.shape[0]) < int(model.row_bias), (x.shape[0], image.shape[0])
     )
 
-    def sweep(index, chain):
+    def sweep(index: Array, chain: PyTree) -> PyTree:
         keys = jax.vmap(lambda key: jax.random.fold_in(key, index))(row_keys)
         chain, probabilities = _sweep_bits(
             keys, chain, image, x, observed, likelihood, log_odds, movable
@@ -221,7 +222,7 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     )
 
 
-def _new_row_prior(model: BinaryMF, draw: Draw, dtype) -> tuple[Array, Array, Array]:
+def _new_row_prior(model: BinaryMF, draw: Draw, dtype: DTypeLike) -> tuple[Array, Array, Array]:
     """Prior log odds (K,) and whether each bit of a new row may move (K,); rate of new features."""
     num_fixed = model.num_fixed_rows()
     num_rows = draw["z"].shape[0]
@@ -252,7 +253,7 @@ def _sweep_bits(
 ) -> tuple[_Chain, Array]:
     """Every bit of every new row, each row in its own random order, and their probabilities."""
 
-    def uniforms(stream):
+    def uniforms(stream: int) -> Array:
         return jax.vmap(
             lambda key: jax.random.uniform(
                 jax.random.fold_in(key, stream), (image.shape[0],), x.dtype
@@ -263,7 +264,7 @@ def _sweep_bits(
     bits = uniforms(1)
     slot = jnp.arange(image.shape[0])
 
-    def visit(index, carry):
+    def visit(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         u, eta, log_likelihood, probabilities = carry
         k = order[:, index]
         here = slot == k[:, None]
@@ -299,7 +300,7 @@ def _replace_singletons(
 ) -> _Chain:
     """The sum of the weights of each row's own features, proposed from its prior."""
 
-    def propose(key):
+    def propose(key: Key) -> PyTree:
         num_singletons = poisson(jax.random.fold_in(key, 2), rate).astype(x.dtype)
         sum_key = jax.random.fold_in(key, 3)
         if weight_prior.positive:

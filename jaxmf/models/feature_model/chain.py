@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,9 @@ from jaxmf.samplers.annealing import annealed_factor
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
+
 
 @partial(
     jax.tree_util.register_dataclass,
@@ -44,7 +47,7 @@ class SamplerPlan:
     num_value_moves: int
 
 
-def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> FeatureState:
+def init(plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureState:
     """Features from their prior; hyperparameters at the means of their priors.
 
     With fewer slots than such features have, the last ones are left out: where a chain starts
@@ -62,7 +65,12 @@ def init(plan: SamplerPlan, model: Any, key: Key, data: Dense) -> FeatureState:
 
 
 def step(
-    plan: SamplerPlan, model: Any, key: Key, state: FeatureState, data: Dense, progress: Array
+    plan: SamplerPlan,
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    progress: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y, hyperparameters."""
     power: Array | float = 1.0
@@ -77,7 +85,7 @@ def step(
     return state, info
 
 
-def record(model: Any, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
+def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
     """What a draw keeps; zeros in slots without a feature, as in slots that another chain added."""
     del key
     draw = {"z": state.z, "y": state.y, **state.hyperparameters}
@@ -89,7 +97,7 @@ def record(model: Any, key: Key, state: FeatureState, data: Dense) -> dict[str, 
     }
 
 
-def grow(model: Any, state: FeatureState, sizes: dict[str, int]) -> FeatureState:
+def grow(model: FeatureModel, state: FeatureState, sizes: dict[str, int]) -> FeatureState:
     """The state with more slots for features."""
     size, present = sizes["features"], state.z.shape[1]
     more = jnp.concatenate([state.y, model.filling(size - present)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,9 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import is_placeholder
 from jaxmf.programs import jit
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
+
 CELL_DISTRIBUTIONS = ("normal", "bernoulli")  # of a likelihood that is a function
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
@@ -26,7 +29,7 @@ _MOST_ROWS = 64
 _NUM_TRIED = 3
 
 
-def check_parts(model: Any) -> None:
+def check_parts(model: FeatureModel) -> None:
     """Refuses parts of the wrong kind. Parts inside a transformation of jax are not looked at."""
     if any(is_placeholder(leaf) for leaf in jax.tree.leaves(model)):
         return
@@ -55,7 +58,7 @@ def check_parts(model: Any) -> None:
     _check_feature_prior(feature_prior)
 
 
-def _check_object(model: Any) -> None:
+def _check_object(model: FeatureModel) -> None:
     """Refuses what is no likelihood, leaves something open, or has a function beside it."""
     likelihood = model.likelihood
     if not isinstance(likelihood, Likelihood):
@@ -79,21 +82,25 @@ def _check_object(model: Any) -> None:
             raise ValueError(f"parameters: {name!r} is one of likelihood={likelihood!r} already")
 
 
-def _check_predictor(model: Any, y: Any) -> None:
+def _check_predictor(model: FeatureModel, y: Any) -> None:
     """Refuses features of a likelihood object that have another shape or sign than it needs."""
     if len(model.row_shape) != 1:
         raise ValueError(
             f"feature_prior: rows of Y have shape {model.row_shape}; with likelihood="
             f"{model.likelihood!r} they have one number a column, shape (columns,)"
         )
-    if model.likelihood.needs_nonnegative and (np.asarray(y) < 0).any():
+    if (
+        model.likelihood is not None
+        and model.likelihood.needs_nonnegative
+        and (np.asarray(y) < 0).any()
+    ):
         raise ValueError(
             f"feature_prior draws negative numbers, but likelihood={model.likelihood!r} needs "
             "features of at least 0; use a Gamma distribution, or Bernoulli for causes"
         )
 
 
-def _check_parameters(model: Any) -> None:
+def _check_parameters(model: FeatureModel) -> None:
     """Refuses parameters that are no numbers or priors, or that no function takes."""
     if not isinstance(model.parameters, dict):
         raise TypeError(
@@ -116,7 +123,7 @@ def _check_parameters(model: Any) -> None:
             )
 
 
-def _made_prior(model: Any) -> Any:
+def _made_prior(model: FeatureModel) -> Any:
     """What the function `feature_prior` returns with the parameters where a chain starts."""
     try:
         return model.at_start.feature_prior
@@ -136,7 +143,7 @@ def check_density(prior: Any) -> None:
         )
 
 
-def without_priors(model: Any) -> Any:
+def without_priors(model: FeatureModel) -> Any:
     """The model with numbers for its hyperparameters; refuses one where they have priors."""
     learned = [name for name, value in priors_of(model).items() if not hyper.is_fixed(value)]
     if learned:
@@ -212,7 +219,7 @@ def check_shape(value: Any, x: Any, *, missing: bool) -> None:
         )
 
 
-def check_likelihood(model: Any, data: Dense, name: str) -> None:
+def check_likelihood(model: FeatureModel, data: Dense, name: str) -> None:
     """Tries log_likelihood on rows of the data, with features from their prior.
 
     Args:
@@ -254,7 +261,7 @@ def check_likelihood(model: Any, data: Dense, name: str) -> None:
         )
 
 
-def _check_columns(model: Any, x: Any, observed: Any) -> None:
+def _check_columns(model: FeatureModel, x: Any, observed: Any) -> None:
     """Refuses `columns_independent` where a cell changes with Y in another column."""
     if model.row_shape != x.shape[1:]:
         raise ValueError(
@@ -278,7 +285,7 @@ def _check_columns(model: Any, x: Any, observed: Any) -> None:
 
 
 @jit
-def _tried_columns(model: Any, x: Any, observed: Any) -> Any:
+def _tried_columns(model: FeatureModel, x: Any, observed: Any) -> Any:
     """Log likelihoods of cells before and after changes of Y in about half of the columns."""
     keys = [jax.random.fold_in(jax.random.key(0), index) for index in range(3)]
     y, other = (model.draw_features(key, _NUM_TRIED) for key in keys[:2])
@@ -290,7 +297,7 @@ def _tried_columns(model: Any, x: Any, observed: Any) -> Any:
 
 
 @jit
-def _tried(model: Any, x: Any, observed: Any) -> Any:
+def _tried(model: FeatureModel, x: Any, observed: Any) -> Any:
     """Log likelihoods of the rows with the first 0, 1, ... of a few features: (patterns, rows)."""
     y = model.draw_features(jax.random.key(0), _NUM_TRIED)
     patterns = jnp.tril(jnp.ones((_NUM_TRIED + 1, _NUM_TRIED), bool), -1)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,12 +26,16 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model.rejuvenation import update_particle
+from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.explicit_rows import where_slots
 from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
 
 
 class Particle(NamedTuple):
@@ -67,7 +71,7 @@ class Plan:
 
 
 def build_filter(
-    model: Any,
+    model: FeatureModel,
     *,
     num_particles: int = 1_000,
     resample_fn: ResampleFn = systematic,
@@ -106,7 +110,7 @@ def build_filter(
     )
 
 
-def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
+def init(plan: Plan, model: FeatureModel, key: Key, data: Dense) -> Particle:
     """A particle before the first row; a finite prior has its features from the start."""
     num_slots = plan.num_slots
     counts = jnp.zeros((num_slots,), jnp.result_type(float))
@@ -121,7 +125,7 @@ def init(plan: Plan, model: Any, key: Key, data: Dense) -> Particle:
 
 
 def propose(
-    model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    model: FeatureModel, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Choice, Array, dict[str, Array]]:
     """One child: Algorithm 1 for its bits, the prior for new rows of Y; the weight is eq 5."""
     num_slots = particle.counts.shape[0]
@@ -163,7 +167,7 @@ def keep(particle: Particle) -> dict[str, Array]:
 
 
 def rejuvenate(
-    model: Any, key: Key, particle: Particle, data: Dense, row: Array
+    model: FeatureModel, key: Key, particle: Particle, data: Dense, row: Array
 ) -> tuple[Particle, dict[str, Array]]:
     """Kernel: all rows so far and Y, one after another."""
     assert particle.z is not None
@@ -174,7 +178,7 @@ def rejuvenate(
     return particle._replace(z=z, y=y, counts=counts), {"features": overflow}
 
 
-def grow(model: Any, particle: Particle, sizes: dict[str, int]) -> Particle:
+def grow(model: FeatureModel, particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for features, or room for more rows."""
     y, counts, row, z = particle
     if "features" in sizes:

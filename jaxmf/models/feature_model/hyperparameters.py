@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -20,11 +20,14 @@ from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
+
 FUNCTIONS = ("log_likelihood", "moments", "sample_row", "feature_prior")
 PRIOR_NAMES = ("alpha", "concentration")
 
 
-def priors_of(model: Any) -> dict[str, Any]:
+def priors_of(model: FeatureModel) -> dict[str, Any]:
     """Numbers and priors by name: of the prior of Z, of the likelihood, then `parameters`."""
     row_hyperparameters = {}
     if isinstance(model.prior, IndianBuffet | BetaBernoulli):
@@ -32,24 +35,24 @@ def priors_of(model: Any) -> dict[str, Any]:
     return row_hyperparameters | priors_of_likelihood(model) | dict(model.parameters)
 
 
-def priors_of_likelihood(model: Any) -> dict[str, Any]:
+def priors_of_likelihood(model: FeatureModel) -> dict[str, Any]:
     """Numbers and priors of the likelihood by name; none where it is a function."""
     if model.likelihood is None:
         return {}
     return {name: getattr(model.likelihood, name) for name in model.likelihood.hyperparameters}
 
 
-def has_priors(model: Any) -> bool:
+def has_priors(model: FeatureModel) -> bool:
     """Whether any hyperparameter is to be learned."""
     return not all(hyper.is_fixed(prior) for prior in priors_of(model).values())
 
 
-def initial_values(model: Any) -> dict[str, Array]:
+def initial_values(model: FeatureModel) -> dict[str, Array]:
     """Where a chain starts: numbers, and means or medians of priors, () float each."""
     return {name: hyper.initial_value(prior) for name, prior in priors_of(model).items()}
 
 
-def sample_values(model: Any, key: Key) -> dict[str, Array]:
+def sample_values(model: FeatureModel, key: Key) -> dict[str, Array]:
     """A draw of all hyperparameters from their priors, () float each."""
     return {
         name: hyper.sample_prior(jax.random.fold_in(key, index), prior)
@@ -57,13 +60,13 @@ def sample_values(model: Any, key: Key) -> dict[str, Array]:
     }
 
 
-def log_prior(model: Any, values: Mapping[str, Array]) -> Array:
+def log_prior(model: FeatureModel, values: Mapping[str, Array]) -> Array:
     """Log prior density of the hyperparameters that have one, () float."""
     learned = [each for each in priors_of(model).items() if not hyper.is_fixed(each[1])]
     return sum((hyper.log_prior(prior, values[name]) for name, prior in learned), jnp.zeros(()))
 
 
-def at_values(model: Any, values: Mapping[str, Any]) -> Any:
+def at_values(model: FeatureModel, values: Mapping[str, Any]) -> FeatureModel:
     """The model with numbers for its hyperparameters; itself where it has nothing to fill in.
 
     Args:

@@ -37,13 +37,14 @@ from jaxmf.models.feature_model import (
     hyperparameters,
     queries,
     row_likelihoods,
+    updates,
 )
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
-from jaxmf.samplers.resampling import systematic
-from jaxmf.samplers.smc import ResampleFn, TriggerFn
+from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
 
 
@@ -196,7 +197,7 @@ class FeatureModel(Readable, Model):
     def draw_features(self, key: Key, num_slots: int) -> Array:
         """Rows of Y from their prior, (K, ...): row k from fold_in(key, k)."""
 
-        def draw(slot):
+        def draw(slot: Array) -> Array:
             return self.feature_prior.sample(jax.random.fold_in(key, slot))
 
         return jax.vmap(draw)(jnp.arange(num_slots))
@@ -299,7 +300,7 @@ class FeatureModel(Readable, Model):
         draw, _ = self.simulate_features(feature_key, data.num_rows, 32)
         values = {name: draw[name] for name in self.hyperparameters}
         state = FeatureState(
-            z=draw["z"], y=chain.filled(self, draw["z"], draw["y"]), hyperparameters=values
+            z=draw["z"], y=updates.filled(self, draw["z"], draw["y"]), hyperparameters=values
         )
         return state, Dense(self.simulate_data(x_key, draw), data.observed)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,13 @@ from jaxmf.samplers.feature_layout import row_prior
 from jaxmf.samplers.new_rows import draw_bits
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
 
-def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> tuple[Array, Array]:
+
+def new_rows(
+    model: FeatureModel, key: Key, draw: dict[str, Array], new_data: Dense
+) -> tuple[Array, Array]:
     """Features drawn for every new row (N_new, K) bool, and their probabilities (N_new, K).
 
     Features of the row's own are left out: their rows of Y cannot be summed out of a likelihood
@@ -24,10 +29,10 @@ def new_rows(model: Any, key: Key, draw: dict[str, Array], new_data: Dense) -> t
     counts = jnp.sum(z, axis=0, dtype=jnp.result_type(float))
     conditional = row_prior(model.prior, counts, z.shape[0] + 1, num_fixed=0)
 
-    def new_row(pieces):
+    def new_row(pieces: tuple[Key, Array, Array]) -> tuple[Array, Array]:
         key, x, observed = pieces
 
-        def log_weight(z):
+        def log_weight(z: Array) -> Array:
             log_prior = jnp.sum(jnp.where(z & conditional.movable, conditional.log_odds, 0))
             return log_prior + model.row_log_likelihood(x, observed, z, y)
 

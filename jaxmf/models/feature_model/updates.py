@@ -5,7 +5,7 @@ Each is `(model, key, state, data) -> (state, info)` and leaves the posterior in
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -21,9 +21,12 @@ from jaxmf.samplers.feature_values import Values
 from jaxmf.samplers.hyper import update_feature_prior, update_parameter
 from jaxmf.types import Array, Key
 
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.model import FeatureModel
+
 
 def update_rows(
-    model: Any, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+    model: FeatureModel, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[FeatureState, Info]:
     """Kernel: bits of all rows, and features that one row alone has.
 
@@ -46,14 +49,14 @@ def update_rows(
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
-def filled(model: Any, z: Array, y: Array) -> Array:
+def filled(model: FeatureModel, z: Array, y: Array) -> Array:
     """Y with the fixed draw in the slots without a feature, whatever was there before."""
     exists = model.prior.exists(jnp.sum(z, axis=0, dtype=jnp.result_type(float)))
     return explicit_rows.where_slots(exists, y, model.filling(z.shape[1]))
 
 
 def update_values(
-    model: Any, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+    model: FeatureModel, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[FeatureState, Info]:
     """Kernel: rows of Y, by moves of their entries and by whole rows from their prior."""
     fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
@@ -79,7 +82,12 @@ def update_values(
 
 
 def update_hyperparameters(
-    model: Any, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
 ) -> tuple[FeatureState, Info]:
     """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
@@ -93,7 +101,7 @@ def update_hyperparameters(
             counts=counts,
             num_rows=state.z.shape[0],
         )
-    learned = hyperparameters.priors_of_likelihood(model) | model.parameters
+    learned = hyperparameters.priors_of_likelihood(model) | dict(model.parameters)
     for index, (name, prior) in enumerate(learned.items()):
         if hyper.is_fixed(prior):
             continue

@@ -89,7 +89,7 @@ def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> 
         noise = jax.random.normal(key, values.shape, dtype)
         x = jnp.where(observed, values, centre + spread * noise)
 
-    def start(prior, guess):
+    def start(prior: object, guess: Array) -> Array:
         return jnp.asarray(hyper.initial_value_near(prior, guess), dtype)
 
     z = jnp.zeros((values.shape[0], plan.num_slots), bool)

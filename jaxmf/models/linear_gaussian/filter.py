@@ -44,10 +44,11 @@ from jaxmf.models.linear_gaussian.proposals import (
 )
 from jaxmf.models.linear_gaussian.updates import update_scales
 from jaxmf.priors import hyper
+from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.hyper import update_feature_prior
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -179,7 +180,9 @@ def extend(
     return particle, {"features": claim.overflow}
 
 
-def _fill_in(key, particle: Particle, features, num_new, x, observed) -> Array:
+def _fill_in(
+    key: Key, particle: Particle, features: Array, num_new: Array, x: Array, observed: Array
+) -> Array:
     """The row with its missing cells drawn given its features, Y summed out."""
     on = features.astype(x.dtype)
     scales = particle.scales

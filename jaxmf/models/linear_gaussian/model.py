@@ -39,9 +39,8 @@ from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
 from jaxmf.samplers.feature_rows import check_whole_rows
-from jaxmf.samplers.resampling import systematic
-from jaxmf.samplers.smc import ResampleFn
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.samplers.resampling import ResampleFn, systematic
+from jaxmf.types import Array, Draw, Key, PyTree
 
 if TYPE_CHECKING:
     import numpyro.distributions as dist
@@ -435,7 +434,7 @@ class LinearGaussianIBP(Readable, Model):
         mean, variance = queries.new_row_moments(posterior, rows, scales(draw))
         return mean + self._offset_of(jnp.arange(mean.shape[1]), mean.dtype), variance
 
-    def _new_rows(self, key, draw, data, new_data):
+    def _new_rows(self, key: Key, draw: Draw, data: Dense, new_data: Dense) -> PyTree:
         posterior = self._feature_posterior(draw, data)
         rows = queries.draw_new_rows(
             key,

@@ -65,7 +65,7 @@ def _propose_from_prior(
     particle: Particle,
     conditional: RowPrior,
     x: Array,
-    observed,
+    observed: Array | None,
 ) -> tuple[Setting, Array]:
     """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
     dtype = x.dtype
@@ -171,11 +171,11 @@ def _poisson_quantile(uniform: Array, rate: Array) -> Array:
     # Beyond this many nothing is left that a float could tell from zero.
     most = jnp.minimum(rate + 12 * jnp.sqrt(rate) + 30, _MAX_NEW)
 
-    def must_go_on(carry):
+    def must_go_on(carry: tuple[Array, Array, Array]) -> Array:
         count, _, below = carry
         return (below <= uniform) & (count < most) & (rate > 0)
 
-    def go_on(carry):
+    def go_on(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         count, log_term, below = carry
         log_term = log_term + log_rate - jnp.log(count + 1.0)
         return count + 1, log_term, below + jnp.exp(log_term)

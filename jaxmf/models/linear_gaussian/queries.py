@@ -40,7 +40,7 @@ def feature_posterior(z: Array, data: Dense, scales: Scales) -> FeaturePosterior
     z_float = z.astype(data.values.dtype)
     identity = jnp.eye(z.shape[1], dtype=z_float.dtype)
 
-    def column(x, seen):
+    def column(x: Array, seen: Array) -> tuple[Array, Array]:
         z_seen = z_float * seen[:, None]
         factor = jnp.linalg.cholesky(z_seen.T @ z_seen + scales.ratio * identity)
         spread, mean = gaussian.solve_both(factor, (z_seen.T @ x)[:, None])
@@ -95,7 +95,7 @@ def draw_new_row(
       always_on: (K,) bool, the bias slot.
     """
 
-    def log_weights(z):
+    def log_weights(z: Array) -> Array:
         return _new_row_log_weights(z, posterior, conditional, x, seen, scales)
 
     return new_rows.draw_new_row(key, log_weights, conditional, always_on=always_on)

@@ -36,6 +36,7 @@ from jaxmf.models.noisy_or.particle import (
 )
 from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_at_counts
+from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.feature_layout import RowPrior, row_prior
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.new_causes import (
@@ -45,7 +46,7 @@ from jaxmf.samplers.noisy_or.new_causes import (
 )
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, TriggerFn, particle_filter
+from jaxmf.samplers.smc import ParticleModel, particle_filter
 from jaxmf.special import poisson
 from jaxmf.types import Array, Key
 

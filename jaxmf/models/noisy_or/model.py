@@ -39,8 +39,7 @@ from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
-from jaxmf.samplers.resampling import systematic
-from jaxmf.samplers.smc import ResampleFn
+from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:

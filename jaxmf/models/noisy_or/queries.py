@@ -3,6 +3,8 @@
 A draw is the dictionary that a chain records, Y included.
 """
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -21,7 +23,7 @@ def activity(z: Array, y: Array, data: Dense, parameters: Parameters) -> Array:
     num_rows, num_columns = data.values.shape
     z_float = z.astype(dtype)
 
-    def weigh_columns(at) -> Array:
+    def weigh_columns(at: Callable[[Array], Array]) -> Array:
         seen = None if data.observed is None else at(data.observed)
         cells = noisy_or.cells_of(at(data.values), seen)
         y_block = at(y).astype(dtype)

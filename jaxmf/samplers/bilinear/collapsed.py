@@ -27,7 +27,7 @@ from jaxmf.samplers.feature_layout import (
     row_prior,
     write_rows,
 )
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 _ROWS_A_BLOCK = 128
 
@@ -117,7 +117,7 @@ def collapsed_bilinear_sweep(
     )
 
     # rows are read from u and x and written to others: see `write_rows`
-    def sweep_block(block, carry):
+    def sweep_block(block: Array, carry: PyTree) -> PyTree:
         u_out, x_out, gram, cross, overflow = carry
         start, first = gaussian.piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
@@ -141,7 +141,7 @@ def collapsed_bilinear_sweep(
             partial = PartialRow(x_before, seen, grams)
         rows_before = _Row(turned_before, rows >= first, partial)
 
-        def update(index, block):
+        def update(index: Array, block: _Block) -> _Block:
             drawn, row = jax.tree.map(
                 lambda array: jax.lax.dynamic_index_in_dim(array, index, keepdims=False),
                 (draws, rows_before),

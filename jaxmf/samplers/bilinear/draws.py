@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 
 from jaxmf.samplers.feature_layout import RowDraws, row_uniforms
 from jaxmf.special import as_normals
@@ -41,7 +42,7 @@ def bilinear_draws(
     num_turned: int,
     num_columns: int | None,
     num_proposals: int,
-    dtype,
+    dtype: DTypeLike,
 ) -> Draws:
     """The random numbers of rows on a leading axis; a row's depend on its index.
 

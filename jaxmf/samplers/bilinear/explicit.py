@@ -34,7 +34,7 @@ from jaxmf.samplers.feature_layout import (
 )
 from jaxmf.samplers.parallel_sweep import draw_all_bits, draw_log_odds
 from jaxmf.special import accepts
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 _MEAN_SEVERAL = 2.5
 
@@ -73,7 +73,7 @@ def explicit_sweep(
     if num_proposals:
         several_key = jax.random.fold_in(key, 1)
 
-        def propose(index, u):
+        def propose(index: Array, u: Array) -> PyTree:
             proposal_key = jax.random.fold_in(several_key, index)
             return draw_several(proposal_key, side._replace(u=u), log_odds, **settings)
 
@@ -147,7 +147,7 @@ def _draw_bits_by_cells(
     order = jnp.argsort(jnp.where(movable, draws.order, jnp.inf), axis=1)
     eta = u.astype(x.dtype) @ basis
 
-    def visit(step, carry):
+    def visit(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         u, eta, log_likelihood, counts = carry
         k = order[:, step]
         here = jnp.arange(u.shape[1]) == k[:, None]

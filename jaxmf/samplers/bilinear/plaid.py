@@ -27,7 +27,7 @@ from jaxmf.samplers.feature_layout import (
     write_rows,
 )
 from jaxmf.special import accepts
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 _ROWS_A_BLOCK = 128
 
@@ -66,8 +66,16 @@ def log_density(row: PlaidRow, u: Array, noise_variance: Array) -> Array:
     return -0.5 * (log_determinant + left / noise_variance)
 
 
-def _scan_bits(order, threshold, row, u, noise_variance, prior_log_odds, free_to_move):
-    def update(k, here, state):
+def _scan_bits(
+    order: Array,
+    threshold: Array,
+    row: PlaidRow,
+    u: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> Array:
+    def update(k: Array, here: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
         u, left = state
         density = log_density(row, u ^ here, noise_variance)
         on = jax.lax.dynamic_index_in_dim(u, k, keepdims=False)
@@ -183,7 +191,7 @@ def collapsed_plaid_sweep(
     before = _Row(u=u, cross=x @ v_float, partial=partial)
 
     # rows are read from `before` and written to other arrays: see `write_rows`
-    def sweep_block(block, carry):
+    def sweep_block(block: Array, carry: PyTree) -> PyTree:
         u_out, x_out, statistics = carry
         start, first = piece_start(block, size, num_rows)
         rows = start + jnp.arange(size)
@@ -198,7 +206,9 @@ def collapsed_plaid_sweep(
         )
         some = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, start, size), before)
 
-        def update(index, carry):
+        def update(
+            index: Array, carry: tuple[Array, Array | None, _Statistics]
+        ) -> tuple[Array, Array | None, _Statistics]:
             u_some, x_some, statistics = carry
             row, drawn = jax.tree.map(
                 lambda leaf: jax.lax.dynamic_index_in_dim(leaf, index, keepdims=False),
@@ -251,7 +261,7 @@ def _draw_row(
     )
     if draws.proposals is not None:
 
-        def propose(u, drawn):
+        def propose(u: Array, drawn: PyTree) -> tuple[Array, None]:
             proposal = proposed_bits(drawn, u, prior_log_odds=log_odds, free_to_move=movable)
             log_ratio = log_density(here, proposal, noise_variance) - log_density(
                 here, u, noise_variance

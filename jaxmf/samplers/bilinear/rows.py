@@ -132,12 +132,17 @@ def log_likelihood(fit: RowFit, extra: Array, noise_variance: Array) -> Array:
     return _log_density(fit.gap, fit.squares, fit.inflation + extra, fit.gram, noise_variance)
 
 
-def _log_density(gap, squares, inflation, gram, noise_variance):
+def _log_density(
+    gap: Array, squares: Array, inflation: Array, gram: Array | None, noise_variance: Array
+) -> Array:
     """() float; arguments as in `density_terms`."""
-    return -0.5 * sum(density_terms(gap, squares, inflation, gram, noise_variance))
+    log_determinant, exponent = density_terms(gap, squares, inflation, gram, noise_variance)
+    return -0.5 * (log_determinant + exponent)
 
 
-def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
+def _flip(
+    fit: RowFit, k: Array, extra: Array, noise_variance: Array, prior_log_odds: Array, left: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     gap, squares, inflation = flipped(fit, k)
     density = _log_density(gap, squares, inflation + extra, fit.gram, noise_variance)
     on = jax.lax.dynamic_index_in_dim(fit.z, k, keepdims=False)
@@ -145,8 +150,16 @@ def _flip(fit, k, extra, noise_variance, prior_log_odds, left):
     return jnp.where(on, -prior, prior) + density - left, density, gap, squares, inflation
 
 
-def _scan_bits(order, threshold, fit, extra, noise_variance, prior_log_odds, free_to_move):
-    def update(k, here, state):
+def _scan_bits(
+    order: Array,
+    threshold: Array,
+    fit: RowFit,
+    extra: Array,
+    noise_variance: Array,
+    prior_log_odds: Array,
+    free_to_move: Array,
+) -> tuple[Array, Array, Array, Array, Array]:
+    def update(k: Array, here: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
         z, gap, squares, m_z, inflation, left = state
         now = fit._replace(z=z, gap=gap, squares=squares, m_z=m_z, inflation=inflation)
         log_odds, density, gap_flipped, squares_flipped, inflation_flipped = _flip(
@@ -207,7 +220,7 @@ def scan_bits(
     return fit._replace(z=z, gap=gap, squares=squares, m_z=m_z, inflation=inflation)
 
 
-def _shift(gap, squares, gram, change):
+def _shift(gap: Array, squares: Array, gram: Array | None, change: Array) -> tuple[Array, Array]:
     """Gap and squares with the mean of the row's turned cells changed by `change` (L,)."""
     if gram is None:
         return gap - change, squares
@@ -269,19 +282,26 @@ def is_cut_off(log_weights: Array, log_beyond: Array) -> Array:
     return log_beyond - logsumexp(log_weights) > jnp.log(jnp.finfo(log_weights.dtype).eps)
 
 
-def _count_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
+def _count_log_weights(
+    slots: Array,
+    fit: tuple[Array, Array, Array, Array | None],
+    new_mean: Array,
+    strength: Array,
+    rate: Array,
+    noise_variance: Array,
+) -> tuple[Array, Array]:
     gap, squares, inflation, gram = fit
     dtype = gap.dtype
     log_rate = jnp.log(jnp.where(rate > 0, rate, 1))
     infinite = jnp.asarray(jnp.inf, dtype)
 
-    def geometric(log_ratio):
+    def geometric(log_ratio: Array) -> Array:
         """Log of the sum of ratio^1, ratio^2, ...; infinite where that does not fall."""
         falls = log_ratio < -0.01
         log_ratio = jnp.where(falls, log_ratio, -1)
         return jnp.where(falls, log_ratio - jnp.log1p(-jnp.exp(log_ratio)), infinite)
 
-    def evaluate(carry):
+    def evaluate(carry: tuple[Array, ...]) -> tuple[Array, ...]:
         count, log_poisson, log_weights, before, _ = carry
         j = count.astype(dtype)
         gap_here, squares_here = _shift(gap, squares, gram, j * new_mean)
@@ -296,7 +316,7 @@ def _count_log_weights(slots, fit, new_mean, strength, rate, noise_variance):
         log_weights = jnp.where(slots == count, log_weight, log_weights)
         return count + 1, log_poisson + log_step, log_weights, exponent, beyond
 
-    def goes_on(carry):
+    def goes_on(carry: tuple[Array, ...]) -> Array:
         count, _, log_weights, _, beyond = carry
         return (count < slots.shape[0]) & is_cut_off(log_weights, beyond)
 

@@ -51,7 +51,7 @@ class WeightPrior:
     def positive_gammas(key: Key, shape: Array, rate: Array) -> Array:
         """Gamma(shape, rate) draws (K, L), each from a separate key."""
 
-        def one(row, column, shape):
+        def one(row: Array, column: Array, shape: Array) -> Array:
             cell_key = jax.random.fold_in(jax.random.fold_in(key, row), column)
             return loggamma(cell_key, shape)
 

@@ -166,7 +166,7 @@ def _weighted_gram(u: Array, v: Array, precision: Array, *, diagonal: bool) -> A
     v_pairs = (v[:, :, None] * v[:, None, :]).reshape(v.shape[0], -1)
     shape = (num_slots**2,) if diagonal else (num_slots**2, v.shape[1] ** 2)
 
-    def add_piece(piece, total):
+    def add_piece(piece: Array, total: Array) -> Array:
         start, first = piece_start(piece, size, num_rows)
         fresh = start + jnp.arange(size) >= first
         some = jax.lax.dynamic_slice_in_dim(u, start, size) * fresh[:, None]
@@ -211,7 +211,7 @@ def _draw_by_rows(
     seen = u_float.T @ terms.precision  # (K, J): the precision that reaches each row of W
     solve = jax.scipy.linalg.solve_triangular
 
-    def visit(column, carry):
+    def visit(column: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         weights, residual = carry
         k = order[column]
         gram = (v_float * seen[k][:, None]).T @ v_float + phi * jnp.eye(num_columns, dtype=dtype)
@@ -269,7 +269,7 @@ def _split_counts(
     basis = weights @ v.T
     rate = base_rate + u @ basis
 
-    def split_rows(k, carry):
+    def split_rows(k: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         left, rate, totals = carry
         contribution = u[:, k, None] * basis[k]
         share = jnp.clip(contribution / jnp.maximum(rate, jnp.finfo(x.dtype).tiny), 0, 1)
@@ -288,7 +288,7 @@ def _split_counts(
     # sums from the first feature up to each: the share of the first one there is exactly one
     upto = jnp.cumsum(contribution, axis=0)
 
-    def split_columns(step, carry):
+    def split_columns(step: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         left, counts = carry
         column = v.shape[1] - 1 - step
         share = contribution[column] / jnp.where(upto[column] > 0, upto[column], 1)

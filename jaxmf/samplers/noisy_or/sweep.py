@@ -13,6 +13,7 @@ Missing cells have no factor in the likelihood, so they are never drawn.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -319,7 +320,7 @@ def draw_activity(
     z_float = z.astype(x.dtype)
     num_active = jnp.sum(active, dtype=jnp.int32)
 
-    def draw_columns(at) -> Array:
+    def draw_columns(at: Callable[[Array], Array]) -> Array:
         cells = noisy_or.cells_of(at(x), None if observed is None else at(observed))
         return _scan_causes(
             order, num_active, at(threshold), z_float, at(y).astype(x.dtype), cells, parameters
