@@ -87,7 +87,12 @@ from .priors.partitions import Dirichlet as Dirichlet
 from .priors.partitions import DirichletProcess as DirichletProcess
 from .priors.partitions import PitmanYor as PitmanYor
 from .priors.scales import RootInverseGamma as RootInverseGamma
+from .pure_functions import free_energy as free_energy
+from .pure_functions import kernel as kernel
 from .registry import register as register
+from .testing.calibration import (
+    simulation_based_calibration as simulation_based_calibration,
+)
 from .variational_bayes.zeros import Exact as Exact
 from .variational_bayes.zeros import RowSample as RowSample
 from .variational_bayes.zeros import SharedSample as SharedSample

@@ -11,16 +11,16 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmf import engine, registry
-from jaxmf.api import check_tree, device_name, meta_of, refuse_traced
+from jaxmf.api import device_name, meta_of
 from jaxmf.arguments import check_count, check_number
-from jaxmf.data import Container, as_container
-from jaxmf.data.convert import put_beside
+from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Report, Run
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
-from jaxmf.model import Anneals, Model
+from jaxmf.model import Model
 from jaxmf.posterior import Posterior, alarms
 from jaxmf.posterior.assemble import from_annealing, outcome
+from jaxmf.preparation import matched_to, refuse_traced
 from jaxmf.registry.entry import Entry
 from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
 from jaxmf.types import Key, Seed
@@ -85,14 +85,10 @@ def smc(
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
     check_mesh_axes(mesh, "smc", (), {})
     entry = registry.entry_of(model)
-    check_tree(model)
     _check_options(entry, options)
     _check_numbers(num_particles, num_runs, chain_length, effective_share)
     key = as_key(seed)
-    container = put_beside(as_container(data, entry.container), data)
-    matched = model.matched(container)
-    registry.check_data(matched, container, "data")
-    assert isinstance(matched, Anneals)  # so `_check_options` found
+    matched, container = matched_to(model, data, memory_limit)
     annealed = matched.annealed(container, **options)
     method_settings: dict[str, Any] = {
         "num_particles": num_particles,

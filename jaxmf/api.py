@@ -17,12 +17,10 @@ import jax
 
 from jaxmf import devices, engine, registry, settings
 from jaxmf.arguments import check_count, check_flag, check_text
-from jaxmf.data import Container, as_container
+from jaxmf.data import Container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.data.convert import num_bytes_of, put_beside
 from jaxmf.engine.environment import describe_environment
-from jaxmf.engine.memory import check_limit, refuse_copy
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
@@ -36,6 +34,7 @@ from jaxmf.posterior.assemble import (
     outcome,
     sweep_note,
 )
+from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
 
 _NUM_EPOCHS = 50
 
@@ -122,11 +121,11 @@ def sample(
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("sample", seed=seed, predict_at=predict_at)
-    model, container, build, options = _prepare(
+    model, container, build, options = prepare_run(
         model, data, "sample", options, sample, memory_limit
     )
     passed = options
-    options = _with_device_options(model, options, container, mesh)
+    options = with_device_options(model, options, container, mesh)
     algorithm = build(**options)
     registry.check_draws(model, algorithm, container)
     run_settings: dict[str, Any] = {
@@ -208,7 +207,7 @@ def particle_filter(
     """
     refuse_traced("particle_filter", seed=seed)
     check_mesh_axes(mesh, "particle_filter", (), {})
-    model, container, build, options = _prepare(
+    model, container, build, options = prepare_run(
         model, data, "particle_filter", options, particle_filter, memory_limit
     )
     check_count("num_particles", num_particles, 1)
@@ -289,7 +288,7 @@ def variational(
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("variational", seed=seed)
-    model, container, build, options = _prepare(
+    model, container, build, options = prepare_run(
         model, data, "variational", options, variational, memory_limit
     )
     check_count("num_validation", num_validation, 0)
@@ -359,56 +358,6 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
 }
 
 
-def refuse_traced(method: str, **arguments: object) -> None:
-    """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
-
-    Raises:
-        TypeError: there is one.
-    """
-    for name, value in arguments.items():
-        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
-            raise TypeError(
-                f"{name}: jaxmf.{method} stands inside jax.jit, vmap or grad, where {name} has no "
-                "numbers yet. A run compiles its own programs from outside: call it there, once "
-                "for each data set or seed; num_chains gives chains side by side"
-            )
-
-
-def _prepare(
-    model: Model,
-    data: object,
-    method: str,
-    options: Mapping[str, object],
-    verb: Callable[..., object],
-    memory_limit: int | None,
-) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
-    """The model in the order of the data, its container, what makes the method, its options."""
-    refuse_traced(method, model=model, data=data, **options)
-    entry = registry.entry_of(model)
-    registry.check_method(entry, method)
-    check_tree(model)
-    read = registry.read_options(entry, method, options, verb)
-    refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
-    container = put_beside(as_container(data, entry.container), data)
-    model = model.matched(container)
-    registry.check_data(model, container, "data")
-    return model, container, entry.builder(model, method), read
-
-
-def _with_device_options(
-    model: Model, options: Mapping[str, object], data: Container, mesh: object
-) -> dict[str, object]:
-    """The options of a sampler, with those that are left to the device put in.
-
-    Raises:
-        ValueError: the mesh has an axis that the sampler cannot use.
-    """
-    platform = devices.platform_of(data, mesh)
-    options = {**options, **model.device_options(options, platform=platform, data=data)}
-    check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
-    return options
-
-
 def _identified(
     model: Model, passed: Mapping[str, object], options: Mapping[str, object], data: Container
 ) -> dict[str, object]:
@@ -421,19 +370,6 @@ def _identified(
     return {
         name: value for name, value in options.items() if name not in usual or usual[name] != value
     }
-
-
-def check_tree(model: Model) -> None:
-    """Refuses a model that jax takes for a number.
-
-    Raises:
-        TypeError: it does; the message says what to write above the class.
-    """
-    if jax.tree_util.all_leaves([model]):
-        raise TypeError(
-            f"{type(model).__name__} is not known to jax; put @jax.tree_util.register_dataclass "
-            "above @dataclass(frozen=True)"
-        )
 
 
 def _in_words(value: object) -> object:

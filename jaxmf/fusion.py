@@ -110,24 +110,36 @@ def sequential_on_cpu(fn: Callable[..., PyTree]) -> Callable[..., PyTree]:
     """Returns `fn`, of which `vmap` makes one call after the other on a CPU.
 
     Args:
-      fn: a function of arrays, such as a scatter, whose batched form is many times slower there.
+      fn: a function of pytrees of arrays, such as a scatter, whose batched form is many times
+        slower there.
 
     Returns:
       A function of the same arguments and values.
     """
 
-    @jax.custom_batching.custom_vmap
     def call(*args: PyTree) -> PyTree:
-        return fn(*args)
+        leaves, structure = jax.tree.flatten(args)
 
-    @call.def_vmap
-    def batched(axis_size: int, in_batched: Sequence[bool], *args: Array) -> tuple[PyTree, PyTree]:
-        del axis_size
-        if default_platform() == "cpu":
-            out = _map(call, in_batched, args)
-        else:
-            out = jax.vmap(fn, in_axes=tuple(0 if one else None for one in in_batched))(*args)
-        return out, jax.tree.map(lambda _: True, out)
+        def plain(*leaves: Array) -> PyTree:
+            return fn(*jax.tree.unflatten(structure, leaves))
+
+        @jax.custom_batching.custom_vmap
+        def one(*leaves: Array) -> PyTree:
+            return plain(*leaves)
+
+        @one.def_vmap
+        def batched(
+            axis_size: int, in_batched: Sequence[bool], *leaves: Array
+        ) -> tuple[PyTree, PyTree]:
+            del axis_size
+            if default_platform() == "cpu":
+                out = _map(one, in_batched, leaves)
+            else:
+                axes = tuple(0 if is_batched else None for is_batched in in_batched)
+                out = jax.vmap(plain, in_axes=axes)(*leaves)
+            return out, jax.tree.map(lambda _: True, out)
+
+        return one(*leaves)
 
     return call
 

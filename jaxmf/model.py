@@ -417,6 +417,19 @@ class HasRowGroups(Protocol[Data]):
 
 
 @runtime_checkable
+class HasBiclusters(Protocol[Data]):
+    """Has features of rows `z`, of columns `v`, and weights between: `Posterior.biclusters`."""
+
+    def weight_moments(self, key: Key, draw: Draw, data: Data, /) -> Pair:
+        """Mean and standard deviation of the weights given the features of a draw: (K, L) each."""
+        ...
+
+    def num_bias_features(self) -> tuple[int, int]:
+        """How many first features all rows, or all columns, have."""
+        ...
+
+
+@runtime_checkable
 class HasSideGroups(Protocol[Data]):
     """Has groups of rows and of columns behind a matrix: `Posterior.preferences`."""
 
@@ -546,6 +559,22 @@ class SimulatesAlike(Protocol[SameData]):
         """A state of the sampler from the prior, and data given it, of the shapes of these.
 
         Cells that are missing in `data` are missing in what is drawn. Jittable.
+        """
+        ...
+
+
+@runtime_checkable
+class SimulatesMatrices(Protocol):
+    """Draws states and matrices of any size from the prior: `simulation_based_calibration`."""
+
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int, /
+    ) -> tuple[PyTree, Any, Array]:
+        """A state from the prior, a complete matrix given it, and whether slots ran out.
+
+        The state is one of the sampler; a field that is None in that of the sampler may have a
+        value. The matrix is the model's container; () bool says that `capacity` slots for features
+        or groups were too few. Jittable.
         """
         ...
 

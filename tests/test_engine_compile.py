@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from jaxmf.engine import Info, algorithm, run
+from jaxmf.engine import Info, algorithm, compiler, run
 from jaxmf.engine.compilation_cache import default_folder, use_compilation_cache
 from jaxmf.engine.executables import CACHE
-from tests.engine_toys import growing
+from tests.engine_toys import growing, pair_gibbs
 
 
 @jax.tree_util.register_dataclass
@@ -43,6 +43,46 @@ def compiled_in(caplog, function):
         result = function()
     names = [r.getMessage() for r in caplog.records if "Finished XLA comp" in r.getMessage()]
     return result, names, CACHE.num_compilations - before
+
+
+def test_the_older_emitter_is_asked_for_where_it_is_known_and_not_chosen_by_the_user(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    monkeypatch.setattr(compiler.jaxlib, "__version__", "0.10.1")
+    is_cpu = jax.default_backend() == "cpu"
+    assert bool(compiler.quick_to_compile()) is is_cpu
+    for other in ("0.9.2", "0.100.0", "0.11.0"):
+        with monkeypatch.context() as patch:
+            patch.setattr(compiler.jaxlib, "__version__", other)
+            assert compiler.quick_to_compile() == {}
+    monkeypatch.setattr(compiler, "default_platform", lambda: "gpu")
+    assert compiler.quick_to_compile() == {}
+    monkeypatch.setattr(compiler, "default_platform", lambda: "cpu")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    assert compiler.quick_to_compile() == {}
+
+
+@pytest.mark.skipif(not compiler.is_known(), reason="no option is known for this jaxlib")
+def test_options_of_the_run_loop_and_of_the_algorithm_reach_the_compiler(monkeypatch):
+    asked = []
+    compile_lowered = jax.stages.Lowered.compile
+
+    def look(lowered, compiler_options=None):
+        asked.append(lowered._lowering._compiler_options_kvs)
+        return compile_lowered(lowered, compiler_options)
+
+    monkeypatch.setattr(jax.stages.Lowered, "compile", look)
+    monkeypatch.setenv("XLA_FLAGS", "")
+    CACHE.clear()
+    settings = {"num_warmup": 1, "num_samples": 20}
+    quick = run(pair_gibbs(), np.zeros(2), **settings)
+    assert asked
+    assert all(dict(options) == compiler.quick_to_compile() for options in asked)
+    CACHE.clear()
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_use_fusion_emitters=true")
+    plain = run(pair_gibbs(), np.zeros(2), **settings)
+    assert dict(asked[-1]) == {}
+    np.testing.assert_array_equal(quick.draws["x"], plain.draws["x"])
+    CACHE.clear()
 
 
 def test_a_second_model_and_second_data_compile_nothing(caplog):

@@ -67,13 +67,13 @@ def test_splits_and_merges_against_enumeration(num_scans):
 
 @pytest.mark.slow
 def test_a_proposal_that_forgets_its_probability_is_caught(monkeypatch):
-    chosen = split_merge._chosen
+    chosen = split_merge.choose_side
 
     def forgetful(logs, uniform):
         side, log_chance = chosen(logs, uniform)
         return side, tuple(jnp.full_like(one, -jnp.log(2.0)) for one in log_chance)
 
-    monkeypatch.setattr(split_merge, "_chosen", forgetful)
+    monkeypatch.setattr(split_merge, "choose_side", forgetful)
     with pytest.raises(AssertionError, match=r"partition.* expected"):
         check_partitions(PITMAN_YOR, num_scans=0)
 
@@ -166,4 +166,4 @@ def test_what_is_no_number_of_proposals_is_refused():
     with pytest.raises(ValueError, match="split_merge is a number of proposals a sweep"):
         network.sampler(split_merge=-1)
     with pytest.raises(ValueError, match="split_merge: is for indicators with"):
-        mf.Network(**blocks(mf.HDP(1.0, 1.0))).sampler(split_merge=1)
+        mf.Network(**blocks(mf.Dirichlet(3))).sampler(split_merge=1)

@@ -17,6 +17,7 @@ from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
 from jaxmf.blocks.sets import sweep_tokens
 from jaxmf.blocks.split_merge import can_split, split_merge
+from jaxmf.blocks.split_merge_shared import can_split_shared, split_merge_shared
 from jaxmf.blocks.state import State
 from jaxmf.blocks.subset import random_tokens, sweep_subset
 from jaxmf.blocks.unobserved import holders, sweep_unobserved
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 KEEP = ("statistics", "assignments", "scalars")
 SWEEPS = ("sequential", "parallel")
 _SCANS = 2  # restricted Gibbs scans of a split or merge
+_SHARED_SCANS = 1  # the same where all batches share their groups
+_SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most, and
+_LEAST_TOKENS = 1_000  # of a small corpus as many as that
 _FEW = 256  # tokens that a parallel step updates one after the other
 
 
@@ -92,9 +96,10 @@ def plan(
         )
     if sweep == "parallel":
         _check_parallel(network)
-    if split_merge and not any(can_split(network, name) for name in network.indicators):
+    fits = (can_split(network, n) or can_split_shared(network, n) for n in network.indicators)
+    if split_merge and not any(fits):
         raise ValueError(
-            "split_merge: is for indicators with a DirichletProcess or PitmanYor prior whose "
+            "split_merge: is for indicators with a DirichletProcess, PitmanYor or HDP prior whose "
             "groups partition observed blocks only; this network has none"
         )
     named = _joint_indicators(network, joint)
@@ -228,12 +233,19 @@ def _split_merge(
     data: Tokens,
     overflow: dict[str, Array],
 ) -> tuple[State, dict[str, Array]]:
+    if not plan.split_merge:
+        return state, overflow
     for index, name in enumerate(network.indicators):
-        if plan.split_merge and can_split(network, name):
-            index_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), index)
-            settings = {"num_proposals": plan.split_merge, "num_scans": _SCANS}
-            state, info = split_merge(network, name, index_key, state, data, **settings)
-            overflow = merge_overflow(overflow, info.overflow)
+        index_key = jax.random.fold_in(jax.random.fold_in(key, 2 * len(plan.sets) + 1), index)
+        if can_split(network, name):
+            move = partial(split_merge, num_scans=_SCANS)
+        elif can_split_shared(network, name):
+            most_tokens = max(data.num_tokens // _SHARE, _LEAST_TOKENS)
+            move = partial(split_merge_shared, num_scans=_SHARED_SCANS, most_tokens=most_tokens)
+        else:
+            continue
+        state, info = move(network, name, index_key, state, data, num_proposals=plan.split_merge)
+        overflow = merge_overflow(overflow, info.overflow)
     return state, overflow
 
 

@@ -247,7 +247,7 @@ class _Passes(NamedTuple):
         def one(index: Array, scan: Scan) -> Scan:
             token = {one: tables.row(column, index + 2) for one, column in columns.items()}
             logs = jnp.log(scan.counts - discount) + predicted(scan.cache, token)
-            side, log_chance = _chosen(logs, tables.row(uniforms, index))
+            side, log_chance = choose_side(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(sides_before, index), side)
             cache = moved(scan.cache, token, group=side, amount=1)
             cache = moved(cache, token, group=jnp.asarray(2), amount=1)
@@ -283,7 +283,7 @@ class _Passes(NamedTuple):
             counts = scan.counts - jnp.where(jnp.arange(_SIDES) == before, 1, 0)
             cache = moved(scan.cache, token, group=before, amount=-1)
             logs = jnp.log(counts - discount) + predicted(cache, token)
-            side, log_chance = _chosen(logs, tables.row(uniforms, index))
+            side, log_chance = choose_side(logs, tables.row(uniforms, index))
             side = jnp.where(forced, tables.row(sides_before, index), side)
             return scan._replace(
                 sides=tables.put(scan.sides, index, side),
@@ -299,7 +299,7 @@ def _together() -> Array:
     return jnp.where(jnp.arange(_SIDES) == 2, 1, 0)
 
 
-def _chosen(logs: Array, uniform: Array) -> tuple[Array, tuple[Array, Array]]:
+def choose_side(logs: Array, uniform: Array) -> tuple[Array, tuple[Array, Array]]:
     """A side, by its log weight, and the log probability of both."""
     log_chance = (-jax.nn.softplus(logs[1] - logs[0]), -jax.nn.softplus(logs[0] - logs[1]))
     side = jnp.where(accepts(uniform, log_chance[0]), 0, 1)

@@ -72,12 +72,31 @@ class Batch(NamedTuple):
         return int(self.batched)
 
 
+def start_state(algorithm: Algorithm, data: PyTree, key: Key) -> PyTree:
+    """The state of one chain before its first step."""
+    return jax.tree.map(_strong, algorithm.init(key, data))
+
+
+def one_step(
+    algorithm: Algorithm, data: PyTree, key: Key, state: PyTree, progress: Array
+) -> tuple[PyTree, dict[str, Array]]:
+    """The state of one chain after a step, and axis -> () bool, whether the step ran out of it."""
+    new_state, info = algorithm.step(key, state, data, progress)
+    return jax.tree.map(_strong, new_state), info.overflow
+
+
+def read_draw(algorithm: Algorithm, data: PyTree, key: Key, state: PyTree) -> dict[str, Array]:
+    """What a draw of one chain keeps."""
+    draw = algorithm.record(key, state, data)
+    return {name: _strong(value) for name, value in draw.items()}
+
+
 def start_chain(algorithm: Algorithm, data: PyTree, chain_keys: Key, *, batch: Batch) -> PyTree:
     """State and zero averages of every chain before its first step."""
 
     def start(chain_key: Key) -> tuple[PyTree, dict[str, Array]]:
         key = jax.random.fold_in(chain_key, INIT_FOLD)
-        state = jax.tree.map(_strong, algorithm.init(key, data))
+        state = start_state(algorithm, data, key)
         return state, _zero_averages(algorithm, key, state, data)
 
     # the barrier keeps outputs from being the very buffers of the data, which a later chunk,
@@ -230,10 +249,10 @@ def _advance(
         progress = jnp.where(index < plan.num_warmup, share, jnp.ones_like(share))
 
         def one(key: Key, state: PyTree) -> tuple[PyTree, dict[str, Array], dict[str, Array]]:
-            new_state, info = algorithm.step(jax.random.fold_in(key, 0), state, data, progress)
-            new_state = jax.tree.map(_strong, new_state)
+            step_key = jax.random.fold_in(key, 0)
+            new_state, overflow = one_step(algorithm, data, step_key, state, progress)
             bad = {name: _is_bad(name, leaf) for name, leaf in _float_leaves(new_state)}
-            return new_state, bad, info.overflow
+            return new_state, bad, overflow
 
         axes = capacity_of(algorithm, state, batch)
         state, bad, overflow = batch.over(one)(keys, state)
@@ -253,8 +272,7 @@ def _record(
     algorithm: Algorithm, data: PyTree, batch: Batch
 ) -> Callable[[Key, PyTree], dict[str, Array]]:
     def one(key: Key, state: PyTree) -> dict[str, Array]:
-        draw = algorithm.record(jax.random.fold_in(key, 1), state, data)
-        return {name: _strong(value) for name, value in draw.items()}
+        return read_draw(algorithm, data, jax.random.fold_in(key, 1), state)
 
     return batch.over(one)
 

@@ -22,6 +22,7 @@ from jaxmf.engine.chunk import (
     run_chunk,
     start_chain,
 )
+from jaxmf.engine.compiler import quick_to_compile
 from jaxmf.engine.executables import CACHE, Executable, num_bytes
 from jaxmf.engine.growth import Exceeded, Limit, next_size
 from jaxmf.engine.sharding import Placement
@@ -365,8 +366,10 @@ class Program:
     ) -> Executable:
         with self.placement.context():
             options = self.placement.options(function, args, static)
+        compiler_options = quick_to_compile()
         if self.algorithm.compiler_options is not None:
-            options["compiler_options"] = self.algorithm.compiler_options()
+            compiler_options |= self.algorithm.compiler_options()
+        options["compiler_options"] = compiler_options
         with self.placement.context():
             return CACHE.get(function, args, {"batch": self.placement.batch, **static}, **options)
 

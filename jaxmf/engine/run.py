@@ -17,6 +17,7 @@ from jax.sharding import Mesh
 from jaxmf.arguments import check_count, check_number
 from jaxmf.devices import default_device_of, default_platform
 from jaxmf.engine.algorithm import Algorithm
+from jaxmf.engine.chain_kernel import prepared
 from jaxmf.engine.environment import config_value, describe_environment
 from jaxmf.engine.interrupt import Interrupts
 from jaxmf.engine.loop import Loop, num_workers
@@ -27,7 +28,6 @@ from jaxmf.engine.progression import finish, start_anew, start_from
 from jaxmf.engine.result import Run, Schedule
 from jaxmf.engine.sharding import Placement, validate_mesh
 from jaxmf.engine.storage import Storage
-from jaxmf.programs import jit
 from jaxmf.types import Key, PyTree, Seed
 
 
@@ -208,7 +208,7 @@ def _make_program(
 ) -> Program:
     algorithm, data = placement.put_everywhere(algorithm), placement.put_data(data)
     if algorithm.prepare is not None:
-        data = placement.put_data(_prepared(algorithm.prepare, data))
+        data = placement.put_data(prepared(algorithm.prepare, data))
     num_groups = 1 if placement.batch.batched else num_chains
     guard = MemoryGuard(
         (algorithm, data),
@@ -226,11 +226,6 @@ def _make_program(
         approve=guard.approve,
         limits={} if algorithm.limit is None else algorithm.limit(data),
     )
-
-
-@jit
-def _prepared(prepare: Callable[..., PyTree], data: PyTree) -> PyTree:
-    return prepare(data)
 
 
 def _group_keys(seed: Seed, num_chains: int, placement: Placement) -> list[tuple[slice, Key]]:

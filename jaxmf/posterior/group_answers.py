@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from jaxmf.arguments import check_count, check_seed
+from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.data import Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments
@@ -12,6 +12,7 @@ from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
+    from jaxmf.posterior.biclusters import Biclusters
     from jaxmf.posterior.row_groups import RowGroups
     from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
@@ -69,6 +70,31 @@ class GroupAnswers(Draws):
         from jaxmf.posterior import row_groups
 
         return row_groups.groups(self)
+
+    def biclusters(self, *, num_sd: float = 2.0, seed: int = 0) -> Biclusters:
+        """Rows and columns that belong together: blocks whose weight is beyond its uncertainty.
+
+        A bicluster is a row feature and a column feature of the reference draw (highest log joint)
+        whose weight is more than `num_sd` standard deviations from zero. Biases are left out.
+        Features of other draws have other labels: the probability that a row belongs to a feature
+        is how often it has the feature of a draw whose rows overlap most with those of that one.
+
+        Args:
+            num_sd: how many standard deviations, given the features, a weight is away from zero; 0
+                or more.
+            seed: of the draws that these are estimated from where cells are not Gaussian.
+        Returns:
+            The surest bicluster first: its rows and columns with their probabilities, mean and sd
+            of its weight. It prints itself; `.to_pandas()` is a table with one line a bicluster,
+            `.members()` one with a line for each of its rows and columns.
+        Raises:
+            ValueError: the model has no weights between features of rows and of columns.
+        """
+        from jaxmf.posterior import biclusters
+
+        check_number("num_sd", num_sd, least=0)
+        check_seed("seed", seed)
+        return biclusters.biclusters(self, num_sd, seed)
 
     def preferences(self, side: str = "row", n: int = 10, *, titles: object = None) -> TopEntries:
         """What each group of rows of the reference draw likes best: its mean against all columns.

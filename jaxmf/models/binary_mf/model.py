@@ -42,6 +42,7 @@ from jaxmf.models.binary_mf import (
     queries,
     sides,
     simulation,
+    weights,
 )
 from jaxmf.models.binary_mf.sides import FeatureSpec
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, Hyperparameters, State
@@ -292,9 +293,20 @@ class BinaryMF(Readable, Model):
           State and Dense (I, J). Nothing says so when `capacity` was too small: the last features
           are then missing. Its chance is negligible at a few times alpha log I.
         """
+        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
+        return state, data
+
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[State, Dense, Array]:
+        """As `simulate`, with () bool whether a side that grows uses its last slot."""
         state_key, x_key = jax.random.split(key)
-        state = self.simulate_state(state_key, num_rows, num_columns, capacity)
-        return state, Dense(self.simulate_data(x_key, state))
+        state = self.simulate_state(state_key, *shape, capacity)
+        overflow = jnp.zeros((), bool)
+        for prior, bits in ((self.row_prior, state.u), (self.column_prior, state.v)):
+            if not isinstance(prior, BetaBernoulli):
+                overflow |= jnp.any(bits[:, -1])
+        return state, Dense(self.simulate_data(x_key, state)), overflow
 
     def simulate_state(self, key: Key, num_rows: int, num_columns: int, capacity: int) -> State:
         """A state from the prior, weights included."""
@@ -417,6 +429,14 @@ class BinaryMF(Readable, Model):
     def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
         return queries.expected_weights(self, draw, self.centred(data))
+
+    def weight_moments(self, key: Key, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
+        """Mean and sd of W (K, L) given U, V and the observed cells; see `weights.py`."""
+        return weights.weight_moments(self, key, draw, self.centred(data))
+
+    def num_bias_features(self) -> tuple[int, int]:
+        """How many first slots of U and of V every row, or every column, has."""
+        return int(self.row_bias), int(self.column_bias)
 
     def predict_cells(
         self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array

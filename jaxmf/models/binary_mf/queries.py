@@ -44,7 +44,8 @@ def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
     return model.likelihood_at(hyperparameters), model.weight_prior(hyperparameters)
 
 
-def _eigen_conditional(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
+def eigen_conditional(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.WeightConditional:
+    """The distribution of W given complete Gaussian data, in Kronecker form."""
     return bilinear.weight_conditional(
         draw["z"],
         draw["v"],
@@ -55,10 +56,10 @@ def _eigen_conditional(model: BinaryMF, draw: Draw, data: Dense) -> bilinear.Wei
     )
 
 
-def _observed_conditional(
+def observed_conditional(
     model: BinaryMF, draw: Draw, data: Dense
 ) -> weight_moves.WeightConditional:
-    """The distribution of W given the observed cells alone."""
+    """The distribution of W given the observed Gaussian cells alone."""
     likelihood, prior = at_draw(model, draw)
     u, v = draw["z"], draw["v"]
     terms = weight_moves.normal_terms(
@@ -73,7 +74,7 @@ def _observed_conditional(
     return weight_moves.weight_conditional(u, v, terms, weight_prior=prior)
 
 
-def _is_whole(model: BinaryMF, data: Dense) -> bool:
+def is_whole(model: BinaryMF, data: Dense) -> bool:
     """Whether the distribution of W has Kronecker form."""
     return data.observed is None and not model.diagonal
 
@@ -82,7 +83,7 @@ def expected_weights(model: BinaryMF, draw: Draw, data: Dense) -> Array:
     """W (K, L): its mean given U, V and X where it is summed out, otherwise the draw's."""
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
-    conditional = _eigen_conditional if _is_whole(model, data) else _observed_conditional
+    conditional = eigen_conditional if is_whole(model, data) else observed_conditional
     return conditional(model, draw, data).mean
 
 
@@ -92,15 +93,15 @@ def basis(model: BinaryMF, draw: Draw, data: Dense) -> tuple[Array, Array]:
     if not isinstance(model.likelihood, Gaussian):
         mean = draw["weights"] @ v.T
         return mean, jnp.zeros_like(mean)
-    if _is_whole(model, data):
-        conditional = _eigen_conditional(model, draw, data)
+    if is_whole(model, data):
+        conditional = eigen_conditional(model, draw, data)
         spread = 1 / (
             conditional.row_values[:, None] * conditional.column_values + conditional.ratio
         )
         squares = (v @ conditional.column_vectors) ** 2
         variance = draw["noise_scale"] ** 2 * conditional.row_vectors**2 @ spread @ squares.T
         return conditional.mean @ v.T, jnp.sqrt(variance)
-    mean, factor = _observed_conditional(model, draw, data)
+    mean, factor = observed_conditional(model, draw, data)
     num_rows, num_columns = mean.shape
     identity = jnp.eye(factor.shape[0], dtype=v.dtype)
     covariance = jax.scipy.linalg.cho_solve((after(factor, mean), True), identity)
@@ -121,11 +122,11 @@ def cell_moments(
     if not isinstance(model.likelihood, Gaussian):
         eta = jnp.sum((u @ draw["weights"]) * v, axis=1)
         return likelihood.moments(eta)
-    if _is_whole(model, data):
+    if is_whole(model, data):
         return bilinear.cell_moments(
-            _eigen_conditional(model, draw, data), u, v, draw["noise_scale"]
+            eigen_conditional(model, draw, data), u, v, draw["noise_scale"]
         )
-    conditional = _observed_conditional(model, draw, data)
+    conditional = observed_conditional(model, draw, data)
 
     def moments(pair: tuple[Array, Array]) -> tuple[Array, Array]:
         u, v = pair
@@ -143,10 +144,10 @@ def draw_weights(model: BinaryMF, key: Key, draw: Draw, data: Dense) -> Array:
     """W (K, L) of a draw: its own, or one given U, V and the observed cells."""
     if not isinstance(model.likelihood, Gaussian):
         return draw["weights"]
-    if _is_whole(model, data):
-        conditional = _eigen_conditional(model, draw, data)
+    if is_whole(model, data):
+        conditional = eigen_conditional(model, draw, data)
         return bilinear.sample_weights(key, conditional, draw["noise_scale"])
-    drawn = weight_moves.sample_weights(key, _observed_conditional(model, draw, data))
+    drawn = weight_moves.sample_weights(key, observed_conditional(model, draw, data))
     return jnp.diag(jnp.diagonal(drawn)) if model.diagonal else drawn
 
 

@@ -304,6 +304,20 @@ class FeatureModel(Readable, Model):
         )
         return state, Dense(self.simulate_data(x_key, draw), data.observed)
 
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[FeatureState, Dense, Array]:
+        """A state of the chain from the prior, data, and () bool whether slots ran out.
+
+        The number of columns is that of a row of `feature_prior`, or of `sample_row`.
+        """
+        feature_key, x_key = jax.random.split(key)
+        draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
+        values = {name: draw[name] for name in self.hyperparameters}
+        y = updates.filled(self, draw["z"], draw["y"])
+        state = FeatureState(z=draw["z"], y=y, hyperparameters=values)
+        return state, Dense(self.simulate_data(x_key, draw)), overflow
+
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         fixed = self.at_values(draw)

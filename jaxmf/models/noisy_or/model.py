@@ -200,9 +200,16 @@ class NoisyOrIBP(Readable, Model):
           State and Dense (N, D). Nothing says so when `capacity` was too small: the last causes
           are then missing from Z. Its chance is negligible at a few times alpha log N.
         """
+        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
+        return state, data
+
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[State, Dense, Array]:
+        """As `simulate`, with () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
-        state, _ = self.simulate_state(z_key, hyper_key, num_rows, num_columns, capacity)
-        return state, Dense(self.simulate_data(x_key, state))
+        state, overflow = self.simulate_state(z_key, hyper_key, *shape, capacity)
+        return state, Dense(self.simulate_data(x_key, state)), overflow
 
     def simulate_state(
         self, z_key: Key, hyper_key: Key, num_rows: int, num_columns: int, capacity: int

@@ -1,24 +1,26 @@
-"""scikit-learn estimators over the public API: thin, for pipelines and grid searches.
+"""Binary features that add up, as a transformer.
 
-``transform`` gives the probability that a row has each feature, ``inverse_transform`` adds features
-up. For uncertainty, predictions and pictures take the ``posterior_`` of a fitted estimator.
+``transform`` returns the probability that a row has each feature, ``inverse_transform`` adds
+features up.
 """
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
-from jaxmf import api
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
+from jaxmf.sklearn.base import SampledEstimator, read_matrix
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
 
 
 class LinearGaussianIBPTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstimator
 ):
     """Hidden binary features of real data, their number inferred.
 
@@ -90,7 +92,6 @@ class LinearGaussianIBPTransformer(
             The estimator.
         """
         values = self._validate(X, reset=True)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         model = LinearGaussianIBP(
             alpha=self.alpha,
             noise_scale=self.noise_scale,
@@ -99,15 +100,7 @@ class LinearGaussianIBPTransformer(
             num_features=self.num_features,
             bias=self.bias,
         )
-        self.posterior_ = api.sample(
-            model,
-            values,
-            num_warmup=self.num_warmup,
-            num_samples=self.num_samples,
-            num_chains=self.num_chains,
-            seed=seed,
-            progress=False,
-        )
+        self.posterior_ = self._sample(model, values)
         self.components_ = self.posterior_.features().mean.astype(float)
         offset = 0.0 if self.bias else self.posterior_.model.offset
         self.offset_ = np.broadcast_to(np.asarray(offset, float), (values.shape[1],))
@@ -158,16 +151,9 @@ class LinearGaussianIBPTransformer(
         return -float(np.nanmean(error**2))
 
     def _validate(self, X: object, *, reset: bool) -> np.ndarray:
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=[np.float64, np.float32],
-            ensure_all_finite="allow-nan",
-            ensure_min_samples=2 if reset else 1,
-        )
+        return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
 
-    def __sklearn_tags__(self) -> Any:
+    def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]

@@ -1,0 +1,227 @@
+"""Biclusters: features of rows and of columns whose weight is beyond its uncertainty."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+from typing import TYPE_CHECKING, Any
+
+import jax
+import numpy as np
+
+from jaxmf.data import Container
+from jaxmf.model import HasBiclusters, Pair, lacks
+from jaxmf.posterior.draws import Draws
+from jaxmf.programs import jit
+from jaxmf.types import Draw, Key, Names
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_MOST_SHOWN = 4  # ids of a bicluster's rows, or columns, in what is printed
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Biclusters:
+    """The biclusters of one draw, the surest first: the largest weight in standard deviations.
+
+    Args:
+        row_features: (B,) int, position of the row feature in the order of `Posterior.features`.
+        column_features: (B,) int, position of the column feature, the most frequent first.
+        weights: (B,) float, mean of the weight given the features of the draw; a Gaussian cell of
+            the bicluster is so much larger, in the unit of the data.
+        weight_sd: (B,) float, its standard deviation.
+        rows: (B, I) bool, whether the row has the row feature.
+        columns: (B, J) bool, whether the column has the column feature.
+        row_probabilities: (B, I) float, how probable that is over all draws; see
+            `Posterior.biclusters`.
+        column_probabilities: (B, J) float, likewise.
+        row_names: I ids, or positions.
+        column_names: J ids, or positions.
+        chain: which chain the draw is of.
+        draw: which draw of it.
+    """
+
+    row_features: np.ndarray
+    column_features: np.ndarray
+    weights: np.ndarray
+    weight_sd: np.ndarray
+    rows: np.ndarray
+    columns: np.ndarray
+    row_probabilities: np.ndarray
+    column_probabilities: np.ndarray
+    row_names: np.ndarray
+    column_names: np.ndarray
+    chain: int
+    draw: int
+
+    def __len__(self) -> int:
+        return self.weights.size
+
+    def ids(self, bicluster: int, side: str = "row") -> list[object]:
+        """The ids of the rows, or columns, of a bicluster, the most probable first.
+
+        Args:
+            bicluster: its position, 0 for the surest.
+            side: "row" or "column".
+        Raises:
+            ValueError: another side.
+        """
+        if side not in ("row", "column"):
+            raise ValueError(f"side must be 'row' or 'column', got {side!r}")
+        is_row = side == "row"
+        bits = (self.rows if is_row else self.columns)[bicluster]
+        probabilities = (self.row_probabilities if is_row else self.column_probabilities)[bicluster]
+        members = np.flatnonzero(bits)
+        order = members[np.argsort(-probabilities[members], kind="stable")]
+        return (self.row_names if is_row else self.column_names)[order].tolist()
+
+    def table(self) -> dict[str, np.ndarray | list[list[object]]]:
+        """Columns of a table with one line a bicluster; ids are lists."""
+        indices = range(len(self))
+        return {
+            "bicluster": np.arange(len(self)),
+            "row feature": self.row_features,
+            "column feature": self.column_features,
+            "weight": self.weights,
+            "weight sd": self.weight_sd,
+            "num rows": self.rows.sum(axis=1),
+            "num columns": self.columns.sum(axis=1),
+            "rows": [self.ids(index, "row") for index in indices],
+            "columns": [self.ids(index, "column") for index in indices],
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame: one line a bicluster."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def members(self) -> pd.DataFrame:
+        """One line for each row and each column of a bicluster, with its probability."""
+        import pandas as pd
+
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("bicluster", "side", "id", "probability")
+        }
+        for side, bits, probabilities, names in (
+            ("row", self.rows, self.row_probabilities, self.row_names),
+            ("column", self.columns, self.column_probabilities, self.column_names),
+        ):
+            bicluster, member = np.nonzero(bits)
+            columns["bicluster"] += bicluster.tolist()
+            columns["side"] += [side] * bicluster.size
+            columns["id"] += names[member].tolist()
+            columns["probability"] += probabilities[bicluster, member].tolist()
+        return pd.DataFrame(columns).sort_values("bicluster", kind="stable", ignore_index=True)
+
+    def lines(self) -> list[tuple[str, ...]]:
+        """A heading, and a line for each bicluster: weight, counts, its most probable members."""
+        heading = ("bicluster", "weight", "rows", "columns", "rows are", "columns are")
+        table: list[tuple[str, ...]] = [heading]
+        for index in range(len(self)):
+            sides = [self.ids(index, side) for side in ("row", "column")]
+            table.append(
+                (
+                    str(index),
+                    f"{self.weights[index]:.3g} ± {self.weight_sd[index]:.2g}",
+                    *(str(len(ids)) for ids in sides),
+                    *(_shown(ids) for ids in sides),
+                )
+            )
+        return table
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return "no bicluster whose weight is beyond its uncertainty"
+        lines = self.lines()
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        return "\n".join(
+            "  ".join(
+                entry.ljust(width) for entry, width in zip(line, widths, strict=True)
+            ).rstrip()
+            for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        if not len(self):
+            return f"<p>{html.escape(repr(self))}</p>"
+        heading, *body = ([html.escape(entry) for entry in line] for line in self.lines())
+        head = "".join(f"<th>{entry}</th>" for entry in heading)
+        rows = "".join(
+            "<tr>" + "".join(f"<td>{entry}</td>" for entry in line) + "</tr>" for line in body
+        )
+        return (
+            f'<table class="jaxmf-biclusters"><thead><tr>{head}</tr></thead>'
+            f"<tbody>{rows}</tbody></table>"
+        )
+
+
+def _shown(ids: list[object]) -> str:
+    more = ", ..." if len(ids) > _MOST_SHOWN else ""
+    return ", ".join(map(str, ids[:_MOST_SHOWN])) + more
+
+
+def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
+    """See `Posterior.biclusters`."""
+    if not isinstance(posterior.model, HasBiclusters):
+        raise lacks(posterior.model, HasBiclusters, "biclusters")
+    reference, data = posterior.reference_draw(), posterior.data
+    found = _weight_moments(posterior.model, jax.random.key(seed), reference, data)
+    weights, sd = (np.asarray(each) for each in found)
+    row_slots, column_slots = (np.asarray(_by_frequency(reference[name])) for name in ("z", "v"))
+    num_row_biases, num_column_biases = posterior.model.num_bias_features()
+    means, sds = weights[np.ix_(row_slots, column_slots)], sd[np.ix_(row_slots, column_slots)]
+    is_feature = (row_slots >= num_row_biases)[:, None] & (column_slots >= num_column_biases)
+    # of a diagonal W there is nothing beside the diagonal, and no uncertainty either
+    kept = np.nonzero(is_feature & (np.abs(means) > num_sd * sds) & (sds > 0))
+    order = np.argsort(-np.abs(means[kept]) / sds[kept], kind="stable")
+    rows, columns = kept[0][order], kept[1][order]
+    chain, draw = posterior.reference()
+    return Biclusters(
+        row_features=rows,
+        column_features=columns,
+        weights=means[rows, columns],
+        weight_sd=sds[rows, columns],
+        rows=reference["z"].T[row_slots[rows]],
+        columns=reference["v"].T[column_slots[columns]],
+        row_probabilities=_membership(posterior, "z", row_slots)[rows],
+        column_probabilities=_membership(posterior, "v", column_slots)[columns],
+        row_names=_names(data.row_names, data.num_rows),
+        column_names=_names(data.column_names, data.num_columns),
+        chain=chain,
+        draw=draw,
+    )
+
+
+def _by_frequency(bits: np.ndarray) -> np.ndarray:
+    """Slots in use, the most frequent first, as `Posterior.features` has them."""
+    counts = bits.sum(axis=0)
+    used = np.flatnonzero(counts)
+    return used[np.argsort(-counts[used], kind="stable")]
+
+
+def _membership(posterior: Draws, name: str, slots: np.ndarray) -> np.ndarray:
+    """How often each row, or column, has the feature of a draw most like each of these: (K, N).
+
+    Features are alike by the share of rows that both have among those that one of them has.
+    """
+    draws, weights = posterior.flat_draws()
+    reference = posterior.reference_draw()[name].T[slots].astype(float)
+    total = np.zeros(reference.shape)
+    for bits, weight in zip(draws[name], weights, strict=True):
+        others = bits.astype(float)
+        both = reference @ others
+        either = reference.sum(axis=1)[:, None] + others.sum(axis=0) - both
+        best = np.argmax(both / np.maximum(either, 1), axis=1)
+        total += weight * others.T[best]
+    return total
+
+
+def _names(names: Names | None, size: int) -> np.ndarray:
+    return np.arange(size) if names is None else np.asarray(names)
+
+
+@jit
+def _weight_moments(model: HasBiclusters[Container], key: Key, draw: Draw, data: Container) -> Pair:
+    return model.weight_moments(key, draw, data)

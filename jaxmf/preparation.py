@@ -1,0 +1,85 @@
+"""What every verb does first: checks of the call, the container, the model in the data's order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+
+from jaxmf import devices, registry
+from jaxmf.data import Container, as_container
+from jaxmf.data.convert import num_bytes_of, put_beside
+from jaxmf.engine.memory import check_limit, refuse_copy
+from jaxmf.engine.sharding import check_mesh_axes
+from jaxmf.model import Model
+
+
+def refuse_traced(method: str, **arguments: object) -> None:
+    """Refuses arguments without numbers: a run is a loop on the host, not part of a program.
+
+    Raises:
+        TypeError: there is one.
+    """
+    for name, value in arguments.items():
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(value)):
+            raise TypeError(
+                f"{name}: jaxmf.{method} stands inside jax.jit, vmap or grad, where {name} has no "
+                "numbers yet. A run compiles its own programs from outside: call it there, once "
+                "for each data set or seed; num_chains gives chains side by side"
+            )
+
+
+def prepare_run(
+    model: Model,
+    data: object,
+    method: str,
+    options: Mapping[str, object],
+    verb: Callable[..., object],
+    memory_limit: int | None,
+) -> tuple[Any, Any, Callable[..., Any], dict[str, Any]]:
+    """The model in the order of the data, its container, what makes the method, its options."""
+    refuse_traced(method, model=model, data=data, **options)
+    entry = registry.entry_of(model)
+    registry.check_method(entry, method)
+    read = registry.read_options(entry, method, options, verb)
+    model, container = matched_to(model, data, memory_limit)
+    return model, container, entry.builder(model, method), read
+
+
+def matched_to(model: Model, data: object, memory_limit: int | None) -> tuple[Any, Any]:
+    """The model in the order of the data, and these in its container, checked by it."""
+    _check_tree(model)
+    entry = registry.entry_of(model)
+    refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
+    container = put_beside(as_container(data, entry.container), data)
+    model = model.matched(container)
+    registry.check_data(model, container, "data")
+    return model, container
+
+
+def with_device_options(
+    model: Model, options: Mapping[str, object], data: Container, mesh: object
+) -> dict[str, object]:
+    """The options of a sampler, with those that are left to the device put in.
+
+    Raises:
+        ValueError: the mesh has an axis that the sampler cannot use.
+    """
+    platform = devices.platform_of(data, mesh)
+    options = {**options, **model.device_options(options, platform=platform, data=data)}
+    check_mesh_axes(mesh, type(model).__name__, model.mesh_axes(options), options)
+    return options
+
+
+def _check_tree(model: Model) -> None:
+    """Refuses a model that jax takes for a number.
+
+    Raises:
+        TypeError: it does; the message says what to write above the class.
+    """
+    if jax.tree_util.all_leaves([model]):
+        raise TypeError(
+            f"{type(model).__name__} is not known to jax; put @jax.tree_util.register_dataclass "
+            "above @dataclass(frozen=True)"
+        )

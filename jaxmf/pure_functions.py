@@ -1,0 +1,189 @@
+"""Models as pure functions that users may jit, vmap, scan and differentiate.
+
+`kernel` is the Markov chain of `jaxmf.sample`, `free_energy` the bound that `jaxmf.variational`
+minimises. Both check the model and the data once and are then plain JAX.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import jax
+import numpy as np
+
+from jaxmf import registry
+from jaxmf.engine import ChainKernel, chain_kernel
+from jaxmf.model import Model
+from jaxmf.models.sparse_binary_mf import SparseBinaryMF
+from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
+from jaxmf.programs import full_products
+from jaxmf.types import Array, Key
+from jaxmf.variational_bayes.free_energy import free_energy as bound
+from jaxmf.variational_bayes.pieces import Layout
+from jaxmf.variational_bayes.start import start_parameters
+from jaxmf.variational_bayes.state import as_draw, from_draw, prepare
+from jaxmf.variational_bayes.zeros import All
+
+if TYPE_CHECKING:
+    from jaxmf.posterior import Posterior
+
+Named = dict[str, Array]
+
+_HYPERPARAMETERS = ("prior_mean", "prior_scale", "noise_scale")
+
+
+def kernel(model: Model, data: object, **options: object) -> ChainKernel:
+    """The Markov chain of `jaxmf.sample` as pure functions ``init(key)`` and ``step(key, state)``.
+
+    For a loop of your own: jit, vmap and scan them as any function of arrays. `jaxmf.sample` is the
+    same chain with a host loop around it, which grows the state, writes checkpoints, and refuses
+    what is not finite; none of that is done here. It takes key c = ``fold_in(seed, c)`` for chain
+    c and draws step s with ``fold_in(fold_in(c, s), 0)``.
+
+    Args:
+        model: a model that has the method "sample".
+        data: a container, or what one can be made of.
+        **options: options of the model's sampler, such as `capacity`.
+    Returns:
+        A `jaxmf.engine.ChainKernel`: ``init, step = kernel(model, data)``. ``read(key, state)`` of
+        it is the draw that `jaxmf.sample` would keep.
+    Raises:
+        ValueError: the model lacks the method, or does not have such data.
+        TypeError: an unknown option; the message names the right ones.
+
+    Example:
+        >>> import jax, numpy as np, jaxmf as mf
+        >>> X = np.random.default_rng(0).normal(size=(6, 3))
+        >>> init, step = mf.kernel(mf.LinearGaussianIBP(alpha=1.0), X)
+        >>> start = jax.eval_shape(init, jax.random.key(0))
+        >>> jax.eval_shape(step, jax.random.key(1), start).num_steps
+        ShapeDtypeStruct(shape=(), dtype=int32)
+    """
+    model, container, build, options = prepare_run(model, data, "sample", options, kernel, None)
+    algorithm = build(**with_device_options(model, options, container, None))
+    registry.check_draws(model, algorithm, container)
+    return chain_kernel(algorithm, container)
+
+
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["model", "layout"],
+    meta_fields=["parameter_names", "hyperparameter_names"],
+)
+@dataclass(frozen=True, eq=False)  # hashed by identity, as jax.jit does with functions
+class FreeEnergy:
+    """The free energy as a function: ``energy(parameters, hyperparameters)``, a () float.
+
+    Both are dictionaries with the names that draws of the fit have. Made by `jaxmf.free_energy`.
+
+    Args:
+        model: the description.
+        layout: the data as sums go through it.
+        parameter_names: what it takes first.
+        hyperparameter_names: what it takes second.
+    """
+
+    model: SparseBinaryMF
+    layout: Layout
+    parameter_names: tuple[str, ...]
+    hyperparameter_names: tuple[str, ...]
+
+    @full_products
+    def __call__(
+        self, parameters: Mapping[str, Array], hyperparameters: Mapping[str, Array]
+    ) -> Array:
+        """The free energy, an upper bound of -log p(X), over all cells: () float.
+
+        Args:
+            parameters: means and variances of the approximate posterior Q: "row_mean" and
+                "row_variance" (N, K), "column_mean" and "column_variance" (D, K), "row_bias",
+                "row_bias_variance" (N,), "column_bias", "column_bias_variance" (D,), "intercept",
+                "intercept_variance" (). Variances are positive.
+            hyperparameters: "row_prior_mean", "row_prior_scale", "column_prior_mean",
+                "column_prior_scale" (K,), "row_bias_prior_scale", "column_bias_prior_scale",
+                "intercept_prior_scale", "noise_scale" (). Scales are positive standard deviations.
+        Raises:
+            ValueError: a name is missing or unknown.
+        """
+        _check_names("parameters", parameters, self.parameter_names)
+        _check_names("hyperparameters", hyperparameters, self.hyperparameter_names)
+        return bound(
+            from_draw(dict(parameters) | dict(hyperparameters)),
+            self.layout,
+            zeros=All(),
+            likelihood=self.model.likelihood,
+        )
+
+    def start(self, key: Key) -> tuple[Named, Named]:
+        """Parameters and hyperparameters that an ascent starts from.
+
+        Args:
+            key: typed PRNG key, of the start of the singular vectors.
+        """
+        start = start_parameters(key, self.layout, settings=self.model, start="svd")
+        return self._split(as_draw(start))
+
+    def at(self, posterior: Posterior) -> tuple[Named, Named]:
+        """Parameters and hyperparameters of a fit by `jaxmf.variational` of such a model."""
+        return self._split(posterior.reference_draw())
+
+    def _split(self, draw: Mapping[str, Array | np.ndarray]) -> tuple[Named, Named]:
+        """The parameters and the hyperparameters of a draw; what is neither is left out."""
+        return (
+            {name: jax.numpy.asarray(draw[name]) for name in self.parameter_names},
+            {name: jax.numpy.asarray(draw[name]) for name in self.hyperparameter_names},
+        )
+
+
+def _check_names(argument: str, values: Mapping[str, Array], known: tuple[str, ...]) -> None:
+    for word, names in (("lacks", set(known) - set(values)), ("has", set(values) - set(known))):
+        if names:
+            raise ValueError(
+                f"{argument} {word} {', '.join(map(repr, sorted(names)))}; it takes "
+                f"{', '.join(map(repr, known))}"
+            )
+
+
+def free_energy(model: SparseBinaryMF, data: object) -> FreeEnergy:
+    """The free energy of `SparseBinaryMF` as a pure function of parameters and hyperparameters.
+
+    An upper bound of -log p(X), which `jaxmf.variational` minimises. It goes through all zeros,
+    whatever `model.zeros` is: in the time of the ones for Gaussian cells, by blocks of N D cells
+    for others. Differentiable in everything, hyperparameters too.
+
+    Args:
+        model: `SparseBinaryMF`.
+        data: `SparseBinary`, or what one can be made of.
+    Returns:
+        A `FreeEnergy`: call it with parameters and hyperparameters, as its methods `start(key)` and
+        `at(posterior)` return them.
+    Raises:
+        TypeError: another model.
+        ValueError: data that the model does not have.
+
+    Example:
+        >>> import jax, numpy as np, jaxmf as mf
+        >>> X = np.kron(np.eye(2), np.ones((4, 3)))
+        >>> energy = mf.free_energy(mf.SparseBinaryMF(1, likelihood=mf.Gaussian()), X)
+        >>> gradient = jax.grad(energy, argnums=1)(*energy.start(jax.random.key(0)))
+        >>> gradient["column_prior_scale"].shape
+        (1,)
+    """
+    refuse_traced("free_energy", model=model, data=data)
+    if not isinstance(model, SparseBinaryMF):
+        raise TypeError(
+            f"free_energy: {type(model).__name__} has none; it is of SparseBinaryMF alone"
+        )
+    model, container, _, _ = prepare_run(model, data, "variational", {}, free_energy, None)
+    layout = prepare(container, num_validation=0, batch_size=None, seed=0).layout
+
+    def start(key: Key) -> Named:
+        return as_draw(start_parameters(key, layout, settings=model, start="svd"))
+
+    names = sorted(jax.eval_shape(start, jax.random.key(0)))
+    hyperparameters = tuple(name for name in names if name.endswith(_HYPERPARAMETERS))
+    parameters = tuple(name for name in names if name not in hyperparameters)
+    return FreeEnergy(model, layout, parameters, hyperparameters)

@@ -1,0 +1,155 @@
+"""What the estimators share: reading X, the seed, running a model, cells hidden for a score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, cast
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, validate_data
+
+from jaxmf import api, registry
+from jaxmf.arguments import check_count, check_number, check_word
+from jaxmf.data import Dense
+from jaxmf.model import Model
+from jaxmf.posterior import Posterior
+
+T = TypeVar("T")
+
+_HIDDEN_SHARE = 0.1
+
+
+class SampledEstimator(BaseEstimator):
+    """An estimator of a model that is fitted by a Markov chain.
+
+    Subclasses have the arguments num_warmup, num_samples, num_chains and random_state.
+    """
+
+    num_warmup: int
+    num_samples: int
+    num_chains: int
+    random_state: object
+
+    def _sample(self, model: Model, X: object, **options: object) -> Posterior:
+        """The posterior of a model given X, a container or an array (N, D).
+
+        Raises:
+            ValueError: values that the model does not have; the message speaks of X.
+        """
+        container: Any = X
+        settings: dict[str, Any] = {**options}
+        if isinstance(X, np.ndarray):
+            container = Dense(X, column_names=column_names(self))
+        registry.check_data(model, container, "X")
+        return api.sample(
+            model,
+            container,
+            num_warmup=self.num_warmup,
+            num_samples=self.num_samples,
+            num_chains=self.num_chains,
+            seed=seed_of(self.random_state),
+            progress=False,
+            **settings,
+        )
+
+
+def seed_of(random_state: object) -> int:
+    """A seed from what scikit-learn takes for one: None, a number, a RandomState."""
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def column_names(estimator: object) -> list[str] | None:
+    """The names of the columns of X in the fit, which answers of the posterior then have."""
+    names = getattr(estimator, "feature_names_in_", None)
+    return None if names is None else names.tolist()
+
+
+def read_matrix(
+    estimator: BaseEstimator, X: object, *, reset: bool, **options: object
+) -> np.ndarray:
+    """X as scikit-learn reads it: names and number of columns checked, floats kept.
+
+    With ``accept_sparse`` a sparse matrix stays one.
+
+    Args:
+        estimator: to be fitted (reset) or fitted.
+        X: (N, D).
+        reset: whether this is the fit, which needs two rows.
+        **options: of `sklearn.utils.check_array`.
+    """
+    settings: dict[str, Any] = {"dtype": [np.float64, np.float32]}
+    settings["ensure_min_samples"] = 2 if reset else 1
+    return validate_data(estimator, X, reset=reset, **settings | options)
+
+
+def to_ones(values: np.ndarray, binarize: object) -> np.ndarray:
+    """Zeros and ones: 1 where a value is above `binarize`, NaN where it is missing.
+
+    Args:
+        values: float, of any shape.
+        binarize: the threshold; None where the values are zeros and ones already.
+    Raises:
+        ValueError: None, and a value that is neither.
+    """
+    if binarize is not None:
+        above = values > check_number("binarize", binarize)
+        return np.where(np.isnan(values), np.nan, above).astype(values.dtype)
+    other = (values != 0) & (values != 1) & ~np.isnan(values)
+    if other.any():
+        raise ValueError(
+            f"X: {values[other][0]:g} is neither 0 nor 1; pass binarize=, above which a value "
+            "counts as one"
+        )
+    return values
+
+
+def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """A copy without a tenth of the observed cells, one at least, and which these are.
+
+    Args:
+        values: (N, D) float, NaN for missing cells.
+        seed: of the choice.
+    Raises:
+        ValueError: fewer than two cells are observed.
+    """
+    rows, columns = np.nonzero(~np.isnan(values))
+    if rows.size < 2:
+        raise ValueError(f"X: has {rows.size} observed cells; a score needs two")
+    num_hidden = max(1, round(_HIDDEN_SHARE * rows.size))
+    chosen = np.sort(np.random.default_rng(seed).permutation(rows.size)[:num_hidden])
+    cells = rows[chosen], columns[chosen]
+    hidden = values.copy()
+    hidden[cells] = np.nan
+    return hidden, cells
+
+
+def count_or_none(name: str, value: object) -> int | None:
+    """None, or a count of at least one."""
+    return None if value is None else check_count(name, value)
+
+
+def likelihood_of(likelihood: object, known: Mapping[str, Callable[[], T]]) -> T:
+    """A likelihood by its name, or the one that was passed.
+
+    Raises:
+        ValueError: an unknown name.
+    """
+    if not isinstance(likelihood, str):
+        return cast(T, likelihood)
+    return known[check_word("likelihood", likelihood, known)]()
+
+
+def check_ratings(y: object) -> np.ndarray:
+    """y (n,) float, finite.
+
+    Raises:
+        ValueError: another shape, or values that are NaN or infinite.
+    """
+    values = check_array(y, ensure_2d=False, dtype=np.float64, input_name="y")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise ValueError(f"y should be a 1d array of ratings, got shape {values.shape}")
+    return values

@@ -1,0 +1,149 @@
+"""Binary matrix factorisation as a biclustering estimator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BiclusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from jaxmf.arguments import check_count
+from jaxmf.likelihoods.cells.bernoulli import Bernoulli
+from jaxmf.likelihoods.cells.gaussian import Gaussian
+from jaxmf.likelihoods.cells.poisson import Poisson
+from jaxmf.models.binary_mf import BinaryMF
+from jaxmf.priors.features import BetaBernoulli
+from jaxmf.sklearn.base import (
+    SampledEstimator,
+    hide_cells,
+    likelihood_of,
+    read_matrix,
+    seed_of,
+)
+
+if TYPE_CHECKING:
+    from sklearn.utils import Tags
+
+_LIKELIHOODS: dict[str, Callable[[], Gaussian | Bernoulli | Poisson]] = {
+    "gaussian": Gaussian,
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+}
+
+
+class BiclusterMF(BiclusterMixin, SampledEstimator):
+    """Overlapping biclusters: binary features of rows and of columns, and weights between them.
+
+    A bicluster is a row feature and a column feature whose weight is beyond its uncertainty; rows
+    and columns may be in several, or in none. NaN is a missing cell. Biclusters are those of the
+    reference draw, the one with the highest log joint, the surest first.
+
+    Args:
+        n_row_features: None for an unbounded number of row features (Indian buffet process); a
+            number for a finite model.
+        n_column_features: those of columns, likewise.
+        likelihood: of a cell: "gaussian" for real numbers, "bernoulli" for zeros and ones,
+            "poisson" for counts, or one of `jaxmf.Gaussian`, `jaxmf.Bernoulli`, `jaxmf.Poisson`
+            with other settings.
+        num_sd: how many standard deviations the weight of a bicluster is away from zero.
+        sweep: of the sampler: "auto", or "whole_rows", which mixes better with up to 12 features on
+            either side and Gaussian cells.
+        num_warmup: steps thrown away.
+        num_samples: draws kept of each chain.
+        num_chains: independent chains.
+        random_state: int, RandomState or None, as everywhere in scikit-learn.
+
+    Attributes:
+        posterior_: the `jaxmf.Posterior`; `posterior_.biclusters()` has probabilities of members.
+        rows_: (B, N) bool, the rows of every bicluster.
+        columns_: (B, D) bool, its columns.
+        biclusters_: both.
+        weights_: (B,) float, mean of the weight of each.
+        weight_sd_: (B,) float, its standard deviation.
+        n_biclusters_: B, which may be 0.
+        n_features_in_: D.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.kron([[1.0, 0.0], [0.0, -1.0]], np.ones((4, 3)))
+        >>> estimator = BiclusterMF(
+        ...     2, 2, sweep="whole_rows", num_warmup=5, num_samples=5, random_state=0
+        ... )
+        >>> rows, columns = estimator.fit(X).biclusters_
+        >>> rows.shape == (estimator.n_biclusters_, 8)
+        True
+    """
+
+    def __init__(
+        self,
+        n_row_features: int | None = None,
+        n_column_features: int | None = None,
+        *,
+        likelihood: object = "gaussian",
+        num_sd: float = 2.0,
+        sweep: str = "auto",
+        num_warmup: int = 200,
+        num_samples: int = 100,
+        num_chains: int = 1,
+        random_state: object = None,
+    ) -> None:
+        self.n_row_features = n_row_features
+        self.n_column_features = n_column_features
+        self.likelihood = likelihood
+        self.num_sd = num_sd
+        self.sweep = sweep
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.random_state = random_state
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Draw from the posterior given X.
+
+        Args:
+            X: (N, D), NaN for missing cells.
+            y: ignored.
+        Returns:
+            The estimator.
+        Raises:
+            ValueError: X is no matrix of two rows or more, or has values that the likelihood
+                does not have; a setting is out of range.
+        """
+        values = self._read(X, reset=True)
+        priors: dict[str, Any] = {
+            f"{side}_prior": BetaBernoulli(1.0, 1.0, check_count(f"n_{side}_features", count))
+            for side, count in (("row", self.n_row_features), ("column", self.n_column_features))
+            if count is not None
+        }
+        model = BinaryMF(likelihood=likelihood_of(self.likelihood, _LIKELIHOODS), **priors)
+        self.posterior_ = self._sample(model, values, sweep=self.sweep)
+        found = self.posterior_.biclusters(num_sd=self.num_sd)
+        self.rows_, self.columns_ = found.rows, found.columns
+        self.weights_, self.weight_sd_ = found.weights.astype(float), found.weight_sd.astype(float)
+        self.n_biclusters_ = len(found)
+        return self
+
+    def score(self, X: object, y: object = None) -> float:
+        """Minus the mean squared error of a tenth of the cells of X, given the others.
+
+        Args:
+            X: (N, D), NaN for missing cells; rows are taken for further ones.
+            y: ignored.
+        Returns:
+            A number of at most 0; higher is better. `random_state` says which cells are scored.
+        """
+        check_is_fitted(self)
+        values = self._read(X, reset=False)
+        rest, cells = hide_cells(values, seed_of(self.random_state))
+        mean = self.posterior_.predict(cells, new_rows=rest, num_draws=1).mean
+        return -float(np.mean((mean - values[cells]) ** 2))
+
+    def _read(self, X: object, *, reset: bool) -> np.ndarray:
+        return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags

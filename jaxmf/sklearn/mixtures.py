@@ -1,0 +1,174 @@
+"""Mixtures of rows as a clusterer."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import jax
+import numpy as np
+from scipy.special import logsumexp
+from sklearn.base import ClusterMixin
+from sklearn.utils.validation import check_is_fitted
+
+from jaxmf.data import Dense
+from jaxmf.models.mixtures import DPMixture, MixtureOfGaussians
+from jaxmf.programs import jit
+from jaxmf.sklearn.base import SampledEstimator, count_or_none, read_matrix
+from jaxmf.types import Array, Draw, PyTree
+
+_MOST_DRAWS = 10
+
+
+class MixtureClusterer(ClusterMixin, SampledEstimator):
+    """Clusters of real rows, as many as the data need: a Dirichlet process mixture.
+
+    Clusters are those of the reference draw, the one with the highest log joint, the largest first.
+    Their means and covariances are summed out. How sure the partition is,
+    ``posterior_.cooccurrence()`` and ``posterior_.num_groups()`` say.
+
+    Args:
+        n_clusters: None for as many as the data need; a number for a finite mixture.
+        concentration: of the Dirichlet process (by default Gamma(1, 1)), or of each cluster of a
+            finite mixture (by default 1): a number or a numpyro distribution.
+        family: of the rows; None for Gaussians of any mean and covariance, on the scale of the data
+            (`jaxmf.NormalInverseWishart.from_data`); or `jaxmf.NormalInverseWishart` with other
+            settings, and for one column `jaxmf.NormalInverseGamma` or `jaxmf.GammaPoisson`.
+        num_warmup: steps thrown away.
+        num_samples: draws kept of each chain.
+        num_chains: independent chains.
+        random_state: int, RandomState or None, as everywhere in scikit-learn.
+
+    Attributes:
+        posterior_: the `jaxmf.Posterior`.
+        labels_: (N,) int, the cluster of every row in the reference draw, 0 for the largest.
+        means_: (G, D) float, expected mean of each cluster.
+        weights_: (G,) float, probability that a further row is of the cluster; what is missing to
+            one is that of a new cluster.
+        n_clusters_: G, clusters with rows.
+        n_features_in_: D.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.array([[0.0], [0.1], [0.2], [9.0], [9.1], [9.2]])
+        >>> clusterer = MixtureClusterer(num_warmup=20, num_samples=20, random_state=0)
+        >>> clusterer.fit_predict(X).shape
+        (6,)
+    """
+
+    def __init__(
+        self,
+        n_clusters: int | None = None,
+        *,
+        concentration: object = None,
+        family: object = None,
+        num_warmup: int = 200,
+        num_samples: int = 100,
+        num_chains: int = 1,
+        random_state: object = None,
+    ) -> None:
+        self.n_clusters = n_clusters
+        self.concentration = concentration
+        self.family = family
+        self.num_warmup = num_warmup
+        self.num_samples = num_samples
+        self.num_chains = num_chains
+        self.random_state = random_state
+
+    def fit(self, X: object, y: object = None) -> Self:
+        """Draw from the posterior given X.
+
+        Args:
+            X: (N, D) finite numbers.
+            y: ignored.
+        Returns:
+            The estimator.
+        Raises:
+            ValueError: X is no finite matrix of two rows or more, or a setting is out of range.
+        """
+        values = read_matrix(self, X, reset=True)
+        num_clusters = count_or_none("n_clusters", self.n_clusters)
+        settings: dict[str, Any] = {"family": self.family}
+        if self.concentration is not None:
+            settings["concentration"] = self.concentration
+        model: Any = (
+            DPMixture(**settings)
+            if num_clusters is None
+            else MixtureOfGaussians(num_clusters, **settings)
+        )
+        self.posterior_ = self._sample(model, values, keep="assignments")
+        groups = self.posterior_.groups()
+        self.labels_ = groups.labels.astype(np.int64)
+        self.means_, self.weights_ = groups.mean.astype(float), groups.weights.astype(float)
+        self.n_clusters_ = groups.counts.size
+        self._slots = groups.slots
+        return self
+
+    def predict_proba(self, X: object) -> np.ndarray:
+        """Probability of each cluster for rows of X, as further rows.
+
+        Args:
+            X: (N, D) finite numbers.
+        Returns:
+            (N, G) float; what is missing to one is the probability of a new cluster.
+        """
+        check_is_fitted(self)
+        values = read_matrix(self, X, reset=False)
+        return self.posterior_.transform(values)[:, self._slots].astype(float)
+
+    def predict(self, X: object) -> np.ndarray:
+        """The most probable cluster of rows of X, as further rows.
+
+        Rows of the training data are taken for further ones too, so that ``predict(X)`` may differ
+        from ``labels_`` where a row could be of several clusters.
+
+        Args:
+            X: (N, D) finite numbers.
+        Returns:
+            (N,) int.
+        """
+        return np.argmax(self.predict_proba(X), axis=1)
+
+    def score_samples(self, X: object) -> np.ndarray:
+        """Log predictive density of rows of X, averaged over up to ten draws before the log.
+
+        Args:
+            X: (N, D) finite numbers.
+        Returns:
+            (N,) float.
+        """
+        check_is_fitted(self)
+        values = Dense(read_matrix(self, X, reset=False)).values
+        draws, weights = self.posterior_.flat_draws()
+        num_used = min(_MOST_DRAWS, weights.size)
+        chosen = np.unique(np.linspace(0, weights.size - 1, num_used).round().astype(int))
+        model, data = self.posterior_.model, self.posterior_.data
+        densities = []
+        for index in chosen:
+            draw = {name: each[index] for name, each in draws.items()}
+            densities.append(np.asarray(_log_density(model, draw, data, values), float))
+        return logsumexp(densities, axis=0) - np.log(chosen.size)
+
+    def score(self, X: object, y: object = None) -> float:
+        """Mean log predictive density of rows of X; higher is better.
+
+        Args:
+            X: (N, D) finite numbers.
+            y: ignored.
+        """
+        return float(np.mean(self.score_samples(X)))
+
+
+@jit
+def _log_density(model: PyTree, draw: Draw, data: Dense, values: jax.Array) -> Array:
+    """Log predictive density of rows (N, D), one after another: (N,) float.
+
+    So rounding does not depend on how many rows there are; a loop over one row alone would be
+    unrolled, and round in another way.
+    """
+
+    def one(row: Array) -> Array:
+        return model.predict_rows_of_draw(draw, data, row[None])[0][0]
+
+    num_rows = values.shape[0]
+    padded = jax.numpy.pad(values, ((0, int(num_rows == 1)), (0, 0)))
+    return jax.lax.map(one, padded)[:num_rows]

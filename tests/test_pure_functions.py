@@ -1,0 +1,140 @@
+"""Chains and free energies as pure functions: the same as what the verbs run."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.engine import chain_kernel, run
+from jaxmf.engine.chunk import INIT_FOLD
+from tests import engine_toys
+
+COUNTS = np.array([[3, 1, 0, 0], [2, 2, 0, 1], [0, 0, 1, 3], [0, 1, 2, 2]])
+NUM_STEPS = 4
+
+
+def keys_of_sample(seed, num_chains):
+    """The keys that `mf.sample` starts chains with."""
+    return jax.vmap(jax.random.fold_in, (None, 0))(jax.random.key(seed), jnp.arange(num_chains))
+
+
+def scanned(kernel, chain_key):
+    """The draws of one chain, by the keys of `mf.sample`."""
+    init, step = kernel
+
+    def once(state, index):
+        key = jax.random.fold_in(chain_key, index)
+        state = step(jax.random.fold_in(key, 0), state)
+        return state, kernel.read(jax.random.fold_in(key, 1), state)
+
+    start = init(jax.random.fold_in(chain_key, INIT_FOLD))
+    return jax.lax.scan(once, start, jnp.arange(NUM_STEPS))
+
+
+def test_chains_under_vmap_and_scan_are_those_of_sample():
+    model = mf.LDA(2)
+    data = mf.Tokens.from_counts(COUNTS)
+    kernel = mf.kernel(model, data)
+    chains = jax.jit(jax.vmap(scanned, in_axes=(None, 0)))
+    last, draws = chains(kernel, keys_of_sample(3, 2))
+    settings = {"num_warmup": 0, "num_samples": NUM_STEPS, "num_chains": 2, "progress": False}
+    post = mf.sample(model, data, seed=3, chain_method="vectorized", **settings)
+    assert set(draws) == set(post.draws)
+    np.testing.assert_array_equal(draws["topic_counts"], post.draws["topic_counts"])
+    np.testing.assert_allclose(draws["log_joint"], post.draws["log_joint"], rtol=1e-5)
+    np.testing.assert_array_equal(last.num_steps, [NUM_STEPS] * 2)
+    # and not the same for all keys
+    assert len(np.unique(np.asarray(draws["log_joint"]))) > 2
+
+
+def test_a_chain_without_slots_stands_still_and_continues_once_it_has_grown():
+    num_steps = 40
+    algorithm = engine_toys.growing()
+    whole = run(algorithm, 0.0, num_samples=num_steps, seed=0)
+    kernel = chain_kernel(algorithm, 0.0)
+    chain_key = keys_of_sample(0, 1)[0]
+    step = jax.jit(kernel.step)
+    state = kernel.init(jax.random.fold_in(chain_key, INIT_FOLD))
+    num_grown = 0
+    while int(state.num_steps) < num_steps:
+        key = jax.random.fold_in(jax.random.fold_in(chain_key, state.num_steps), 0)
+        before, state = state, step(key, state)
+        if any(state.overflow.values()):
+            assert int(state.num_steps) == int(before.num_steps)
+            other = step(jax.random.key(99), state)
+            jax.tree.map(np.testing.assert_array_equal, other, state)
+            sizes = {axis: 2 * size for axis, size in kernel.capacity(state).items()}
+            state, num_grown = kernel.grow(state, sizes), num_grown + 1
+    assert num_grown > 0
+    last = kernel.read(chain_key, state)
+    for name, draws in whole.draws.items():
+        np.testing.assert_array_equal(last[name], draws[0, -1])
+
+
+def test_sizes_of_other_axes_or_below_the_present_ones_are_refused():
+    kernel = chain_kernel(engine_toys.growing(), 0.0)
+    state = kernel.init(jax.random.key(0))
+    with pytest.raises(ValueError, match="'rows' is no axis"):
+        kernel.grow(state, {"rows": 8})
+    axis, size = next(iter(kernel.capacity(state).items()))
+    with pytest.raises(ValueError, match="is less than"):
+        kernel.grow(state, {axis: size - 1})
+
+
+def test_what_sample_refuses_kernel_refuses():
+    with pytest.raises(TypeError, match="sample takes no option 'num_chains'"):
+        mf.kernel(mf.LDA(2), COUNTS, num_chains=2)
+    with pytest.raises(ValueError, match="sample"):
+        mf.kernel(mf.SparseBinaryMF(2), np.eye(3))
+
+
+ONES = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1, 1]])
+
+
+@pytest.mark.parametrize(
+    "likelihood", [mf.Gaussian(), mf.Bernoulli("quadratic"), mf.Bernoulli("tilted")]
+)
+def test_the_gradient_of_the_free_energy_is_that_of_finite_differences(likelihood):
+    with jax.enable_x64(True):
+        energy = mf.free_energy(mf.SparseBinaryMF(2, likelihood=likelihood), ONES)
+        at = energy.start(jax.random.key(0))
+        value = jax.jit(energy)
+        gradient = jax.jit(jax.grad(energy, argnums=(0, 1)))(*at)
+        generator = np.random.default_rng(0)
+        direction = jax.tree.map(lambda leaf: generator.normal(size=leaf.shape), at)
+
+        def moved(step):
+            return jax.tree.map(lambda leaf, change: leaf + step * change, at, direction)
+
+        size = 1e-5
+        numeric = (value(*moved(size)) - value(*moved(-size))) / (2 * size)
+        parts = jax.tree.map(lambda slope, change: jnp.sum(slope * change), gradient, direction)
+        assert numeric.dtype == jnp.float64
+        np.testing.assert_allclose(numeric, sum(jax.tree.leaves(parts)), rtol=1e-6)
+        # each hyperparameter by itself
+        for name in gradient[1]:
+            change = {name: jnp.full_like(at[1][name], size)}
+            up, down = ({**at[1], name: at[1][name] + s * change[name]} for s in (1, -1))
+            slope = (value(at[0], up) - value(at[0], down)) / (2 * size)
+            np.testing.assert_allclose(slope, jnp.sum(gradient[1][name]), rtol=1e-5, atol=1e-7)
+
+
+def test_a_name_that_is_missing_or_unknown_is_refused():
+    energy = mf.free_energy(mf.SparseBinaryMF(2, likelihood=mf.Gaussian()), ONES)
+    names = dict.fromkeys(energy.parameter_names, 1.0)
+    with pytest.raises(ValueError, match="parameters lacks 'row_mean'"):
+        energy({name: 1.0 for name in names if name != "row_mean"}, {})
+    with pytest.raises(ValueError, match="hyperparameters has 'alpha'"):
+        energy(names, dict.fromkeys((*energy.hyperparameter_names, "alpha"), 1.0))
+    with pytest.raises(TypeError, match="free_energy: LDA"):
+        mf.free_energy(mf.LDA(2), COUNTS)
+
+
+@pytest.mark.slow
+def test_the_free_energy_of_a_fit_is_the_one_that_it_reports():
+    model = mf.SparseBinaryMF(2, likelihood=mf.Gaussian())
+    post = mf.variational(model, ONES, num_epochs=4, progress=False)
+    energy = mf.free_energy(model, ONES)
+    reported = post.draws["free_energy"].item()
+    assert float(energy(*energy.at(post))) == pytest.approx(reported, rel=1e-5)
