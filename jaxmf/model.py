@@ -472,6 +472,20 @@ class CompletesDocuments(Protocol[Data]):
 
 
 @runtime_checkable
+class RanksWords(CompletesDocuments[Data], Protocol[Data]):
+    """Ranks the words, or items, that a document or basket may have next."""
+
+    def next_words(
+        self, draw: Draw, data: Data, documents: Array, folded: dict[str, Array], /
+    ) -> Array:
+        """Probabilities of all words for one more token of documents: (R, V) float.
+
+        Of documents of the data with nothing folded in, else of those that were.
+        """
+        ...
+
+
+@runtime_checkable
 class KnowsTime(Protocol[Data]):
     """Is of a series, at any time of which it can be asked: `Posterior.at`."""
 
