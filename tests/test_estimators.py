@@ -99,9 +99,10 @@ def test_settings_are_kept_by_clones(name):
     assert clone(estimator).get_params() == estimator.get_params()
 
 
-# --- one fit each --------------------------------------------------------------------------------
+# --- one fit each: the examples of the docstrings are the fast ones -----------------------------
 
 
+@pytest.mark.slow
 def test_topics_of_counts():
     model = estimators.TopicModel(2, **FEW).fit(COUNTS)
     assert model.components_.shape == (2, 4)

@@ -93,7 +93,12 @@ ONES = np.array([[1, 1, 0, 0, 1], [1, 0, 1, 0, 0], [0, 0, 1, 1, 0], [0, 1, 0, 1,
 
 
 @pytest.mark.parametrize(
-    "likelihood", [mf.Gaussian(), mf.Bernoulli("quadratic"), mf.Bernoulli("tilted")]
+    "likelihood",
+    [
+        mf.Gaussian(),
+        pytest.param(mf.Bernoulli("quadratic"), marks=pytest.mark.slow),
+        mf.Bernoulli("tilted"),
+    ],
 )
 def test_the_gradient_of_the_free_energy_is_that_of_finite_differences(likelihood):
     with jax.enable_x64(True):
