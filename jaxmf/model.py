@@ -507,6 +507,21 @@ class HasParticles(Protocol[Data]):
 
 
 @runtime_checkable
+class Anneals(Protocol[Data]):
+    """Has a path from its prior to its posterior, powers of its likelihood: `jaxmf.smc`."""
+
+    def annealed(self, data: Data, /, **options: object) -> PyTree:
+        """The `jaxmf.samplers.annealed_smc.AnnealedModel`: what is done with one state.
+
+        On the host. Its keyword arguments are options of `jaxmf.smc`.
+
+        Raises:
+            ValueError: these data cannot be annealed.
+        """
+        ...
+
+
+@runtime_checkable
 class HasAscent(Protocol[Data]):
     """Is fitted by coordinate ascent: `jaxmf.variational`."""
 
