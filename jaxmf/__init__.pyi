@@ -14,6 +14,7 @@ from . import samplers as samplers
 from . import sklearn as sklearn
 from . import testing as testing
 from . import types as types
+from .annealed import smc as smc
 from .api import fit as fit
 from .api import load as load
 from .api import particle_filter as particle_filter
@@ -89,6 +90,9 @@ from .priors.scales import RootInverseGamma as RootInverseGamma
 from .pure_functions import free_energy as free_energy
 from .pure_functions import kernel as kernel
 from .registry import register as register
+from .testing.calibration import (
+    simulation_based_calibration as simulation_based_calibration,
+)
 from .variational_bayes.zeros import Exact as Exact
 from .variational_bayes.zeros import RowSample as RowSample
 from .variational_bayes.zeros import SharedSample as SharedSample

@@ -293,9 +293,20 @@ class BinaryMF(Readable, Model):
           State and Dense (I, J). Nothing says so when `capacity` was too small: the last features
           are then missing. Its chance is negligible at a few times alpha log I.
         """
+        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
+        return state, data
+
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[State, Dense, Array]:
+        """As `simulate`, with () bool whether a side that grows uses its last slot."""
         state_key, x_key = jax.random.split(key)
-        state = self.simulate_state(state_key, num_rows, num_columns, capacity)
-        return state, Dense(self.simulate_data(x_key, state))
+        state = self.simulate_state(state_key, *shape, capacity)
+        overflow = jnp.zeros((), bool)
+        for prior, bits in ((self.row_prior, state.u), (self.column_prior, state.v)):
+            if not isinstance(prior, BetaBernoulli):
+                overflow |= jnp.any(bits[:, -1])
+        return state, Dense(self.simulate_data(x_key, state)), overflow
 
     def simulate_state(self, key: Key, num_rows: int, num_columns: int, capacity: int) -> State:
         """A state from the prior, weights included."""

@@ -344,6 +344,28 @@ class BPMF(Readable, Model):
         state = self.simulate_state(state_key, *shape)
         return state, self.simulate_data(values_key, state, rows, columns)
 
+    def simulate_matrix(
+        self, key: Key, shape: tuple[int, int], capacity: int
+    ) -> tuple[State, Entries, Array]:
+        """A state from the prior and all cells of a matrix; groups have `capacity` slots.
+
+        The () bool is False: that a group of many rows has no slot is not seen.
+
+        Raises:
+          ValueError: real cells whose scale or offset would be those of each matrix, so that there
+            is no prior that all are drawn from.
+        """
+        if self.is_normal and (self.scale is None or self.offset is None):
+            raise ValueError(
+                "BPMF takes the scale and the offset of real cells from the data: state them to "
+                "simulate from its prior, BPMF(num_factors, scale=1.0, offset=0.0)"
+            )
+        state_key, values_key = jax.random.split(key)
+        state = self.simulate_state(state_key, *shape, capacity=capacity)
+        rows, columns = (part.ravel() for part in jnp.indices(shape, jnp.int32))
+        data = self.simulate_data(values_key, state, rows, columns)
+        return state, data, jnp.zeros((), bool)
+
     def simulate_state(
         self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
     ) -> State:

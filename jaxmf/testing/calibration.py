@@ -1,0 +1,342 @@
+"""Simulation-based calibration: whether posteriors of simulated data rank the truth uniformly.
+
+Parameters are drawn from the prior and data given them; the sampler is run on the data as on those
+of a user. If the whole run is right, the rank of the true value of any quantity among independent
+draws is uniform. Quantities may depend on the data too: the log joint sees faults that the
+hyperparameters alone do not.
+
+Sources: Talts, Betancourt, Simpson, Vehtari & Gelman (2018); Modrak, Moon, Kim, Buerkner, Huurre,
+Faltejskova, Gelman & Vehtari (2023) for quantities that depend on the data; `ranks.py` for the
+test.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf import registry
+from jaxmf.arguments import check_count, check_number, check_object, check_seed
+from jaxmf.diagnostics import Summary
+from jaxmf.engine import Algorithm
+from jaxmf.model import Model, SimulatesMatrices, lacks
+from jaxmf.programs import jit
+from jaxmf.testing import ranks as uniformity
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_CAPACITY = 32
+_MOST_CAPACITY = 1_024
+_LARGEST_AUTOCORRELATION = 0.3
+_COLUMNS = ("mean rank", "spread", "p-value", "autocorrelation")
+
+
+class Calibration(Summary):
+    """Ranks of true values among posterior draws, and whether they are uniform.
+
+    ``table["alpha", "p-value"]`` is one number. Columns: ``mean rank``, the mean of rank / L, .5
+    where all is well, above it where draws are too small; ``spread``, the variance of ranks
+    relative to that of uniform ones, below one where posteriors are too wide and above one where
+    they are too narrow; ``p-value`` of the test of uniformity; ``autocorrelation`` of successive
+    draws, which by itself makes posteriors look too narrow.
+
+    Attributes:
+        ranks: name -> (R,) int from 0 to `num_samples`, one a replicate.
+        num_samples: L, draws of each replicate.
+        level: false-alarm probability of all quantities together.
+        failures: names of quantities whose ranks are not uniform.
+        passed: whether there are none.
+        conclusion: the same as a sentence.
+    """
+
+    ranks: dict[str, np.ndarray]
+    num_samples: int
+    level: float
+    failures: tuple[str, ...]
+    conclusion: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether the ranks of no quantity were found not to be uniform."""
+        return not self.failures
+
+    def plot(self) -> Figure:
+        """Empirical distribution functions of ranks less uniform ones, with their band.
+
+        The band is left by one of all lines with probability `level` if all is right.
+        """
+        from jaxmf.plot.calibration import ecdf_differences
+
+        num_values, num_ranks = self.num_samples + 1, next(iter(self.ranks.values())).size
+        band = uniformity.band(num_ranks, num_values, self.level / len(self.ranks))
+        lines = {
+            name: uniformity.counts_below(each, num_values) / num_ranks - band.points
+            for name, each in self.ranks.items()
+        }
+        return ecdf_differences(lines, band.points, (band.lower, band.upper), self.failures)
+
+
+class _Schedule(NamedTuple):
+    """How long each replicate is run; numbers that programs are compiled for."""
+
+    num_warmup: int
+    num_samples: int
+    thin: int
+
+
+def simulation_based_calibration(
+    model: Model,
+    num_rows: int,
+    num_columns: int,
+    *,
+    num_replicates: int = 200,
+    num_warmup: int = 200,
+    num_samples: int = 31,
+    thin: int = 10,
+    level: float = 0.01,
+    seed: int = 0,
+    **options: object,
+) -> Calibration:
+    """Check that the sampler of a model, run on data from its prior, is calibrated.
+
+    Each replicate draws parameters from the prior and a complete matrix given them, runs one chain
+    on the matrix from its usual start, and notes the rank of every scalar of the truth
+    (hyperparameters with a prior, the number of features, the log joint) among the draws. All
+    replicates run side by side in one program. Ranks that are not uniform have three causes: a
+    sampler that is wrong, a warm-up that is too short, and draws that are not independent, for
+    which `thin` is; the table says how much successive draws are correlated.
+
+    Settings of the model that are left open, such as an offset, are taken from one simulated
+    matrix and fixed before the replicates are drawn.
+
+    Args:
+        model: with a `simulate_matrix`: `LinearGaussianIBP`, `NoisyOrIBP`, `BinaryMF`, `BPMF`,
+            `FeatureModel` with a likelihood, or one of yours. `BPMF` of real cells needs a `scale`
+            and an `offset`, which it would else take from every matrix.
+        num_rows, num_columns: of the matrices; small ones make the check fast.
+        num_replicates: R, at least 20.
+        num_warmup: steps of each chain before the first draw.
+        num_samples: L, draws that the truth is ranked among.
+        thin: steps between these.
+        level: false-alarm probability of the check, shared by all quantities (Bonferroni).
+        seed: of everything.
+        **options: of the model's sampler, as in `jaxmf.sample`.
+    Returns:
+        The ranks, with a table, a verdict in `passed`, and a picture by `plot()`.
+    Raises:
+        TypeError: no model, or an option that its sampler does not have.
+        ValueError: a model without `simulate_matrix` or without a sampler.
+        RuntimeError: a replicate that needs more than 1,024 features, or draws that are not finite.
+    Example:
+        >>> import jaxmf as mf, numpyro.distributions as dist
+        >>> model = mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5, feature_scale=1.0)
+        >>> run = {"num_replicates": 20, "num_warmup": 20, "num_samples": 7, "thin": 2}
+        >>> mf.simulation_based_calibration(model, 4, 2, **run).names
+        ['log_joint', 'num_features']
+    """
+    check_object("model", model, Model, "mf.LinearGaussianIBP()")
+    shape = check_count("num_rows", num_rows), check_count("num_columns", num_columns)
+    check_count("num_replicates", num_replicates, 20)
+    schedule = _Schedule(
+        check_count("num_warmup", num_warmup, 0),
+        check_count("num_samples", num_samples, 2),
+        check_count("thin", thin),
+    )
+    check_number("level", level, above=0, below=1)
+    if not isinstance(model, SimulatesMatrices):
+        raise lacks(model, SimulatesMatrices, "simulation_based_calibration")
+    entry = registry.entry_of(model)
+    registry.check_method(entry, "sample")
+    chosen = registry.read_options(entry, "sample", options, simulation_based_calibration)
+    key = jax.random.key(check_seed("seed", seed))
+    _, first, _ = model.simulate_matrix(jax.random.fold_in(key, 0), shape, _CAPACITY)
+    model = model.matched(first)
+    platform = jax.default_backend()
+    chosen = {**chosen, **model.device_options(chosen, platform=platform, data=first)}
+    algorithm = entry.builder(model, "sample")(**chosen)
+    states, data = _simulated(model, jax.random.fold_in(key, 1), shape, num_replicates)
+    truth, draws = _replicates(algorithm, jax.random.fold_in(key, 2), states, data, schedule)
+    return _table(type(model).__name__, truth, draws, level, seed)
+
+
+def _simulated(
+    model: SimulatesMatrices, key: Key, shape: tuple[int, int], num_replicates: int
+) -> tuple[PyTree, list[PyTree]]:
+    """States from the prior, and a container for each."""
+    keys = jax.random.split(key, num_replicates)
+    capacity = _CAPACITY
+    while True:
+        states, data, overflow = _simulate(shape, capacity, model, keys)
+        if not np.asarray(overflow).any():
+            break
+        capacity = _doubled("the prior", capacity)
+    return states, [jax.tree.map(lambda leaf, i=i: leaf[i], data) for i in range(num_replicates)]
+
+
+@partial(jit, static_argnums=(0, 1))
+def _simulate(shape: tuple[int, int], capacity: int, model: SimulatesMatrices, keys: Key) -> PyTree:
+    return jax.vmap(lambda key: model.simulate_matrix(key, shape, capacity))(keys)
+
+
+def _doubled(what: str, size: int) -> int:
+    """Twice the capacity.
+
+    Raises:
+        RuntimeError: it would be beyond 1,024.
+    """
+    if 2 * size > _MOST_CAPACITY:
+        raise RuntimeError(
+            f"simulation_based_calibration: {what} needs more than {size} features; check the "
+            "priors of alpha and of the scales, or simulate fewer rows"
+        )
+    return 2 * size
+
+
+def _replicates(
+    algorithm: Algorithm, key: Key, states: PyTree, data: list[PyTree], schedule: _Schedule
+) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Scalars of the truth (R,), and of the draws of one chain a replicate (R, L)."""
+    prepared = data if algorithm.prepare is None else [algorithm.prepare(each) for each in data]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *prepared)
+    keys = jax.random.split(key, len(data))
+    sizes: dict[str, int] = {}
+    while True:
+        truth, draws, overflow, capacity = jax.device_get(
+            _chains(schedule, tuple(sizes.items()), algorithm, keys, states, stacked)
+        )
+        needed = [axis for axis, flags in overflow.items() if np.asarray(flags).any()]
+        if not needed:
+            return truth, draws
+        # all over again, as leaving out those that overflow would leave out large truths
+        sizes = sizes | {axis: _doubled("a replicate", int(capacity[axis][0])) for axis in needed}
+
+
+@partial(jit, static_argnums=(0, 1))
+def _chains(
+    schedule: _Schedule,
+    sizes: tuple[tuple[str, int], ...],
+    algorithm: Algorithm,
+    keys: Key,
+    truths: PyTree,
+    data: PyTree,
+) -> PyTree:
+    """`_chain` for every replicate."""
+    chain = partial(_chain, schedule, dict(sizes), algorithm)
+    return jax.vmap(chain)(keys, truths, data)
+
+
+def _chain(
+    schedule: _Schedule,
+    sizes: Mapping[str, int],
+    algorithm: Algorithm,
+    key: Key,
+    truth: PyTree,
+    data: PyTree,
+) -> tuple[dict[str, Array], dict[str, Array], dict[str, Array], dict[str, Array]]:
+    """One replicate: scalars of the truth and of draws, what overflowed, and the capacity."""
+    state = algorithm.init(jax.random.fold_in(key, 0), data)
+    if sizes and algorithm.grow is not None:
+        state = algorithm.grow(state, sizes)
+
+    def step(state: PyTree, index: Array) -> tuple[PyTree, dict[str, Array]]:
+        progress = jnp.minimum(index / max(schedule.num_warmup, 1), 1.0)
+        progress = progress if schedule.num_warmup else jnp.ones_like(progress)
+        step_key = jax.random.fold_in(jax.random.fold_in(key, 1), index)
+        state, info = algorithm.step(step_key, state, data, progress)
+        return state, info.overflow
+
+    def scalars(state: PyTree) -> dict[str, Array]:
+        draw = algorithm.record(jax.random.fold_in(key, 2), state, data)
+        return {name: value for name, value in draw.items() if jnp.ndim(value) == 0}
+
+    def sample(state: PyTree, index: Array) -> tuple[PyTree, PyTree]:
+        steps = schedule.num_warmup + index * schedule.thin + jnp.arange(schedule.thin)
+        state, overflow = jax.lax.scan(step, state, steps)
+        return state, (scalars(state), overflow)
+
+    capacity = {} if algorithm.capacity is None else algorithm.capacity(state)
+    expected = scalars(_like_chain(truth, state))
+    state, early = jax.lax.scan(step, state, jnp.arange(schedule.num_warmup))
+    state, (draws, late) = jax.lax.scan(sample, state, jnp.arange(schedule.num_samples))
+    overflow = {axis: early[axis].any() | late[axis].any() for axis in late}
+    return expected, draws, overflow, {axis: jnp.asarray(n) for axis, n in capacity.items()}
+
+
+def _like_chain(truth: PyTree, state: PyTree) -> PyTree:
+    """The simulated state without what that of the sampler sums out (fields that are None)."""
+    names = getattr(state, "_fields", ())
+    absent = {name: None for name in names if getattr(state, name) is None}
+    return truth._replace(**absent) if absent else truth
+
+
+def _table(
+    name: str,
+    truth: Mapping[str, np.ndarray],
+    draws: Mapping[str, np.ndarray],
+    level: float,
+    seed: int,
+) -> Calibration:
+    """Ranks and the verdict."""
+    generator = np.random.default_rng([seed, 1])
+    ranks: dict[str, np.ndarray] = {}
+    correlations = []
+    for quantity in sorted(draws, key=lambda each: (each != "log_joint", each)):
+        true, values = (np.asarray(each[quantity], float) for each in (truth, draws))
+        if not (np.isfinite(true).all() and np.isfinite(values).all()):
+            raise RuntimeError(f"simulation_based_calibration: {quantity} is not finite")
+        if np.ptp(values) == 0 and np.ptp(true) == 0:
+            continue  # a hyperparameter that is fixed
+        smaller = (values < true[:, None]).sum(axis=1)
+        ties = (values == true[:, None]).sum(axis=1)
+        ranks[quantity] = smaller + generator.integers(0, ties + 1)
+        correlations.append(_autocorrelation(values))
+    num_samples = next(iter(draws.values())).shape[1]
+    stacked = np.array(list(ranks.values()))
+    p_values = uniformity.p_values(stacked, num_samples + 1)
+    variance = ((num_samples + 1) ** 2 - 1) / 12
+    spread = np.mean((stacked - num_samples / 2) ** 2, axis=1) / variance
+    columns = (stacked.mean(axis=1) / num_samples, spread, p_values, np.array(correlations))
+    table = Calibration(list(ranks), _COLUMNS, np.stack(columns, axis=1))
+    table.ranks, table.num_samples, table.level = ranks, num_samples, level
+    threshold = level / len(ranks)
+    table.failures = tuple(
+        each for each, p in zip(ranks, p_values, strict=True) if not p >= threshold
+    )
+    table.conclusion = _conclusion(name, table)
+    head = f"{stacked.shape[1]} replicates, {num_samples} draws each, level {level:g}. "
+    table.caption = textwrap.fill(head + table.conclusion, 88)
+    return table
+
+
+def _autocorrelation(values: np.ndarray) -> float:
+    """Of successive draws (R, L), over all replicates; NaN where every chain is constant."""
+    residual = values - values.mean(axis=1, keepdims=True)
+    square = np.sum(residual**2)
+    if square == 0:
+        return np.nan
+    estimate = float(np.sum(residual[:, 1:] * residual[:, :-1]) / square)
+    # the mean of a chain is taken from its few draws, which bends the estimate down (Kendall 1954)
+    return estimate + (1 + 3 * estimate) / values.shape[1]
+
+
+def _conclusion(name: str, table: Calibration) -> str:
+    """Which ranks are not uniform, and what may be the cause."""
+    if table.passed:
+        return f"The sampler of {name} is calibrated as far as these ranks can tell."
+    shown = ", ".join(table.failures)
+    verdict = f"The ranks of {shown} are not uniform."
+    largest = max(table[each, "autocorrelation"] for each in table.failures)
+    if largest > _LARGEST_AUTOCORRELATION:
+        return (
+            f"{verdict} Successive draws are correlated ({largest:.2f}): raise thin and num_warmup "
+            "before anything else."
+        )
+    return f"{verdict} The sampler is wrong, or num_warmup is too short."
