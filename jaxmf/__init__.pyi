@@ -14,6 +14,7 @@ from . import samplers as samplers
 from . import sklearn as sklearn
 from . import testing as testing
 from . import types as types
+from .annealed import smc as smc
 from .api import fit as fit
 from .api import load as load
 from .api import particle_filter as particle_filter

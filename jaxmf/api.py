@@ -160,8 +160,8 @@ def sample(
         note=sweep_note(options),
     )
     run_settings["chain_method"] = chain_method
-    device = _device_name(container, mesh)
-    meta = _meta("sample", seed, run_settings, options, device, outcome(run, began))
+    device = device_name(container, mesh)
+    meta = meta_of("sample", seed, run_settings, options, device, outcome(run, began))
     return alarms.warn(from_chains(model, container, run, meta, cells))
 
 
@@ -233,8 +233,8 @@ def particle_filter(
         identity=_identity(model, container, "particle_filter", everything) if checkpoint else None,
     )
     run_settings = {"num_runs": num_runs, "chain_method": chain_method}
-    device = _device_name(container, mesh)
-    meta = _meta("particle_filter", seed, run_settings, everything, device, outcome(run, began))
+    device = device_name(container, mesh)
+    meta = meta_of("particle_filter", seed, run_settings, everything, device, outcome(run, began))
     return alarms.warn(from_filter(model, container, run, meta))
 
 
@@ -326,8 +326,8 @@ def variational(
         if checkpoint
         else None,
     )
-    device = _device_name(container)
-    meta = _meta("variational", seed, run_settings, kept, device, outcome(run, began))
+    device = device_name(container)
+    meta = meta_of("variational", seed, run_settings, kept, device, outcome(run, began))
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
@@ -347,7 +347,7 @@ def _analytic(model: Model, data: object, seed: object, options: Mapping[str, An
     draw = model.analytic(data)
     seconds = time.perf_counter() - began
     fields = {"seconds": seconds, "wall_seconds": seconds, "complete": True, "capacity": {}}
-    meta = _meta("variational", seed, {"analytic": True}, {}, _device_name(data), fields)
+    meta = meta_of("variational", seed, {"analytic": True}, {}, device_name(data), fields)
     return alarms.warn(from_solution(model, data, draw, meta))
 
 
@@ -389,7 +389,7 @@ def _identity(
     }
 
 
-def _meta(
+def meta_of(
     method: str,
     seed: object,
     run_settings: Mapping[str, Any],
@@ -397,6 +397,7 @@ def _meta(
     device: str,
     fields: Mapping[str, Any],
 ) -> Meta:
+    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
     environment = describe_environment()
     return Meta(
         method=method,
@@ -409,7 +410,7 @@ def _meta(
     )
 
 
-def _device_name(data: object, mesh: object = None) -> str:
+def device_name(data: object, mesh: object = None) -> str:
     """The devices of the platform that a run on these data is on, for people."""
     found = jax.devices(devices.platform_of(data, mesh))
     kind = found[0].device_kind

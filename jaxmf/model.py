@@ -472,6 +472,20 @@ class CompletesDocuments(Protocol[Data]):
 
 
 @runtime_checkable
+class RanksWords(CompletesDocuments[Data], Protocol[Data]):
+    """Ranks the words, or items, that a document or basket may have next."""
+
+    def next_words(
+        self, draw: Draw, data: Data, documents: Array, folded: dict[str, Array], /
+    ) -> Array:
+        """Probabilities of all words for one more token of documents: (R, V) float.
+
+        Of documents of the data with nothing folded in, else of those that were.
+        """
+        ...
+
+
+@runtime_checkable
 class KnowsTime(Protocol[Data]):
     """Is of a series, at any time of which it can be asked: `Posterior.at`."""
 
@@ -489,6 +503,21 @@ class HasParticles(Protocol[Data]):
 
     def particle_draw(self, particle: PyTree, path: PyTree, data: Data, /) -> Draw:
         """What is kept of a particle and its path, as `Algorithm.record` keeps a draw."""
+        ...
+
+
+@runtime_checkable
+class Anneals(Protocol[Data]):
+    """Has a path from its prior to its posterior, powers of its likelihood: `jaxmf.smc`."""
+
+    def annealed(self, data: Data, /, **options: object) -> PyTree:
+        """The `jaxmf.samplers.annealed_smc.AnnealedModel`: what is done with one state.
+
+        On the host. Its keyword arguments are options of `jaxmf.smc`.
+
+        Raises:
+            ValueError: these data cannot be annealed.
+        """
         ...
 
 

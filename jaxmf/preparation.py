@@ -42,13 +42,20 @@ def prepare_run(
     refuse_traced(method, model=model, data=data, **options)
     entry = registry.entry_of(model)
     registry.check_method(entry, method)
-    _check_tree(model)
     read = registry.read_options(entry, method, options, verb)
+    model, container = matched_to(model, data, memory_limit)
+    return model, container, entry.builder(model, method), read
+
+
+def matched_to(model: Model, data: object, memory_limit: int | None) -> tuple[Any, Any]:
+    """The model in the order of the data, and these in its container, checked by it."""
+    _check_tree(model)
+    entry = registry.entry_of(model)
     refuse_copy(num_bytes_of(data, entry.container), check_limit(memory_limit))
     container = put_beside(as_container(data, entry.container), data)
     model = model.matched(container)
     registry.check_data(model, container, "data")
-    return model, container, entry.builder(model, method), read
+    return model, container
 
 
 def with_device_options(

@@ -30,12 +30,12 @@ CELLS = {"PredictsCells", "TakesNewRows", "TransformsRows"}
 BINARY = CELLS | {"HasFeatures"}
 SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
-    "linear-gaussian-ibp": BINARY | {"HasBias", "HasParticles"},
-    "noisy-or-ibp": BINARY | {"HasParticles"},
+    "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
+    "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
     "binary-mf": BINARY | {"HasBias", "HasBiclusters"},
     "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
-    "feature-model": BINARY | {"HasParticles"},
+    "feature-model": BINARY | {"Anneals", "HasParticles"},
     "mixture-of-gaussians": MIXTURE,
     "dp-mixture": MIXTURE,
     "flexible-mixture": MIXTURE,

@@ -23,7 +23,9 @@ from jaxmf.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from jaxmf.data import Container
     from jaxmf.posterior import Posterior
+    from jaxmf.types import Names
 
 
 def show(folder: Folder) -> None:
@@ -83,9 +85,16 @@ def recommend(
     """The best columns of rows, without those they are known to have."""
     posterior = _load(folder, at)
     start_compilation_cache()
-    chosen = read_ids(rows, posterior.data.row_names) if rows else None
+    chosen = read_ids(rows, _row_names(posterior.data)) if rows else None
     table = posterior.recommend(chosen, n=count, by=by, unknown=unknown).table()
     _hand_over(table, out, "recommendations")
+
+
+def _row_names(data: Container) -> Names | None:
+    """The ids of what is recommended for: rows, or the documents of tokens."""
+    from jaxmf.data import Tokens
+
+    return data.names.get("document") if isinstance(data, Tokens) else data.row_names
 
 
 def report(

@@ -329,6 +329,18 @@ def log_likelihood(
     return _log_normal(statistics, squares, noise_scale, ratio)
 
 
+def log_power_constant(num_cells: Array | int, noise_scale: Array, power: Array | float) -> Array:
+    """log of N(x; m, s^2)^power over N(x; m, s^2 / power), for so many cells: () float.
+
+    Args:
+      num_cells: () float.
+      noise_scale: () float, s.
+      power: () float, above 0.
+    """
+    each = (1 - power) * (jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)) - jnp.log(power)
+    return 0.5 * num_cells * each
+
+
 def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:
     """log p(X | Z) given tr X'X - tr X'Z (Z'Z + r I)^-1 Z'X."""
     num_cells = statistics.num_rows * statistics.num_columns

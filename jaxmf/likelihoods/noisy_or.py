@@ -18,10 +18,13 @@ Open `Parameters` first, then `log_zero` and `log_one`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.special import gammaln, logsumexp
 
 from jaxmf.types import Array, PyTree
 
@@ -69,9 +72,77 @@ class Parameters(NamedTuple):
         return jnp.log1p(-_inside(self.cause_probability))
 
 
+@partial(
+    jax.tree_util.register_dataclass,
+    data_fields=["parameters", "power"],
+    meta_fields=["most_unseen"],
+)
+@dataclass(frozen=True)
+class PoweredParameters:
+    """Parameters of the likelihood to a power, as on the way from prior to posterior.
+
+    Given its active causes a cell has P(x; eta)^power. Causes whose activity is summed out are no
+    longer one factor in a one: of j of them m are active with the binomial probability of m, and
+    what is summed is P(x = 1; eta + m)^power. A zero keeps one factor a cause.
+
+    Attributes:
+      parameters: at power one.
+      power: () float, above 0.
+      most_unseen: the most causes that are ever summed out, static.
+    """
+
+    parameters: Parameters
+    power: Array
+    most_unseen: int
+
+    @property
+    def cause_probability(self) -> Array:
+        return self.parameters.cause_probability
+
+    @property
+    def leak(self) -> Array:
+        return self.parameters.leak
+
+    @property
+    def log_absent(self) -> Array:
+        return self.power * self.parameters.log_absent
+
+    @property
+    def log_fail(self) -> Array:
+        return self.power * self.parameters.log_fail
+
+    @property
+    def log_fail_unseen(self) -> Array:
+        probability = _inside(self.cause_probability)
+        return jnp.log1p(probability * jnp.expm1(self.log_fail))
+
+    @property
+    def log_odds(self) -> Array:
+        return self.parameters.log_odds
+
+    @property
+    def log_inactive(self) -> Array:
+        return self.parameters.log_inactive
+
+    def log_one(self, eta: Array, unseen: Array | float) -> Array:
+        """log of what the causes summed out leave of P(x = 1)^power."""
+        unseen = jnp.asarray(unseen, self.leak.dtype)
+        eta, unseen = jnp.broadcast_arrays(jnp.asarray(eta, self.leak.dtype), unseen)
+        active = jnp.arange(self.most_unseen + 1, dtype=self.leak.dtype)
+        others = jnp.maximum(unseen[..., None] - active, 0)
+        log_choices = gammaln(unseen[..., None] + 1) - gammaln(active + 1) - gammaln(others + 1)
+        log_weights = log_choices + active * self.log_odds + unseen[..., None] * self.log_inactive
+        log_ones = self.power * log_one(eta[..., None] + active, self.parameters)
+        is_possible = active <= unseen[..., None]
+        return logsumexp(jnp.where(is_possible, log_weights + log_ones, -jnp.inf), axis=-1)
+
+
 def _inside(probability: Array) -> Array:
     """Away from 0 and from 1, which a draw may reach by rounding."""
     return jnp.clip(probability, _LEAST, 1 - jnp.finfo(probability.dtype).eps)
+
+
+AnyParameters = Parameters | PoweredParameters
 
 
 class Cells(NamedTuple):
@@ -96,7 +167,7 @@ def cells_of(x: Array, observed: Array | None) -> Cells:
     return Cells(ones=on & observed, zeros=~on & observed)
 
 
-def log_zero(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+def log_zero(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
     """log P(x = 0) with eta active causes and `unseen` ones summed out (equation 11)."""
     return (
         parameters.log_absent
@@ -105,8 +176,10 @@ def log_zero(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) ->
     )
 
 
-def log_one(eta: Array, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+def log_one(eta: Array, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
     """log P(x = 1) with eta active causes and `unseen` ones summed out (equation 11)."""
+    if isinstance(parameters, PoweredParameters):
+        return parameters.log_one(eta, unseen)
     return jnp.log(-jnp.expm1(log_zero(eta, parameters, unseen)))
 
 
@@ -120,7 +193,7 @@ def num_active(z: Array, y: Array, dtype: jnp.dtype) -> Array:
     return z.astype(dtype) @ y.astype(dtype)
 
 
-def gain_table(size: int, parameters: Parameters, unseen: Array | float = 0.0) -> Array:
+def gain_table(size: int, parameters: AnyParameters, unseen: Array | float = 0.0) -> Array:
     """What one more active cause adds to log P(x = 1), for 0 ... size - 1 of them: (size,) float.
 
     Numbers of active causes are few, so sweeps look this up instead of taking logs of every cell.
@@ -178,7 +251,7 @@ def log_likelihood(counts: Tally, parameters: Parameters) -> Array:
     return counts.ones @ log_one(eta, parameters) + counts.zeros @ log_zero(eta, parameters)
 
 
-def count_table(num_slots: int, num_candidates: int, parameters: Parameters) -> Tally:
+def count_table(num_slots: int, num_candidates: int, parameters: AnyParameters) -> Tally:
     """Log probabilities of a one and of a zero: (J, H) float each, H = `num_slots` + 1.
 
     Entry [j, eta] is for eta active causes and j = 0 ... `num_candidates` - 1 new causes
@@ -200,7 +273,7 @@ def log_likelihood_of_counts(counts: Tally, table: Tally) -> Array:
     return table.ones @ counts.ones + table.zeros @ counts.zeros
 
 
-def unseen_log_odds(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:
+def unseen_log_odds(eta: Array, cells: Cells, parameters: AnyParameters, unseen: Array) -> Array:
     """Log odds that one more cause of a row is active, given x of the row: (D,) float.
 
     Args:

@@ -168,7 +168,8 @@ def _label(
     """Number the circles, and write words beside those where these cover nothing else."""
     from matplotlib.transforms import Bbox
 
-    figure.draw_without_rendering()  # fixes the layout that the extents of labels are taken in
+    for _ in range(2):  # the limits that follow from the first layout have other tick labels
+        figure.draw_without_rendering()
     figure.set_layout_engine("none")
     renderer = cast("FigureCanvasAgg", figure.canvas).get_renderer()
     radii = np.sqrt(areas / np.pi)

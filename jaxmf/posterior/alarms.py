@@ -18,6 +18,7 @@ from jaxmf import diagnostics, registry
 from jaxmf.data import Container
 from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
+from jaxmf.posterior.evidence import annealing_fault
 
 if TYPE_CHECKING:
     from jaxmf.posterior.posterior import Posterior
@@ -284,6 +285,14 @@ def _evidence(posterior: Summaries) -> Iterator[Alarm]:
     if posterior.evidence is None or np.isfinite(posterior.evidence.standard_error):
         return
     particles = posterior.weights.shape[1]
+    if posterior.meta.method == "smc":
+        fault = annealing_fault(posterior.trace, particles)
+        yield Alarm(
+            "evidence",
+            f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: "
+            f"{fault}. Do not compare models by it",
+        )
+        return
     yield Alarm(
         "evidence",
         f"The log evidence ({posterior.evidence.value:.1f}) has no error that can be trusted: the "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -17,8 +17,9 @@ from jaxmf.arguments import check_count
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
-from jaxmf.model import HasParticles, HoldsOutOnes, Model
+from jaxmf.model import Anneals, HasParticles, HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells
+from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
 from jaxmf.programs import jit
@@ -120,6 +121,42 @@ def from_filter(
     )
 
 
+def from_annealing(model: Model, data: Container, run: Run, meta: Meta) -> Posterior:
+    """The posterior of finished annealed runs: their particles at power one, pooled by evidence.
+
+    Args:
+        model: the description.
+        data: the container.
+        run: its draws are the scalars of every power, its state the last generation of each run.
+        meta: the facts.
+    """
+    generation, trace = run.state, run.draws
+    log_evidences = np.asarray(trace["log_evidence"][:, -1], dtype=float)
+    shares = np.full(generation.log_weights.shape, -np.log(generation.log_weights.shape[1]))
+    assert isinstance(model, Anneals)
+    record = model.annealed(data, **meta.options).record
+    runs = [
+        _draws_of_states(
+            record, jax.tree.map(lambda leaf, r=r: leaf[r], generation.particles), data
+        )
+        for r in range(log_evidences.size)
+    ]
+    return Posterior(
+        model=model,
+        data=data,
+        draws={name: np.stack([np.asarray(each[name]) for each in runs]) for name in runs[0]},
+        meta=meta,
+        particle_log_weights=shares + (log_evidences - log_evidences.max())[:, None],
+        evidence=annealed_evidence(trace),
+        trace=trace,
+    )
+
+
+@jit
+def _draws_of_states(record: Callable[..., Draw], states: PyTree, data: Container) -> Draw:
+    return jax.vmap(lambda state: record(jax.random.key(0), state, data))(states)
+
+
 def _evidence(cloud: PyTree, log_evidences: np.ndarray) -> Evidence:
     """The evidence; its error only where what it is estimated from allows that.
 
@@ -213,6 +250,11 @@ def extend(
             "a variational fit does not continue from a posterior; fit again with more num_epochs"
         )
     method = posterior.meta.method
+    if method == "smc":
+        raise ValueError(
+            "annealed runs do not continue from a posterior; run jaxmf.smc again, with all rows "
+            "and more num_particles"
+        )
     if method == "particle_filter":
         if num_samples is not None or new_rows is None:
             raise ValueError(

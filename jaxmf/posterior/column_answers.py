@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jaxmf.model import RanksWords
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
 
@@ -61,12 +62,31 @@ class ColumnAnswers(Draws):
             seed: of what is drawn for new or unknown rows.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
+        Of topics of baskets (`LDA`, `HDPLDA`, `PAM` on `Tokens`) rows are documents and columns
+        words: `new_rows` are tokens or counts, and words are ranked by the probability of being
+        the next one, averaged over draws, with its standard deviation over these.
+
         Raises:
             ValueError: the model ranks no columns, or takes no new rows; the rows are not in the
                 data.
         """
-        from jaxmf.posterior import recommendations
+        from jaxmf.posterior import next_words, recommendations
 
+        if isinstance(self.model, RanksWords):
+            if row_features is not None:
+                raise ValueError(
+                    f"row_features: {type(self.model).__name__} takes none; leave them out"
+                )
+            return next_words.recommend(
+                self,
+                rows,
+                new_rows=new_rows,
+                unknown=unknown,
+                n=n,
+                by=by,
+                include_known=include_known,
+                seed=seed,
+            )
         cell_questions.check_draws(self)
         return recommendations.recommend(
             self,

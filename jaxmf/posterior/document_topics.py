@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxmf.data.names import positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, spread_draws, topic_blocks
 
@@ -124,7 +125,13 @@ def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocu
     """See `Posterior.similar_documents`."""
     blocks = topic_blocks(posterior)
     tokens = posterior.model.over(posterior.data)[1]
-    (position,) = tokens.positions(blocks.document, [document])
+    (position,) = positions(
+        "document",
+        [document],
+        names=tokens.names.get(blocks.document),
+        size=tokens.sizes[blocks.document],
+        line=blocks.document,
+    )
     there = np.bincount(
         np.asarray(tokens.columns[blocks.document]), minlength=tokens.sizes[blocks.document]
     )

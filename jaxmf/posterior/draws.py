@@ -111,7 +111,7 @@ class Draws:
         if self.evidence is None:
             raise ValueError(
                 f"a posterior from {self.meta.method} has no log evidence; "
-                "jaxmf.particle_filter(model, data) estimates it"
+                "jaxmf.particle_filter(model, data) or jaxmf.smc(model, data) estimates it"
             )
         return self.evidence
 

@@ -89,6 +89,7 @@ _META: dict[str, json_file.Check] = {
 _COUNTS = {
     "sample": ("num_warmup", "num_samples", "num_chains", "thin"),
     "particle_filter": ("num_runs",),
+    "smc": ("num_runs",),
 }
 _RUN: dict[str, json_file.Check] = {
     "num_steps": json_file.is_count,
@@ -199,8 +200,11 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     }
     json_file.check_fields("the facts of the run", values, _META)
     entry, method = registry.entry_of(model), values["method"]
-    registry.check_method(entry, method)
-    known = {setting.name for setting in registry.method_settings(entry, method)}
+    if method == "smc":
+        settings_known = registry.annealing_settings(entry)
+    else:
+        settings_known = registry.method_settings(entry, method)
+    known = {setting.name for setting in settings_known}
     unknown = [name for name in values["options"] if name not in known]
     if unknown:
         raise ValueError(f"{method} takes no option {json_file.shown(unknown[0])}")
@@ -226,7 +230,9 @@ def _check_axes(meta: Meta, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> N
     for name, shape in shapes.items():
         if len(shape) != 2 or shape != first:
             raise ValueError(f"{name} has chains and draws {list(shape)}, not {list(first)}")
-    key = {"sample": "num_chains", "particle_filter": "num_runs"}.get(meta.method)
+    key = {"sample": "num_chains", "particle_filter": "num_runs", "smc": "num_runs"}.get(
+        meta.method
+    )
     expected = meta.run[key] if key is not None else 1
     if shapes and first[0] != expected:
         raise ValueError(f"draws are of {first[0]} chains, and the run had {expected}")

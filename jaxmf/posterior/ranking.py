@@ -78,20 +78,37 @@ class ExpectedRatings:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class NextWords:
+    """Probabilities of being the next word of a document, or item of a basket.
+
+    Args:
+        probability: averaged over draws, any shape.
+        sd: its standard deviation over draws.
+    """
+
+    probability: np.ndarray
+    sd: np.ndarray
+
+    def table(self) -> dict[str, np.ndarray]:
+        """What a table of recommendations shows."""
+        return {"probability": self.probability, "sd": self.sd}
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Recommendations:
     """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN.
 
     Args:
         rows: (R,) int, positions.
         columns: (R, n) int, positions.
-        scores: (R, n) `Scores`, or `ExpectedRatings` of a model of ratings.
+        scores: (R, n) `Scores`, `ExpectedRatings` of a model of ratings, or `NextWords`.
         row_names: (R,) ids of the rows, or None.
         column_names: (R, n) ids of the columns (None where there is none), or None.
     """
 
     rows: np.ndarray
     columns: np.ndarray
-    scores: Scores | ExpectedRatings
+    scores: Scores | ExpectedRatings | NextWords
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
 

@@ -9,6 +9,7 @@ from .entries import entry_of as entry_of
 from .entries import get as get
 from .entry import Entry as Entry
 from .entry import Setting as Setting
+from .entry import annealing_settings as annealing_settings
 from .entry import check_data as check_data
 from .entry import check_method as check_method
 from .entry import method_settings as method_settings

@@ -117,6 +117,21 @@ def method_settings(entry: Entry, method: str) -> list[Setting]:
     return [setting for setting in _settings_of(function) if setting.name != "self"]
 
 
+def annealing_settings(entry: Entry) -> list[Setting]:
+    """The options that `jaxmf.smc` takes for a model.
+
+    Raises:
+        ValueError: the model has no path from its prior to its posterior.
+    """
+    from jaxmf.model import Anneals
+
+    if not issubclass(entry.model, Anneals):
+        verbs = " or ".join(f"jaxmf.{verb}" for verb in entry.methods)
+        raise ValueError(f"{entry.class_name} has no method 'smc'; use {verbs}")
+    settings = _settings_of(entry.model.annealed)
+    return [setting for setting in settings if setting.name not in ("self", "data")]
+
+
 def _settings_of(function: Callable[..., object]) -> list[Setting]:
     empty = inspect.Parameter.empty
     return [

@@ -24,6 +24,7 @@ from jaxmf.model import (
     Model,
     PredictsCells,
     RanksColumns,
+    RanksWords,
     ScoresCells,
     ShowsColumns,
     SimulatesAlike,
@@ -303,6 +304,7 @@ _QUESTIONS: dict[type, tuple[str, Callable[[Posterior], bool]]] = {
         "document_completion",
         lambda post: np.isfinite(post.document_completion(post.data).mean),
     ),
+    RanksWords: ("recommend", lambda post: len(post.recommend(n=1).columns) > 0),
     KnowsTime: ("at", lambda post: post.at(float(post.data.times[0])).num_draws == 1),
 }
 

@@ -31,6 +31,7 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.model import Model
 from jaxmf.models.feature_model import (
+    annealed,
     chain,
     checks,
     hyperparameters,
@@ -41,6 +42,7 @@ from jaxmf.models.feature_model import (
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
+from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
@@ -368,6 +370,35 @@ class FeatureModel(Readable, Model):
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
+            record=Partial(chain.record, self),
+            grow=Partial(chain.grow, self),
+            capacity=chain.capacity,
+            limit=chain.limit,
+        )
+
+    def annealed(
+        self, data: Dense, *, num_value_moves: int = 2, capacity: int | None = None
+    ) -> AnnealedModel:
+        """What `jaxmf.smc` does with one state of the chain.
+
+        Args:
+            data: (N, D); missing cells have no factor in the likelihood.
+            num_value_moves, capacity: as in `sampler`.
+
+        Raises:
+            TypeError, ValueError: as `sampler`.
+        """
+        del data
+        checks.check_density(self.prior)
+        plan = annealed.AnnealingPlan(
+            num_slots=self.num_slots(capacity),
+            num_value_moves=check_count("num_value_moves", num_value_moves),
+        )
+        return annealed_model(
+            init=Partial(annealed.init, plan, self),
+            step=Partial(annealed.step, plan, self),
+            measure=Partial(annealed.measure, self),
+            log_ratio=log_ratio_of_powers,
             record=Partial(chain.record, self),
             grow=Partial(chain.grow, self),
             capacity=chain.capacity,

@@ -82,7 +82,12 @@ def update_values(
 
 
 def update_hyperparameters(
-    model: FeatureModel, key: Key, state: FeatureState, data: Dense
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
 ) -> tuple[FeatureState, Info]:
     """Kernel: alpha and concentration, then those of likelihood and functions, in order."""
     values = dict(state.hyperparameters)
@@ -103,7 +108,7 @@ def update_hyperparameters(
 
         def log_density(value: Array, name: str = name) -> Array:
             changed = hyperparameters.at_values(model, values | {name: value})
-            return changed.log_conditional(state.z, state.y, data)
+            return changed.tempered(power).log_conditional(state.z, state.y, data)
 
         parameter_key = jax.random.fold_in(key, index + 1)
         values[name] = update_parameter(parameter_key, prior, values[name], log_density)

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.data import Dense
+from jaxmf.devices import AUTO
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.models.linear_gaussian.updates import (
@@ -55,6 +56,17 @@ class SamplerPlan:
     anneal: bool
     split_merge: int
     change_basis: int
+
+
+def check_sweep(sweep: object) -> None:
+    """Refuses a sweep that there is not.
+
+    Raises:
+        ValueError: it is unknown; the message names those there are.
+    """
+    if sweep not in SWEEPS:
+        known = ", ".join((AUTO, *SWEEPS))
+        raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
 
 
 def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:

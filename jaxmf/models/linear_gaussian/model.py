@@ -29,7 +29,7 @@ from jaxmf.devices import AUTO, choose_sweep, default_platform
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import gaussian
 from jaxmf.model import Model
-from jaxmf.models.linear_gaussian import chain, defaults, queries
+from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
 from jaxmf.models.linear_gaussian.state import State, complete, scales
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
@@ -37,6 +37,7 @@ from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
+from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
 from jaxmf.samplers.feature_rows import check_whole_rows
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Draw, Key, PyTree
@@ -298,9 +299,7 @@ class LinearGaussianIBP(Readable, Model):
         """
         if sweep == AUTO:
             sweep = self.device_options({}, platform=default_platform())["sweep"]
-        if sweep not in chain.SWEEPS:
-            known = ", ".join((AUTO, *chain.SWEEPS))
-            raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
+        chain.check_sweep(sweep)
         # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
         # program is compiled in place of two
         first = 8 if sweep == "whole_rows" else 24
@@ -350,6 +349,45 @@ class LinearGaussianIBP(Readable, Model):
         if self.num_features is not None:
             return self.num_features + self.first_slot()
         return (16 if capacity is None else capacity) + self.first_slot()
+
+    def annealed(
+        self, data: Dense, *, sweep: str = AUTO, capacity: int | None = None
+    ) -> AnnealedModel:
+        """What `jaxmf.smc` does with one state of the chain; Y is summed out at every power.
+
+        Args:
+          data: (N, D), complete.
+          sweep: as in `sampler`.
+          capacity: slots to begin with; they double when a state needs more.
+
+        Raises:
+          ValueError: an unknown sweep, a capacity below 1, or cells are missing.
+        """
+        if data.observed is not None:
+            raise ValueError(
+                "data: cells are missing, which jaxmf.smc of LinearGaussianIBP does not take; use "
+                "FeatureModel(likelihood=mf.Gaussian(noise_scale), feature_prior=...), or "
+                "jaxmf.particle_filter"
+            )
+        if sweep == AUTO:
+            sweep = self.device_options({}, platform=default_platform(), data=data)["sweep"]
+        chain.check_sweep(sweep)
+        num_slots = self.num_slots(8 if capacity is None else capacity)
+        if sweep == "whole_rows":
+            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
+        plan = annealed.AnnealingPlan(num_slots=num_slots, sweep=sweep)
+        sampler_plan = chain.SamplerPlan(num_slots, sweep, False, 0, 1)
+        model = defaults.completed(self)
+        return annealed_model(
+            init=Partial(annealed.init, plan, model),
+            step=Partial(annealed.step, plan, model),
+            measure=Partial(annealed.measure, model),
+            log_ratio=annealed.log_ratio,
+            record=Partial(chain.record, model),
+            grow=Partial(chain.grow, sampler_plan),
+            capacity=chain.capacity,
+            limit=Partial(chain.limit, sampler_plan),
+        )
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
         """Mean and standard deviation of Y given a draw and the observed cells, each (K, D) float.

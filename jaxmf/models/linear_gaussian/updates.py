@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from jaxmf import compensated
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
@@ -33,9 +34,17 @@ _NUM_SCANS = 2
 
 
 def update_hyperparameters(
-    model: LinearGaussianIBP, key: Key, state: State, data: Dense
+    model: LinearGaussianIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
 ) -> tuple[State, Info]:
-    """Kernel: alpha, concentration and both scales given Z, with Y summed out."""
+    """Kernel: alpha, concentration and both scales given Z, with Y summed out.
+
+    `power` is that of the likelihood of a cell given Y, below 1 on the way from the prior.
+    """
     x = complete(state, data)
     gram, cross = gaussian.gram_statistics(state.z, x)
     start = model.first_slot()
@@ -52,7 +61,12 @@ def update_hyperparameters(
         return state, Info(overflow={})
     statistics = gaussian.spectrum(state.z, x, (gram, cross))
     noise, feature = update_scales(
-        model, jax.random.fold_in(key, 1), statistics, state.noise_scale, state.feature_scale
+        model,
+        jax.random.fold_in(key, 1),
+        statistics,
+        state.noise_scale,
+        state.feature_scale,
+        power=power,
     )
     return state._replace(noise_scale=noise, feature_scale=feature), Info(overflow={})
 
@@ -65,26 +79,31 @@ def update_scales(
     feature: Array,
     *,
     share: Array | float = 1.0,
+    power: Array | float = 1.0,
 ) -> tuple[Array, Array]:
     """The two scales, one after the other, by slices of the collapsed likelihood.
 
     `share` multiplies the feature scale that the likelihood sees, as in a filter while it tempers.
+    `power` is that of the likelihood of a cell given Y: N(x; m, s^2)^b is N(x; m, s^2 / b) times a
+    factor that depends on s.
     """
+    widening = 1 / jnp.sqrt(jnp.asarray(power, noise.dtype))
+    num_cells = statistics.num_rows * statistics.num_columns
     start, first = noise, feature
-    noise = update_scale(
-        jax.random.fold_in(key, 0),
-        model.noise_scale,
-        noise,
-        lambda value: gaussian.log_marginal_change(
-            statistics, (start, share * feature), (value, share * feature)
-        ),
-    )
+
+    def log_density_of_noise(value: Array) -> Array:
+        change = gaussian.log_marginal_change(
+            statistics, (start * widening, share * feature), (value * widening, share * feature)
+        )
+        return change + num_cells * (1 - power) * compensated.log_ratio(value, start)
+
+    noise = update_scale(jax.random.fold_in(key, 0), model.noise_scale, noise, log_density_of_noise)
     feature = update_scale(
         jax.random.fold_in(key, 1),
         model.feature_scale,
         feature,
         lambda value: gaussian.log_marginal_change(
-            statistics, (noise, share * first), (noise, share * value)
+            statistics, (noise * widening, share * first), (noise * widening, share * value)
         ),
     )
     return noise, feature

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.data import Dense
+from jaxmf.devices import AUTO
 from jaxmf.engine import Info, Limit, merge_overflow
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
@@ -39,6 +40,17 @@ class SamplerPlan:
     num_slots: int
     sweep: str
     num_moves: int
+
+
+def check_sweep(sweep: object) -> None:
+    """Refuses a sweep that there is not.
+
+    Raises:
+        ValueError: it is unknown; the message names those there are.
+    """
+    if sweep not in SWEEPS:
+        known = ", ".join((AUTO, *SWEEPS))
+        raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
 
 
 def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:

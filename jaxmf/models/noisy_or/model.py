@@ -32,12 +32,13 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Tally
 from jaxmf.model import Model
-from jaxmf.models.noisy_or import chain, queries
+from jaxmf.models.noisy_or import annealed, chain, queries
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
 from jaxmf.priors import hyper
 from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.readable import Readable
+from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key, PyTree
 
@@ -268,9 +269,7 @@ class NoisyOrIBP(Readable, Model):
         """
         if sweep == AUTO:
             sweep = self.device_options({}, platform=default_platform())["sweep"]
-        if sweep not in chain.SWEEPS:
-            known = ", ".join((AUTO, *chain.SWEEPS))
-            raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
+        chain.check_sweep(sweep)
         num_moves = check_count("num_moves", num_moves, least=0)
         plan = chain.SamplerPlan(
             num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves
@@ -280,6 +279,38 @@ class NoisyOrIBP(Readable, Model):
             step=Partial(chain.step, plan, self),
             record=Partial(chain.record, self),
             grow=Partial(chain.grow),
+            capacity=chain.capacity,
+            limit=chain.limit,
+        )
+
+    def annealed(
+        self, data: Dense, *, sweep: str = AUTO, num_moves: int = 6, capacity: int | None = None
+    ) -> AnnealedModel:
+        """What `jaxmf.smc` does with one state of the chain.
+
+        Args:
+          data: (N, D); missing cells have no factor in the likelihood.
+          sweep, num_moves: as in `sampler`.
+          capacity: slots to begin with; they double when a state needs more.
+
+        Raises:
+          ValueError: as `sampler`.
+        """
+        if sweep == AUTO:
+            sweep = self.device_options({}, platform=default_platform(), data=data)["sweep"]
+        chain.check_sweep(sweep)
+        plan = annealed.AnnealingPlan(
+            num_slots=self.num_slots(8 if capacity is None else capacity),
+            sweep=sweep,
+            num_moves=check_count("num_moves", num_moves, least=0),
+        )
+        return annealed_model(
+            init=Partial(annealed.init, plan, self),
+            step=Partial(annealed.step, plan, self),
+            measure=annealed.measure,
+            log_ratio=log_ratio_of_powers,
+            record=Partial(chain.record, self),
+            grow=chain.grow,
             capacity=chain.capacity,
             limit=chain.limit,
         )

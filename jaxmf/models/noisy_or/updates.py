@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Parameters, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, Parameters, PoweredParameters, Tally
 from jaxmf.models.noisy_or.state import State, active_counts, parameters_of
 from jaxmf.priors import hyper
 from jaxmf.priors.features import IndianBuffet
@@ -23,6 +23,7 @@ from jaxmf.samplers.hyper import (
     update_probability,
 )
 from jaxmf.samplers.noisy_or.moves import repeat_moves
+from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
 from jaxmf.types import Array, Key, PyTree
@@ -32,9 +33,15 @@ if TYPE_CHECKING:
 
 
 def update_features(
-    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, sweep: str = "sequential"
+    model: NoisyOrIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    sweep: str = "sequential",
+    power: Array | None = None,
 ) -> tuple[State, Info]:
-    """Kernel: Z and Y by one sweep."""
+    """Kernel: Z and Y by one sweep, with the likelihood to a power if there is one."""
     sweep_fn = noisy_or_parallel_sweep if sweep == "parallel" else noisy_or_sweep
     z, y, overflow = sweep_fn(
         key,
@@ -43,13 +50,27 @@ def update_features(
         data.values,
         data.observed,
         prior=model.prior(state),
-        parameters=parameters_of(state),
+        parameters=powered(state, power),
     )
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
+def powered(state: State, power: Array | None) -> AnyParameters:
+    """The parameters of the likelihood, or of it to a power."""
+    parameters = parameters_of(state)
+    if power is None:
+        return parameters
+    return PoweredParameters(parameters, power, most_unseen=most_new_causes(state.z.shape[1]))
+
+
 def move_features(
-    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, num_moves: int
+    model: NoisyOrIBP,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    num_moves: int,
+    power: Array | None = None,
 ) -> tuple[State, Info]:
     """Kernel: splits, merges, births and deaths of causes; the finite model has none."""
     prior = model.prior(state)
@@ -62,19 +83,21 @@ def move_features(
         data.values,
         data.observed,
         prior=prior,
-        parameters=parameters_of(state),
+        parameters=powered(state, power),
         num_moves=num_moves,
     )
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 
 def update_hyperparameters(
-    model: NoisyOrIBP, key: Key, state: State, data: Dense
+    model: NoisyOrIBP, key: Key, state: State, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[State, Info]:
     """Kernel: alpha, concentration, cause probability, efficacy and leak given Z and Y."""
     tally = None
     if needs_tally(model):
         tally = noisy_or.tally(state.z, state.y, data.values, data.observed)
+        # the log likelihood is linear in the numbers of cells
+        tally = Tally(power * tally.ones, power * tally.zeros)
     counts = jnp.sum(state.z, axis=0, dtype=state.alpha.dtype)
     state = update_at_counts(
         model, key, state, counts=counts, tally=tally, num_rows=state.z.shape[0]

@@ -56,10 +56,15 @@ class _TopicModel(WordModel):
         self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
     ) -> Array:
         """p(word | document) of tokens of documents that were folded in: (T,) float."""
-        network, _ = self.over(data)
-        columns = {"document": new.columns["document"]}
-        probabilities = predict_categories(network, draw, "word", data, columns, folded)
+        probabilities = self.next_words(draw, data, new.columns["document"], folded)
         return probabilities[jax.numpy.arange(probabilities.shape[0]), new.columns["word"]]
+
+    def next_words(
+        self, draw: Draw, data: Tokens, documents: Array, folded: dict[str, Array]
+    ) -> Array:
+        """p(word | document) of one more token of documents: (R, V) float."""
+        network, _ = self.over(data)
+        return predict_categories(network, draw, "word", data, {"document": documents}, folded)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])

@@ -43,7 +43,7 @@ import numpy as np
 
 from jaxmf import slots
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.special import accepts
@@ -83,7 +83,7 @@ def repeat_moves(
     observed: Array | None,
     *,
     prior: IndianBuffet,
-    parameters: Parameters,
+    parameters: AnyParameters,
     num_moves: int,
 ) -> tuple[Array, Array, Array]:
     """So many proposals of a split or merge, each with one of a birth or death beside it.
@@ -129,7 +129,7 @@ def split_or_merge(
     observed: Array | None,
     *,
     prior: IndianBuffet,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> tuple[Array, Array, Array]:
     """One proposal of a split or a merge; arguments and results as `repeat_moves`."""
     dtype = x.dtype
@@ -205,7 +205,7 @@ def _with_columns(
 
 
 def activity_log_weights(
-    z: Array, y: Array, x: Array, observed: Array | None, pair: Pair, parameters: Parameters
+    z: Array, y: Array, x: Array, observed: Array | None, pair: Pair, parameters: AnyParameters
 ) -> Activity:
     """Log weights of the activity of the causes of a pair, in every column.
 
@@ -262,7 +262,7 @@ def log_split_ratio(
     num_after: Array,
     *,
     prior: IndianBuffet,
-    parameters: Parameters,
+    parameters: AnyParameters,
     num_rows: int,
 ) -> Array:
     """log A of the split of a cause into a pair, () float, with `num_after` causes after it."""
@@ -300,7 +300,7 @@ def birth_or_death(
     observed: Array | None,
     *,
     prior: IndianBuffet,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> tuple[Array, Array, Array]:
     """One proposal of a birth or death of a singleton; arguments as `repeat_moves`."""
     dtype = x.dtype
@@ -331,7 +331,7 @@ def birth_or_death(
 
 
 def log_birth_ratio(
-    eta: Array, cells: Cells, num_causes: Array, *, rate: Array, parameters: Parameters
+    eta: Array, cells: Cells, num_causes: Array, *, rate: Array, parameters: AnyParameters
 ) -> Array:
     """log A of the birth of a singleton of a row, () float.
 

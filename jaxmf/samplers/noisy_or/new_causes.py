@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax.scipy.special import logsumexp
 
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.types import Array, Key
 
@@ -17,7 +17,12 @@ from jaxmf.types import Array, Key
 _MORE_CANDIDATES = 12
 
 
-def count_table(num_slots: int, parameters: Parameters) -> Tally:
+def most_new_causes(num_slots: int) -> int:
+    """The most new causes of a row whose activity is ever summed out."""
+    return num_slots + _MORE_CANDIDATES
+
+
+def count_table(num_slots: int, parameters: AnyParameters) -> Tally:
     """The table that `new_cause_log_weights` needs, with one candidate more than it returns."""
     return noisy_or.count_table(num_slots, num_slots + _MORE_CANDIDATES + 1, parameters)
 
@@ -52,7 +57,7 @@ def draw_new_causes(
     num_new: Array,
     eta: Array,
     cells: Cells,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> Array:
     """Y with the rows of a row's new causes, drawn jointly given the row.
 

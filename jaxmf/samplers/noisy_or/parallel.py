@@ -15,7 +15,7 @@ from jax.scipy.special import logit
 
 from jaxmf import devices, slots
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters
+from jaxmf.likelihoods.noisy_or import AnyParameters, Cells
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, RowDraws, draws_of_rows, row_prior
 from jaxmf.samplers.noisy_or.new_causes import count_table, new_cause_log_weights
@@ -32,7 +32,7 @@ def noisy_or_parallel_sweep(
     observed: Array | None,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> tuple[Array, Array, Array]:
     """One pass over all rows at once and one over Y; p(Z, Y | observed cells) stays invariant.
 
@@ -63,7 +63,7 @@ def draw_all_bits(
     cells: Cells,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> Array:
     """The bits of all rows given Y, each row in its own order, no column left empty.
 
@@ -120,7 +120,7 @@ def draw_singleton_causes(
     cells: Cells,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> tuple[Array, Array, Array]:
     """The singletons of every row and their rows of Y, given the causes that rows share.
 
@@ -173,7 +173,7 @@ def _draw_their_activity(
     num_new: Array,
     eta: Array,
     cells: Cells,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> Array:
     """Y with the rows of all new causes: cause `rank` (K,) of row `owner` (K,) in each slot.
 

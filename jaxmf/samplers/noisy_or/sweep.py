@@ -23,7 +23,7 @@ from jax.scipy.special import logit
 from jaxmf import slots
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.likelihoods import noisy_or
-from jaxmf.likelihoods.noisy_or import Cells, Parameters, Tally
+from jaxmf.likelihoods.noisy_or import AnyParameters, Cells, Tally
 from jaxmf.samplers import feature_rows
 from jaxmf.samplers.feature_layout import FeaturePrior, row_draws, row_prior
 from jaxmf.samplers.noisy_or.new_causes import (
@@ -54,7 +54,7 @@ def noisy_or_sweep(
     observed: Array | None,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
     num_rows: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """One pass over the rows of Z and one over Y; p(Z, Y | observed cells) stays invariant.
@@ -98,7 +98,7 @@ def sweep_rows(
     observed: Array | None,
     *,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
     num_rows: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
@@ -145,7 +145,7 @@ def draw_row(
     *,
     counts: Array,
     prior: FeaturePrior,
-    parameters: Parameters,
+    parameters: AnyParameters,
     table: Tally,
     num_rows: Array,
 ) -> tuple[Array, Array, Array]:
@@ -249,7 +249,7 @@ def scan_bits(
     cells: Cells,
     *,
     num_singletons: Array,
-    parameters: Parameters,
+    parameters: AnyParameters,
     prior_log_odds: Array,
     movable: Array,
 ) -> tuple[Array, Array]:
@@ -293,7 +293,7 @@ def draw_activity(
     observed: Array | None,
     *,
     active: Array,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> Array:
     """Gibbs-samples Y given Z, cause by cause in a fresh random order, all columns at once.
 
@@ -338,7 +338,7 @@ def _scan_causes(
     z: Array,
     y: Array,
     cells: Cells,
-    parameters: Parameters,
+    parameters: AnyParameters,
 ) -> Array:
     """Y of a block of columns (K, B) bool, cause by cause; z (N, K) and y (K, B) float."""
     table = noisy_or.gain_table(z.shape[1] + 1, parameters)

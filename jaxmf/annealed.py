@@ -1,0 +1,198 @@
+"""The verb `smc`: annealed sequential Monte Carlo from prior to posterior."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmf import engine, registry
+from jaxmf.api import device_name, meta_of
+from jaxmf.arguments import check_count, check_number
+from jaxmf.data import Container
+from jaxmf.engine import Algorithm, Report, Run
+from jaxmf.engine.run import as_key
+from jaxmf.engine.sharding import check_mesh_axes
+from jaxmf.model import Model
+from jaxmf.posterior import Posterior, alarms
+from jaxmf.posterior.assemble import from_annealing, outcome
+from jaxmf.preparation import matched_to, refuse_traced
+from jaxmf.registry.entry import Entry
+from jaxmf.samplers.annealed_smc import MOST_POWERS, annealed_smc, rising_powers
+from jaxmf.types import Key, Seed
+
+# Powers that are looked for at once.
+_POWERS_A_RUN = 25
+# Of the seed: the runs have the seed itself.
+_PILOT = np.uint32(2**32 - 1)
+
+
+def smc(
+    model: Model,
+    data: object,
+    *,
+    num_particles: int = 1_000,
+    num_runs: int = 4,
+    chain_length: int = 10,
+    powers: object = None,
+    effective_share: float = 0.5,
+    seed: Seed = 0,
+    chain_method: str = "auto",
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
+    memory_limit: int | None = None,
+    **options: object,
+) -> Posterior:
+    """Go from the prior to the posterior by powers of the likelihood, with the evidence.
+
+    Annealed, waste-free sequential Monte Carlo (Dau and Chopin, 2022): particles start as draws
+    from the prior; at each of the rising powers one in `chain_length` is chosen by weight, moved
+    by the steps of the model's own sampler, and all states on its way are kept. The powers are
+    chosen by a first run, of which nothing else is used; the evidence of the others is unbiased.
+
+    Args:
+        model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, or a model with `annealed`, see
+            `jaxmf.model.Anneals`.
+        data: a container, or what one can be made of.
+        num_particles: particles of a run, a multiple of `chain_length`.
+        num_runs: independent runs, pooled by their evidence; 2 or more for an error.
+        chain_length: states of each chain at each power, its start among them; longer ones mix
+            better, more of them (`num_particles` over this) know more modes.
+        powers: rising numbers above 0, the last 1; None to choose them by a first run.
+        effective_share: the effective sample size, as a share of the particles, down to which a
+            power of the first run may bring it; larger means more powers.
+        seed: int or typed key.
+        chain_method: how runs are worked on: ``"vectorized"`` in one program, ``"sequential"`` or
+            ``"auto"`` (sequential on CPU).
+        mesh: `jax.sharding.Mesh` with an axis ``"chain"`` to spread runs over devices.
+        progress: True, False, None for a bar on a terminal or in a notebook only, or a function
+            called with a `jaxmf.engine.Report` after every chunk.
+        memory_limit: bytes of device memory the run may take.
+        **options: those of the model's `annealed`, such as ``capacity``.
+    Returns:
+        The posterior, with weighted draws and `log_evidence`, for which see `Posterior`: with
+        default scales it is empirical Bayes. `log_evidence_error` is NaN, and an alarm says why,
+        where the runs do not allow an error: too few particles carry the weight at some power,
+        chains do not move, or runs differ by more than each knows. ``trace`` has the powers.
+    Raises:
+        ValueError: the model has no such path, or a setting is out of its range.
+        TypeError: an unknown option; the message names the right ones.
+    """
+    refuse_traced("smc", seed=seed, model=model, data=data, **options)
+    check_mesh_axes(mesh, "smc", (), {})
+    entry = registry.entry_of(model)
+    _check_options(entry, options)
+    _check_numbers(num_particles, num_runs, chain_length, effective_share)
+    key = as_key(seed)
+    matched, container = matched_to(model, data, memory_limit)
+    annealed = matched.annealed(container, **options)
+    method_settings: dict[str, Any] = {
+        "num_particles": num_particles,
+        "chain_length": chain_length,
+        "effective_share": float(effective_share),
+    }
+    run_options: dict[str, Any] = {
+        "chain_method": chain_method,
+        "mesh": mesh,
+        "memory_limit": memory_limit,
+    }
+    run_options |= {"progress": progress}
+    began = time.perf_counter()
+    if powers is None:
+        search = annealed_smc(annealed, **method_settings)
+        chosen = _search_powers(search, container, key, run_options)
+    else:
+        chosen = _check_powers(powers)
+    run = engine.run(
+        annealed_smc(annealed, **method_settings, powers=chosen),
+        container,
+        seed=key,
+        num_samples=len(chosen) + 1,
+        num_chains=num_runs,
+        **run_options,
+    )
+    settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
+    settings["chain_method"] = chain_method
+    device = device_name(container, mesh)
+    meta = meta_of("smc", seed, settings, options, device, outcome(run, began))
+    return alarms.warn(from_annealing(matched, container, run, meta))
+
+
+def _search_powers(
+    search: Algorithm, data: Container, key: Key, run_options: dict[str, Any]
+) -> np.ndarray:
+    """The powers of one adaptive run, (T,) float.
+
+    Raises:
+        ValueError: it does not arrive at 1.
+    """
+    run_options = run_options | {"mesh": None}
+    run: Run | None = None
+    for _ in range(0, MOST_POWERS, _POWERS_A_RUN):
+        run = engine.run(
+            search,
+            data,
+            seed=jax.random.fold_in(key, _PILOT),
+            num_samples=_POWERS_A_RUN,
+            initial=run,
+            **run_options,
+        )
+        found = np.asarray(run.draws["power"][0])
+        if found[-1] >= 1:
+            return rising_powers(found)
+        if not run.complete:
+            raise KeyboardInterrupt("jaxmf.smc was interrupted while it looked for powers")
+    raise ValueError(
+        f"the particles reach power {found[-1]:.3g} after {MOST_POWERS} powers: the likelihood is "
+        "too peaked for these particles. Set a smaller effective_share, or more num_particles"
+    )
+
+
+def _check_options(entry: Entry, options: dict[str, object]) -> None:
+    known = [setting.name for setting in registry.annealing_settings(entry)]
+    unknown = [name for name in options if name not in known]
+    if unknown:
+        raise TypeError(
+            f"smc takes no option {', '.join(map(repr, unknown))}; for {entry.class_name} it takes "
+            f"{', '.join(known)} beside its own arguments"
+        )
+
+
+def _check_numbers(
+    num_particles: int, num_runs: int, chain_length: int, effective_share: float
+) -> None:
+    check_count("num_runs", num_runs, 1)
+    check_count("chain_length", chain_length, 2)
+    check_count("num_particles", num_particles, 2 * chain_length)
+    if num_particles % chain_length:
+        raise ValueError(
+            f"num_particles must be a multiple of chain_length={chain_length}, got "
+            f"{num_particles}; {num_particles // chain_length * chain_length} is one"
+        )
+    check_number("effective_share", effective_share, above=0)
+    if effective_share >= 1:
+        raise ValueError(
+            f"effective_share must be below 1, got {effective_share}: at 1 no power can rise"
+        )
+
+
+def _check_powers(powers: object) -> np.ndarray:
+    values = np.asarray(powers, dtype=float)
+    if values.ndim != 1 or not 1 <= values.size <= MOST_POWERS:
+        raise ValueError(
+            f"powers must be a list of 1 to {MOST_POWERS} numbers, got shape {values.shape}"
+        )
+    rises = np.diff(values, prepend=0.0)
+    if not (rises > 0).all():
+        first = int(np.argmin(rises > 0))
+        raise ValueError(
+            f"powers must rise from above 0, but powers[{first}] is {values[first]:g} after "
+            f"{values[first - 1] if first else 0:g}"
+        )
+    if values[-1] != 1:
+        raise ValueError(f"powers must end at 1, the posterior, got {values[-1]:g}")
+    return values

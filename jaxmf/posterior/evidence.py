@@ -1,0 +1,85 @@
+"""The evidence of annealed runs: its error, and what forbids one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.stats import chi2
+
+from jaxmf.posterior.records import Evidence
+from jaxmf.samplers.cloud import combine_log_evidence
+
+_LEAST_RUNS = 2
+_LEAST_EFFECTIVE = 0.1  # of the particles, at any power
+_LEAST_MOVED = 0.1  # of the chains, at any power
+_LARGEST_VARIANCE = 0.5  # of the evidence, relative, beyond which its log has no symmetric error
+_SPREAD_LEVEL = 1e-3
+_MOST_BEYOND = 4.0  # spread of the runs over what each says itself, however few they are
+
+
+def annealed_evidence(trace: Mapping[str, np.ndarray]) -> Evidence:
+    """The log of the mean evidence of the runs, and its error where that can be trusted.
+
+    The variance is the larger of two: of the runs about their mean, and the mean of what each run
+    says of itself by its chains.
+
+    Args:
+        trace: ``log_evidence``, ``variance``, ``effective_share``, ``moved_share`` and ``power``,
+            (R, S) each, after every step of every run.
+    """
+    value, _ = combine_log_evidence(trace["log_evidence"][:, -1])
+    variance = max(_variances(trace))
+    is_trusted = annealing_fault(trace, 1) is None
+    return Evidence(value=value, standard_error=np.sqrt(variance) if is_trusted else np.nan)
+
+
+def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str | None:
+    """What forbids an error and what to do about it, for the middle of a sentence; None if nothing.
+
+    Args:
+        trace: see `annealed_evidence`.
+        num_particles: of a run.
+    """
+    log_evidences = trace["log_evidence"][:, -1]
+    num_runs = log_evidences.size
+    if not np.isfinite(log_evidences).all():
+        return "no particle has a likelihood above zero; check the data against the model"
+    if num_runs < _LEAST_RUNS:
+        return "there is one run, and nothing to compare it with; set num_runs=4"
+    share, power = _least(trace, "effective_share")
+    if share < _LEAST_EFFECTIVE:
+        return (
+            f"at power {power:.3g} the weights rest on {share:.1%} of the particles; leave powers "
+            "out, or list more of them"
+        )
+    share, power = _least(trace, "moved_share")
+    if share < _LEAST_MOVED:
+        return (
+            f"at power {power:.3g} only {share:.1%} of the chains moved; set a larger chain_length"
+        )
+    spread, within = _variances(trace)
+    beyond = chi2.isf(_SPREAD_LEVEL, num_runs - 1) / (num_runs - 1)
+    if spread > max(beyond, _MOST_BEYOND) * within:
+        return (
+            f"its {num_runs} runs differ by {np.sqrt(spread / within):.1f} times their error, so "
+            "chains stay in different modes; set a larger chain_length, or "
+            f"num_particles={4 * num_particles}"
+        )
+    if max(spread, within) >= _LARGEST_VARIANCE:
+        return f"its runs differ too much; set num_particles={4 * num_particles}"
+    return None
+
+
+def _variances(trace: Mapping[str, np.ndarray]) -> tuple[float, float]:
+    """Relative variances of the mean evidence: by the spread of the runs, and by each alone."""
+    log_evidences = trace["log_evidence"][:, -1]
+    _, spread = combine_log_evidence(log_evidences)
+    within = float(np.mean(trace["variance"][:, -1], dtype=float)) / log_evidences.size
+    return float(np.nan_to_num(spread)), within
+
+
+def _least(trace: Mapping[str, np.ndarray], name: str) -> tuple[float, float]:
+    """The least value of a share over powers and runs, and the power there."""
+    index = np.unravel_index(np.argmin(trace[name]), trace[name].shape)
+    return float(trace[name][index]), float(trace["power"][index])

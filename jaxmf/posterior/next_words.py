@@ -1,0 +1,168 @@
+"""Recommendations of topic models: the words, or items, that a document or basket may have next.
+
+p(w | d) = sum_k theta_dk phi_kw with both summed out given the topics of the tokens of a draw,
+averaged over draws. A new basket is folded in first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.arguments import check_count, check_flag, check_seed
+from jaxmf.data import Container, Positions, Tokens
+from jaxmf.data.alignment import UNKNOWN, check_unknown
+from jaxmf.data.checks import as_index
+from jaxmf.data.names import positions as index_of_ids
+from jaxmf.model import RanksWords
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
+from jaxmf.posterior.topic_draws import spread_draws, topic_blocks
+from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, Key, Names
+
+_DRAWS_OF_NEW = 10  # each folds the new documents in
+_BLOCK_CELLS = 2**22
+
+
+def recommend(
+    posterior: Draws,
+    rows: object,
+    *,
+    new_rows: object,
+    unknown: str,
+    n: int,
+    by: str | None,
+    include_known: bool,
+    seed: int,
+) -> Recommendations:
+    """See `Posterior.recommend`."""
+    check_flag("include_known", include_known)
+    check_unknown(unknown, UNKNOWN[:2])
+    check_seed("seed", seed)
+    check_count("n", n)
+    if by not in (None, "probability"):
+        raise ValueError(f"by: words are ranked by their probability alone, got {by!r}")
+    blocks = topic_blocks(posterior)
+    new = None
+    if new_rows is not None:
+        new = posterior.container(new_rows, "new_rows", unknown=unknown)
+    tokens: Tokens = posterior.data if new is None else new
+    positions = _read_documents(rows, tokens, blocks.document, drop=unknown == "drop")
+    num_words = posterior.data.sizes[blocks.word]
+    width = min(n, num_words)
+    best = np.full((positions.size, width), -1)
+    scores = np.full((2, positions.size, width), np.nan)
+    size = max(1, min(positions.size, _BLOCK_CELLS // num_words))
+    for start in range(0, positions.size, size):
+        # one size of block, so that one program serves all
+        here = positions[np.minimum(np.arange(start, start + size), positions.size - 1)]
+        mean, sd = _moments(posterior, here, new, seed)
+        values = mean.copy()
+        if not include_known:
+            values[_known(tokens, here, blocks.document, blocks.word)] = -np.inf
+        kept = slice(start, min(start + size, positions.size))
+        found = best_columns(values, width)
+        chosen = np.maximum(found, 0)
+        for part, moment in zip(scores, (mean, sd), strict=True):
+            shown = np.where(found >= 0, np.take_along_axis(moment, chosen, axis=1), np.nan)
+            part[kept] = shown[: kept.stop - start]
+        best[kept] = found[: kept.stop - start]
+    names = tokens.names.get(blocks.document)
+    return Recommendations(
+        rows=positions,
+        columns=best,
+        scores=NextWords(*scores),
+        row_names=None if names is None else names[positions],
+        column_names=_named(best, posterior.data.names.get(blocks.word)),
+    )
+
+
+def _read_documents(rows: object, tokens: Tokens, column: str, *, drop: bool) -> np.ndarray:
+    """(R,) positions of documents."""
+    size, names = tokens.sizes[column], tokens.names.get(column)
+    if rows is None:
+        return np.arange(size)
+    if isinstance(rows, Positions):
+        return as_index("rows", np.atleast_1d(rows.rows), size=size)
+    if drop and names is not None:
+        known = set(names.tolist())
+        is_one = isinstance(rows, str | tuple) or not isinstance(rows, Iterable)
+        listed = [rows] if is_one else list(cast("Iterable[object]", rows))
+        rows = [row for row in listed if row in known]
+        if not rows:
+            raise ValueError(
+                f"rows: none of the {len(listed)} is the id of a {column} of the data. Check their "
+                "types"
+            )
+    return index_of_ids("rows", rows, names=names, size=size, line=column)
+
+
+def _known(
+    tokens: Tokens, documents: np.ndarray, document: str, word: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The cells (document in the list, word) that have tokens."""
+    from scipy.sparse import coo_array
+
+    cells = (np.asarray(tokens.columns[document]), np.asarray(tokens.columns[word]))
+    shape = (tokens.sizes[document], tokens.sizes[word])
+    there = coo_array((np.ones(cells[0].size), cells), shape=shape).tocsr()[documents].tocoo()
+    return there.coords
+
+
+def _moments(
+    posterior: Draws, documents: np.ndarray, new: Tokens | None, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation over draws of the probabilities of words, (R, V) each."""
+    chains, draws, weights = spread_draws(posterior)
+    if new is not None and draws.size > _DRAWS_OF_NEW:
+        some = np.unique(np.linspace(0, draws.size - 1, _DRAWS_OF_NEW).round().astype(int))
+        chains, draws, weights = chains[some], draws[some], weights[some] / weights[some].sum()
+    shape = (documents.size, posterior.data.sizes[topic_blocks(posterior).word])
+    mean, square, total = np.zeros(shape), np.zeros(shape), 0.0
+    for index, (chain, draw, weight) in enumerate(zip(chains, draws, weights, strict=True)):
+        arrays = {name: values[chain, draw] for name, values in posterior.draws.items()}
+        key = jax.random.fold_in(jax.random.key(seed), index)
+        arguments = (posterior.model, arrays, posterior.data, jnp.asarray(documents))
+        if new is None:
+            values = np.asarray(_next_words(*arguments), float)
+        else:
+            values = np.asarray(_next_words_of_new(*arguments, new, key), float)
+        # West's running update: no difference of large squares
+        total += weight
+        step = values - mean
+        mean += (weight / total) * step
+        square += weight * step * (values - mean)
+    return mean, np.sqrt(np.maximum(square, 0))
+
+
+@jit
+def _next_words(
+    model: RanksWords[Container], draw: Draw, data: Container, documents: Array
+) -> Array:
+    return model.next_words(draw, data, documents, {})
+
+
+@jit
+def _next_words_of_new(
+    model: RanksWords[Container],
+    draw: Draw,
+    data: Container,
+    documents: Array,
+    new: Container,
+    key: Key,
+) -> Array:
+    return model.next_words(draw, data, documents, model.fold(key, draw, data, new))
+
+
+def _named(best: np.ndarray, names: Names | None) -> Names | None:
+    """The ids of words, None where there is none; None without ids."""
+    if names is None:
+        return None
+    found = np.array(names, dtype=object)[best]
+    found[best < 0] = None
+    return found
