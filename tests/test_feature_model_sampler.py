@@ -157,6 +157,17 @@ def step_of(model):
     return lambda key, state, data: step(key, state, data, jnp.asarray(1.0))
 
 
+def test_more_moves_of_values_make_no_larger_program():
+    model, data = by_columns(), Dense(jnp.zeros((NUM_ROWS, NUM_COLUMNS)))
+
+    def num_equations(num_value_moves):
+        sampler = model.sampler(num_value_moves=num_value_moves)
+        state = jax.eval_shape(sampler.init, jax.random.key(0), data)
+        return str(jax.make_jaxpr(sampler.step)(jax.random.key(0), state, data, 1.0)).count("= ")
+
+    assert num_equations(5) == num_equations(2)
+
+
 # --- joint distributions --------------------------------------------------------------------------
 
 

@@ -283,13 +283,14 @@ def _check_measure(posts: dict[str, Posterior], first: str, name: str) -> None:
 def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
     """Why the comparison should not be trusted, one clause each."""
     found = []
-    for name, score in scored.scores.items():
-        share = score.unreliable_share
-        if share > _LARGEST_SHARE:
-            found.append(
-                f"the importance weights of {100 * share:.0f} % of the {scored.kind} of {name!r} "
-                "are unreliable (score held_out data)"
-            )
+    shares = {name: score.unreliable_share for name, score in scored.scores.items()}
+    high = [f"{100 * s:.1f} % by {name!r}" for name, s in shares.items() if s > _LARGEST_SHARE]
+    if high:
+        found.append(
+            f"importance weights of some {scored.kind} are unreliable, {', '.join(high)}, and "
+            "their densities too high; score held_out data"
+        )
+    for name in scored.scores:
         kinds = [alarm.kind for alarm in posts[name].alarms() if alarm.kind in _CHAIN_ALARMS]
         if kinds:
             found.append(f"the chains of {name!r} have not converged ({kinds[0]})")
@@ -376,7 +377,7 @@ def _conclusion(table: ModelComparison, worries: list[str]) -> str:
     parts = [f"{best!r} predicts best" + (f": {'; '.join(worse)}" if worse else "")]
     if same:
         parts.append(
-            f"{' and '.join(same)} cannot be distinguished from it: choose the simpler model"
+            f"{' and '.join(same)} cannot be distinguished from it: choose the simpler one"
         )
     trust = "No check speaks against this"
     if worries:

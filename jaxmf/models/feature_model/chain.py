@@ -78,9 +78,13 @@ def step(
         power = annealed_factor(progress) ** 2
     state, info = update_rows(model, jax.random.fold_in(key, 0), state, data, power=power)
     values_key = jax.random.fold_in(key, 1)
-    for index in range(plan.num_value_moves):
+
+    def move(index: Array, y: Array) -> Array:
         move_key = jax.random.fold_in(values_key, index)
-        state, _ = update_values(model, move_key, state, data, power=power)
+        return update_values(model, move_key, state._replace(y=y), data, power=power)[0].y
+
+    # a loop, of which one turn is compiled, rather than all turns in a row
+    state = state._replace(y=jax.lax.fori_loop(0, plan.num_value_moves, move, state.y))
     state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
     return state, info
 
