@@ -17,7 +17,7 @@ CAPABILITIES = {
     if value.__module__ == contracts.__name__
 }
 NETWORK = {"HasGroups", "HasNetwork"}
-TOPICS = NETWORK | {"CompletesDocuments", "ShowsColumns", "TransformsDocuments"}
+TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {
