@@ -42,8 +42,11 @@ def conditionals(prior, *, bias=False):
         old = z[row].astype(x.dtype)
         gram, cross = gaussian.gram_statistics(z, x)
         posterior = gaussian.row_posterior(gram, cross, scales.ratio)
-        posterior = gaussian.remove_row(posterior, old, x[row])
-        conditional = row_prior(prior, jnp.diagonal(gram) - old, NUM_ROWS, num_fixed=int(bias))
+        counts = jnp.diagonal(gram) - old
+        alone = jnp.where(counts < 0.5, old, 0)
+        posterior = gaussian.remove_row(posterior, old, alone, x[row], scales.ratio)
+        posterior = gaussian.reset_slots(posterior, counts < 0.5, scales.ratio)
+        conditional = row_prior(prior, counts, NUM_ROWS, num_fixed=int(bias))
         own = z[row] & conditional.free
         fit = feature_rows.row_fit(posterior, z[row] & ~own, x[row], None)
         extra = jnp.sum(own) / scales.ratio
@@ -312,3 +315,34 @@ def test_new_features_take_the_lowest_free_slots():
 def test_no_index_of_weight_zero_is_drawn(uniform, index):
     log_weights = jnp.asarray([-jnp.inf, 0.0, -jnp.inf, 0.0, -jnp.inf])
     assert feature_rows.draw_index(jnp.asarray(uniform), log_weights) == index
+
+
+@pytest.mark.parametrize(
+    "z",
+    [
+        [[0, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 1]],
+        [[0, 0, 1, 1], [1, 0, 1, 0], [0, 0, 0, 0], [1, 1, 1, 1], [0, 1, 0, 1]],
+    ],
+    ids=["two features of one row alone", "a combination of one row alone"],
+)
+def test_rows_are_removed_where_the_noise_is_next_to_nothing(z):
+    # rows without noise, such as 0, 1, ..., 14: a weight that is NaN stopped such runs
+    def log_weights(ratio, row):
+        old = features[row].astype(x.dtype)
+        gram, cross = gaussian.gram_statistics(features, x)
+        empty = jnp.diagonal(gram) - old < 0.5
+        posterior = gaussian.row_posterior(gram, cross, ratio)
+        alone = jnp.where(empty, old, 0)
+        posterior = gaussian.remove_row(posterior, old, alone, x[row], ratio)
+        posterior = gaussian.reset_slots(posterior, empty, ratio)
+        fit = feature_rows.row_fit(posterior, features[row] & ~empty, x[row], None)
+        settings = {"rate": 0.3, "ratio": ratio, "noise_variance": 0.003, "num_candidates": 9}
+        return feature_rows.new_feature_log_weights(
+            fit.squared_error, fit.inflation, fit.num_observed, **settings
+        )[0]
+
+    with jax.enable_x64(False):
+        x = jnp.arange(15.0).reshape(5, 3) - jnp.array([6.0, 7.0, 8.0])
+        features, ratios = jnp.array(z, bool), jnp.logspace(-5, -3, 300)
+        weights = jax.vmap(jax.vmap(log_weights, (None, 0)), (0, None))(ratios, jnp.arange(5))
+    assert np.isfinite(np.asarray(weights)).all()

@@ -136,13 +136,25 @@ def add_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
     )
 
 
-def remove_row(posterior: RowPosterior, z: Array, x: Array) -> RowPosterior:
-    """(M, mu) after a row x (D,) with features z (K,) float has gone."""
+def remove_row(
+    posterior: RowPosterior, z: Array, alone: Array, x: Array, ratio: Array
+) -> RowPosterior:
+    """(M, mu) after a row x (D,) with features z (K,) float has gone.
+
+    The features that this row alone has, `alone` (K,) float, are summed out of the row first: the
+    others then see it with noise 1 + n / r. So nothing is divided by the small number that is left
+    of such features where the noise is small; `reset_slots` puts their slots back to the prior.
+
+    Where no other row has this combination of features, what is divided by is small as well. It is
+    at least r / (r + number of features), since M is at most 1 / r: rounding cannot make it zero.
+    """
     spread, mean = posterior
-    m_z = spread @ z
-    gain = m_z / (1 - z @ m_z)
+    shared = z - alone
+    m_z = spread @ shared
+    remaining = 1 + jnp.sum(alone) / ratio - shared @ m_z
+    gain = m_z / jnp.maximum(remaining, ratio / (ratio + jnp.sum(shared)))
     return RowPosterior(
-        spread=spread + jnp.outer(m_z, gain), mean=mean - jnp.outer(gain, x - z @ mean)
+        spread=spread + jnp.outer(m_z, gain), mean=mean - jnp.outer(gain, x - shared @ mean)
     )
 
 
@@ -167,7 +179,8 @@ def log_normal_row(
       num_observed: () float, number of observed cells.
       noise_variance: () float.
     """
-    variance = noise_variance * inflation
+    # M has rounding where the noise is next to nothing, and z M z' is not negative
+    variance = noise_variance * jnp.maximum(inflation, 1)
     return -0.5 * (num_observed * jnp.log(2 * jnp.pi * variance) + squared_error / variance)
 
 

@@ -160,10 +160,12 @@ def _update_row(
     counts = block.counts - leaving
     conditional = row_prior(prior, counts, num_rows, num_fixed=num_fixed)
     conditional = conditional._replace(movable=conditional.movable & here)
-    # slots without ones are put back to the prior exactly, so rounding cannot gather there
-    posterior = gaussian.reset_slots(
-        gaussian.remove_row(block.posterior, leaving, x_old), counts < 0.5, scales.ratio
+    empty = counts < 0.5
+    posterior = gaussian.remove_row(
+        block.posterior, leaving, jnp.where(empty, leaving, 0), x_old, scales.ratio
     )
+    # slots without ones are put back to the prior exactly, so rounding cannot gather there
+    posterior = gaussian.reset_slots(posterior, empty, scales.ratio)
     singletons = z_old & conditional.free
     setting = draw_row(
         draws,
