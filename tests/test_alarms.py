@@ -70,13 +70,14 @@ def test_at_most_two_of_a_hundred_calibrated_runs_raise_a_false_alarm():
         ("R-hat", "R-hat of alpha is", {"alpha": chains() + np.arange(4)[:, None]}),
         ("drift", "rises", {"log_joint": np.linspace(0, 100, 500) + chains()}),
         ("noise", "larger than the sd", {"noise_scale": 1.5 * X.std() + 0.01 * chains()}),
+        ("units", "sd of column 1 .*divide each", {"noise_scale": 3.0 + 0.01 * chains()}),
         ("no features", "No draw has any features", {"num_features": np.zeros((2, 50))}),
         ("no features", "Chain 1 has no features", {"num_features": [[2, 3] * 25, [0, 0] * 25]}),
         ("one group", "num_topic is 1", {"num_topic": np.ones((2, 50))}),
     ],
 )
 def test_what_is_wrong_is_said(kind, says, case):
-    post = posterior(**case)
+    post = posterior(data=X * [9.0, 1.0, 9.0, 9.0] if kind == "units" else X, **case)
     assert kind in kinds(post)
     found = " ".join(str(alarm) for alarm in post.alarms())
     assert re.search(says, found), found
@@ -108,20 +109,33 @@ def test_advice_for_groups_of_a_process_names_moves_that_split_and_merge(model, 
 
 
 @pytest.mark.parametrize(
-    ("values", "raises"),
+    ("values", "levels"),
     [
-        (RNG.integers(1, 6, 200), True),
-        (RNG.integers(1, 6, 200) + 0.25, False),
-        (RNG.integers(0, 2, 200), False),
-        (RNG.integers(0, 1000, 200), False),
+        (RNG.integers(1, 6, 200), "(1, 2, 3, 4, 5)"),
+        (RNG.integers(1, 6, 200) / 2, "(0.5, 1, 1.5, 2, 2.5)"),
+        (RNG.integers(1, 6, 200) + 0.25, None),
+        (RNG.integers(0, 2, 200), None),
+        (RNG.integers(0, 1000, 200), None),
     ],
-    ids=["stars", "fractions", "two values", "counts"],
+    ids=["stars", "half stars", "fractions", "two values", "counts"],
 )
-def test_gaussian_noise_on_grades_names_ordinal(values, raises):
+def test_gaussian_noise_on_grades_names_ordinal(values, levels):
     post = posterior(mf.BPMF(2), ratings(values.astype(float)), log_joint=chains())
-    assert ("support" in kinds(post)) is raises
-    if raises:
-        assert "mf.Ordinal(levels=(1, 2, 3, 4, 5))" in str(post.alarms()[-1])
+    assert ("support" in kinds(post)) is (levels is not None)
+    if levels is not None:
+        assert f"mf.Ordinal(levels={levels})" in str(post.alarms()[-1])
+
+
+def test_noise_is_compared_with_columns_that_have_cells_and_vary():
+    # a column that is constant, one of four cells, and one within what chance makes of its sd
+    x = RNG.normal(size=(30, 4))
+    x[:, 0], x[4:, 1], x[:, 2] = 7.0, np.nan, 0.75 * x[:, 2] / x[:, 2].std()
+    assert "units" not in kinds(posterior(data=x, noise_scale=1.0 + 0.001 * chains()))
+
+
+def test_a_matrix_of_equal_cells_is_said_to_be_one():
+    post = posterior(data=np.full((8, 3), 7.0), num_features=np.zeros((2, 50)))
+    assert "All observed cells are equal" in str(post.alarms()[0])
 
 
 @pytest.mark.parametrize(("error", "raises"), [(0.3, False), (np.nan, True)])

@@ -12,6 +12,10 @@ from jaxmf.types import Names
 _IDS_AT_ONCE = 2**16
 
 
+class UnknownIdError(ValueError):
+    """An id that the data does not have."""
+
+
 class Positions(NamedTuple):
     """Rows, or cells, by position counted from 0, whatever the ids of the data are.
 
@@ -151,7 +155,8 @@ def positions(
         line: what one of them is called, such as "row"; the argument without its s unless given.
 
     Raises:
-        ValueError: an id that the data does not have.
+        UnknownIdError: an id that the data does not have.
+        ValueError, TypeError: positions that are none.
     """
     if names is None:
         return as_index(argument, np.atleast_1d(ids), size=size)
@@ -165,12 +170,17 @@ def positions(
         for position, name in enumerate(array[some].tolist(), some.start):
             if not isinstance(name, Hashable) or name not in table:
                 shown = ", ".join(repr(n) for n in names[:3].tolist())
-                raise ValueError(
+                raise UnknownIdError(
                     f"{argument}: no {line} has the id {name!r}. The ids of this data are "
                     f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
                 )
             found[position] = table[name]
     return found
+
+
+def shown_id(names: Names | None, position: int) -> str:
+    """What a message calls a row or column: its id where there are ids."""
+    return str(position) if names is None else repr(names.tolist()[position])
 
 
 def object_array(names: Any) -> np.ndarray:

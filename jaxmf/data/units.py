@@ -56,6 +56,14 @@ def column_scales(data: Dense) -> np.ndarray:
     return np.sqrt(total / np.maximum(count, 1))
 
 
+def column_counts(data: Dense) -> np.ndarray:
+    """Numbers (D,) of observed cells of each column."""
+    counts = np.zeros(data.num_columns, int)
+    for _, observed in _blocks(data):
+        counts += np.sum(observed, axis=0)
+    return counts
+
+
 def row_mean_squares(data: Dense, offset: object = 0.0) -> np.ndarray:
     """Mean squares (N,) of each row's observed cells about an offset; 0 for an empty row.
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from jaxmf.posterior.prediction import Prediction
 
 
+_MOST_IDS = 30  # that stand at the columns of a picture
+_LONGEST_ID = 14
+
+
 def check_image_shape(image_shape: tuple[int, int], size: int) -> None:
     """Refuse a (height, width) that does not hold a row of `size` cells."""
     if not isinstance(image_shape, tuple | list) or len(image_shape) != 2:
@@ -46,14 +50,27 @@ def images(values: np.ndarray, titles: list[str], image_shape: tuple[int, int]) 
     return figure
 
 
-def matrix(values: np.ndarray, titles: list[str], word: str) -> Figure:
-    """A matrix with a title at each row; `word` says what the rows are."""
+def matrix(
+    values: np.ndarray, titles: list[str], word: str, columns: np.ndarray | None = None
+) -> Figure:
+    """A matrix with a title at each row; `word` says what the rows are.
+
+    Up to 30 columns have their ids, `columns`, at them.
+    """
     figure, (axes,) = figure_of(1, 1, width=7.5, height=0.9 + 0.28 * len(values))
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes.set_yticks(range(len(values)), titles)
     axes.set(xlabel="column", ylabel=word)
+    if columns is not None and len(columns) <= _MOST_IDS:
+        axes.set_xticks(range(len(columns)), [_shortened(name) for name in columns.tolist()])
+        axes.tick_params(axis="x", labelrotation=0 if len(columns) <= 8 else 60)
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
+
+
+def _shortened(name: object) -> str:
+    text = str(name)
+    return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
 def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:

@@ -141,7 +141,8 @@ class Plots:
         if isinstance(model, HasBias) and model.has_bias_feature:
             titles[int(np.argmin(features.slots))] = "bias, every row"
         if image_shape is None:
-            return matrix(mean, titles, "feature")
+            names = getattr(self._posterior.data, "column_names", None)
+            return matrix(mean, titles, "feature", names)
         return images(mean, titles, image_shape)
 
     @shows()

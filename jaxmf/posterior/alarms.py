@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from statistics import NormalDist
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.data import Container
+from jaxmf.data import Container, Dense, units
+from jaxmf.data.names import shown_id
 from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
@@ -31,6 +33,8 @@ _DRIFT_ERRORS = 4.0
 _MOST_LEVELS = 12  # whole numbers that are grades, not measurements
 _CONVERGED = 1e-4
 _SHORT_DOCUMENT = 20  # words
+_FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
+_FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 _PREDICTION_ERRORS = 3.0
 
 
@@ -88,7 +92,7 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
             yield Alarm(
                 "no features",
                 f"No draw has any {what} ({name} is 0): predictions know nothing but the "
-                "hyperparameters. Check the scale of the data against the priors",
+                f"hyperparameters. {_why_none(posterior)}",
             )
         elif not values.any(axis=1).all():
             chain = int(np.flatnonzero(~values.any(axis=1))[0])
@@ -97,6 +101,13 @@ def _nothing_in_use(posterior: Summaries) -> Iterator[Alarm]:
                 f"Chain {chain} has no {what} in any draw while others do: it is caught in an "
                 "empty state. Run longer, or start from another seed",
             )
+
+
+def _why_none(posterior: Summaries) -> str:
+    values = _observed(posterior.data)
+    if values is not None and values.size and np.ptp(values) == 0:
+        return "All observed cells are equal: there is nothing else to find"
+    return "Check the scale of the data against the priors"
 
 
 def _model_alarms(posterior: Summaries) -> Iterator[Alarm]:
@@ -140,6 +151,30 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
         )
 
 
+def _units(posterior: Summaries) -> Iterator[Alarm]:
+    """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
+    noise, data = posterior.draws.get("noise_scale"), posterior.data
+    if noise is None or not isinstance(data, Dense) or noise.ndim != 2:
+        return
+    spreads, counts = units.column_scales(data), units.column_counts(data)
+    # an sd of n normal cells is known to one part in sqrt(2 n)
+    errors = NormalDist().inv_cdf(1 - _FALSE_UNITS / len(spreads))
+    most = (1 + errors / np.sqrt(2 * np.maximum(counts, _FEWEST_CELLS))) * spreads
+    least = _quantile(noise, posterior.weights, 0.05)
+    drowned = np.flatnonzero((counts >= _FEWEST_CELLS) & (spreads > 0) & (least > most))
+    values = _observed(data)
+    if drowned.size == 0 or values is None or least > values.std():  # the last is `_noise`
+        return
+    column = int(drowned[np.argmin(spreads[drowned])])
+    yield Alarm(
+        "units",
+        f"The noise ({least:.3g} or more) is larger than the sd of column "
+        f"{shown_id(data.column_names, column)} ({spreads[column]:.3g}): one noise_scale serves "
+        "all columns, and this one has next to no influence. If columns are in different units, "
+        "divide each by its standard deviation",
+    )
+
+
 def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:
     """The smallest value that draws of this much weight do not exceed."""
     order = np.argsort(values, axis=None)
@@ -173,7 +208,7 @@ def _rhat(posterior: Summaries) -> Iterator[Alarm]:
     value = rhats[name]
     if not value > LARGEST_RHAT:
         return
-    shown = f"{value:.2f}" if value < 10 else "above 10"
+    shown = f"{value:.3f}" if value < 1.1 else f"{value:.2f}" if value < 10 else "above 10"
     several = posterior.num_chains > 1
     what = "the chains disagree" if several else "the chain has not settled"
     yield Alarm(
@@ -268,15 +303,19 @@ def _support(posterior: Summaries) -> Iterator[Alarm]:
     if type(likelihood).__name__ != "Gaussian" or type(posterior.data).__name__ != "Entries":
         return
     values = _observed(posterior.data)
-    if values is None or values.size < 50 or np.any(values != np.round(values)):
+    if values is None or values.size < 50:
         return
-    levels = np.unique(values).astype(int)
-    if 3 <= levels.size <= _MOST_LEVELS:
+    grades = np.unique(values)
+    if not 3 <= grades.size <= _MOST_LEVELS:
+        return
+    # whole numbers, or halves as of half stars
+    if np.all(2 * grades == np.round(2 * grades)):
+        levels = tuple(int(x) if x == round(x) else x for x in grades.tolist())
+        kind = "whole numbers" if all(isinstance(x, int) for x in levels) else "grades"
         yield Alarm(
             "support",
-            f"The ratings are whole numbers from {levels[0]} to {levels[-1]}, and Gaussian "
-            "intervals leave that scale. likelihood=mf.Ordinal(levels="
-            f"{tuple(levels.tolist())}) keeps to it",
+            f"The ratings are {kind} from {levels[0]} to {levels[-1]}, and Gaussian intervals "
+            f"leave that scale. likelihood=mf.Ordinal(levels={levels}) keeps to it",
         )
 
 
@@ -328,6 +367,7 @@ _CHECKS = (
     _nothing_in_use,
     _model_alarms,
     _noise,
+    _units,
     _rhat,
     _drift,
     _free_energy,

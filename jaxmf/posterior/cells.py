@@ -14,8 +14,9 @@ from jaxmf.data import MatrixContainer
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
+from jaxmf.data.names import UnknownIdError
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import PredictsCells, TakesNewRows
+from jaxmf.model import PredictsCells, TakesNewRows, TakesUnknownIds
 from jaxmf.posterior import (
     categories,
     kept_cells,
@@ -94,7 +95,15 @@ def predict(
     if new is not None:
         check_draws(posterior)
         model = transposed.model_of_new(posterior, new, row_features)
-    where = _chosen(posterior, cells, new, drop=unknown == "drop")
+    try:
+        where = _chosen(posterior, cells, new, drop=unknown == "drop")
+    except UnknownIdError as error:
+        if not isinstance(posterior.model, TakesUnknownIds):
+            raise
+        raise ValueError(
+            f"{error} unknown='prior' answers such cells by the prior, and new_rows= by ratings "
+            "of theirs"
+        ) from None
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
         probabilities_of_values = _probabilities(asked, where, new, seed)

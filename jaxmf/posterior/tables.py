@@ -102,7 +102,9 @@ def num_groups(posterior: Draws, block: str | None) -> NumGroups:
     """See `Posterior.num_groups`."""
     growing, name = _growing(posterior), type(posterior.model).__name__
     if not growing:
-        raise ValueError(f"{name} has no groups whose number is learned")
+        raise ValueError(
+            f"{name} has no groups whose number is learned; it is the one that you stated"
+        )
     if block is None and len(growing) > 1:
         raise ValueError(f"block: name one of {', '.join(map(repr, growing))}")
     if block is not None and block not in growing:

@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxmf.data import Dense, units
+from jaxmf.data.names import shown_id
 from jaxmf.priors import hyper
 
 if TYPE_CHECKING:
@@ -101,7 +102,8 @@ def _warn_of_columns(data: Dense) -> None:
     least, most = varied[np.argmin(spreads[varied])], int(np.argmax(spreads))
     if spreads[most] > _UNEQUAL_SPREADS * spreads[least]:
         warnings.warn(
-            f"data: column {most} has standard deviation {spreads[most]:.3g} and column {least} "
+            f"data: column {shown_id(data.column_names, most)} has standard deviation "
+            f"{spreads[most]:.3g} and column {shown_id(data.column_names, int(least))} "
             f"{spreads[least]:.3g}, but one noise_scale serves all columns: those of small spread "
             "will count as constant. Divide each column by its standard deviation if they are in "
             "different units.",
