@@ -81,6 +81,8 @@ def smc(
     Raises:
         ValueError: the model has no such path, or a setting is out of its range.
         TypeError: an unknown option; the message names the right ones.
+        KeyboardInterrupt: it was interrupted; what the particles are before the last power is not
+            the posterior.
     """
     refuse_traced("smc", seed=seed, model=model, data=data, **options)
     check_mesh_axes(mesh, "smc", (), {})
@@ -115,6 +117,8 @@ def smc(
         num_chains=num_runs,
         **run_options,
     )
+    if not run.complete:
+        raise KeyboardInterrupt("jaxmf.smc was interrupted before its last power: no posterior yet")
     settings = {"num_runs": num_runs, **method_settings, "num_powers": len(chosen)}
     settings["chain_method"] = chain_method
     device = device_name(container, mesh)

@@ -1,5 +1,7 @@
 """Annealed sequential Monte Carlo: on a normal mean with closed forms, and against enumeration."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,6 +10,7 @@ import pytest
 import scipy.stats
 
 import jaxmf as mf
+from jaxmf import annealed as verb
 from jaxmf.engine import Info
 from jaxmf.likelihoods.gaussian import log_power_constant
 from jaxmf.models.linear_gaussian import updates as linear_gaussian_updates
@@ -346,6 +349,13 @@ def test_hyperparameters_moved_at_the_wrong_power_are_caught(monkeypatch):
     model, case, _ = MODELS["linear-Gaussian, noise"]
     with pytest.raises(AssertionError, match="annealed model"):
         check_model(model.annealed(case.data, capacity=9), case.data, *posteriors_over_noise())
+
+
+def test_a_run_that_was_interrupted_before_its_last_power_has_no_posterior(monkeypatch):
+    interrupted = SimpleNamespace(complete=False)
+    monkeypatch.setattr(verb.engine, "run", lambda *args, **options: interrupted)
+    with pytest.raises(KeyboardInterrupt, match="before its last power"):
+        mf.smc(mf.LinearGaussianIBP(), np.eye(3), powers=[0.5, 1.0])
 
 
 @pytest.mark.slow
