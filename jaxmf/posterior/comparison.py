@@ -290,10 +290,14 @@ def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
             f"importance weights of some {scored.kind} are unreliable, {', '.join(high)}, and "
             "their densities too high; score held_out data"
         )
+    alarmed = [
+        f"{name!r} ({kinds[0]})"
+        for name in scored.scores
+        if (kinds := [a.kind for a in posts[name].alarms() if a.kind in _CHAIN_ALARMS])
+    ]
+    if alarmed:
+        found.append(f"the chains of {', '.join(alarmed)} have not converged")
     for name in scored.scores:
-        kinds = [alarm.kind for alarm in posts[name].alarms() if alarm.kind in _CHAIN_ALARMS]
-        if kinds:
-            found.append(f"the chains of {name!r} have not converged ({kinds[0]})")
         if posts[name].is_weighted:
             size = weights_effective_size(posts[name].log_weights)
             if size < _FEWEST_EFFECTIVE:
