@@ -40,8 +40,8 @@ def test_every_public_class_and_function_is_called():
     takes_blocks_by_name = {"Network"}
     takes_functions_and_a_fitted_model = {"contrastive_divergence"}
     checked_by_the_questions_that_take_it = {"Positions"}
-    # see tests/test_compare.py, tests/test_calibration.py and tests/test_annealed_smc.py
-    called_elsewhere = {"compare", "simulation_based_calibration", "smc"}
+    # see the tests of comparison, calibration, annealed runs and pure functions
+    called_elsewhere = {"compare", "simulation_based_calibration", "smc", "kernel", "free_energy"}
     known = called | called_elsewhere | without_arguments | made_by_jaxmf | takes_blocks_by_name
     bases_of_classes = {
         "AdditiveFamily",

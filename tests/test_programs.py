@@ -13,9 +13,9 @@ import jaxmf
 from jaxmf import programs, registry
 from jaxmf.data import as_container
 from jaxmf.engine import executables
+from jaxmf.engine.chain_kernel import prepared
 from jaxmf.engine.chunk import Batch, Plan, record_draw, run_chunk, start_chain
 from jaxmf.engine.executables import ExecutableCache
-from jaxmf.engine.run import _prepared
 
 # One of every kind of kernel; the others are slow tests.
 SHOWN = {
@@ -60,8 +60,8 @@ def lowered_for_cuda(entry, method, monkeypatch):
 
     if algorithm.prepare is not None:
         # a program of its own: one that another test has traced has the choices of a CPU
-        prepared = programs.jit(_prepared.__wrapped__)
-        traced = prepared.trace(algorithm.prepare, data)
+        program = programs.jit(prepared.__wrapped__)
+        traced = program.trace(algorithm.prepare, data)
         texts.append(traced.lower(lowering_platforms=("cuda",)).as_text())
         data = jax.eval_shape(algorithm.prepare, data)
     keys = jax.random.split(jax.random.key(1), 2)
