@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmf.data import Container
 from jaxmf.model import HasBiclusters, Pair, lacks
+from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Draw, Key, Names
@@ -134,27 +135,12 @@ class Biclusters:
     def __repr__(self) -> str:
         if not len(self):
             return "no bicluster whose weight is beyond its uncertainty"
-        lines = self.lines()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(
-                entry.ljust(width) for entry, width in zip(line, widths, strict=True)
-            ).rstrip()
-            for line in lines
-        )
+        return printed.as_text(self.lines())
 
     def _repr_html_(self) -> str:
         if not len(self):
             return f"<p>{html.escape(repr(self))}</p>"
-        heading, *body = ([html.escape(entry) for entry in line] for line in self.lines())
-        head = "".join(f"<th>{entry}</th>" for entry in heading)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{entry}</td>" for entry in line) + "</tr>" for line in body
-        )
-        return (
-            f'<table class="jaxmf-biclusters"><thead><tr>{head}</tr></thead>'
-            f"<tbody>{rows}</tbody></table>"
-        )
+        return printed.as_html(self.lines())
 
 
 def _shown(ids: list[object]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmf.data.names import positions
 from jaxmf.posterior.draws import Draws
-from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, spread_draws, topic_blocks
+from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -138,7 +138,7 @@ def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocu
     if there[position] == 0:
         raise ValueError(f"document: {document!r} has no tokens, so it is like no other")
     mean, square = np.zeros(there.size), np.zeros(there.size)
-    for chain, draw, weight in zip(*spread_draws(posterior), strict=True):
+    for chain, draw, weight in zip(*posterior.spread_draws(), strict=True):
         counts = document_counts(posterior, blocks, chain, draw)
         part = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
         similarity = np.minimum(np.sqrt(part) @ np.sqrt(part[position]), 1)

@@ -13,6 +13,9 @@ from jaxmf.posterior.records import Evidence, Meta
 if TYPE_CHECKING:
     from jaxmf.engine import Run
 
+SPREAD_DRAWS = 100
+"""Draws that topics and features are matched in, at most; evenly spread over all chains."""
+
 NO_DRAWS = (
     "No draw was kept: the run ended in its warm-up. Resume it from its checkpoint, or run it "
     "again with a shorter num_warmup"
@@ -125,6 +128,14 @@ class Draws:
         if kept.size == weights.size:
             return flat, weights
         return {name: x[kept] for name, x in flat.items()}, weights[kept]
+
+    def spread_draws(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(S,) chains, draws and weights of at most `SPREAD_DRAWS` draws, evenly spread."""
+        size = self.weights.size
+        chosen = np.unique(np.linspace(0, size - 1, min(SPREAD_DRAWS, size)).round().astype(int))
+        chains, draws = np.unravel_index(chosen, self.weights.shape)
+        weights = self.weights[chains, draws]
+        return chains, draws, weights / weights.sum()
 
     def reference(self) -> tuple[int, int]:
         """(chain, draw) of the reference draw: the one with the highest log joint.

@@ -21,7 +21,7 @@ from jaxmf.data.names import positions as index_of_ids
 from jaxmf.model import RanksWords
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.ranking import NextWords, Recommendations, best_columns
-from jaxmf.posterior.topic_draws import spread_draws, topic_blocks
+from jaxmf.posterior.topic_draws import topic_blocks
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, Names
 
@@ -118,7 +118,7 @@ def _moments(
     posterior: Draws, documents: np.ndarray, new: Tokens | None, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over draws of the probabilities of words, (R, V) each."""
-    chains, draws, weights = spread_draws(posterior)
+    chains, draws, weights = posterior.spread_draws()
     if new is not None and draws.size > _DRAWS_OF_NEW:
         some = np.unique(np.linspace(0, draws.size - 1, _DRAWS_OF_NEW).round().astype(int))
         chains, draws, weights = chains[some], draws[some], weights[some] / weights[some].sum()

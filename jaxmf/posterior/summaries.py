@@ -6,10 +6,11 @@ from functools import cached_property
 
 import numpy as np
 
-from jaxmf.arguments import check_count
+from jaxmf.arguments import check_count, check_number
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import alarms, leave_one_out, pointwise, tables
+from jaxmf.posterior import alarms, certain_features, leave_one_out, pointwise, tables
 from jaxmf.posterior.alarms import Alarm
+from jaxmf.posterior.certain_features import CertainFeatures
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.pointwise import LogLikelihood
@@ -148,6 +149,27 @@ class Summaries(Draws):
             Posterior mean and sd of the features given that draw's Z, and how many rows have them.
         """
         return tables.features(self)
+
+    def certain_features(self, min_probability: float = 0.5) -> CertainFeatures:
+        """The features that draws of all chains agree on, with their rows and what they look like.
+
+        Features of at most 100 draws, evenly spread over the chains, are matched by the rows that
+        have them: a feature belongs to a cluster where their rows overlap by half or more (Jaccard
+        index). So one answer speaks of all chains, where `features` is of one draw.
+
+        Args:
+            min_probability: the share of draws that must have a feature for it to be listed.
+        Returns:
+            Probabilities of features, over all draws and by chain; of every row to have each; mean
+            and sd of what they look like; how many others a draw has, and how many of those are of
+            one row alone. It prints itself; `to_pandas`, `members` and `values` are tables.
+        Raises:
+            ValueError: the model has no features, or min_probability is not between 0 and 1.
+        """
+        check_number("min_probability", min_probability, above=0)
+        if min_probability > 1:
+            raise ValueError(f"min_probability must be at most 1, got {min_probability}")
+        return certain_features.certain_features(self, float(min_probability))
 
     def facts(self) -> dict[str, str]:
         """The facts of the run by name, for tables."""

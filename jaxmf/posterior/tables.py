@@ -40,7 +40,7 @@ def quantities(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
     names += [name for name in scalars if name not in order]
     table = {name: scalars[name] for name in names}
     if "z" in posterior.draws and posterior.data.num_rows > 1:
-        z = _bits(posterior)
+        z = feature_bits(posterior)
         rows = np.linspace(0, z.shape[2], 4).astype(int)[:3] % z.shape[2]
         pairs = [(rows[0], rows[1]), (rows[1], rows[2]), (rows[0], rows[2])]
         for i, j in [pair for pair in pairs if pair[0] != pair[1]][:num_pairs]:
@@ -48,7 +48,7 @@ def quantities(posterior: Draws, num_pairs: int) -> dict[str, np.ndarray]:
     return table
 
 
-def _bits(posterior: Draws) -> np.ndarray:
+def feature_bits(posterior: Draws) -> np.ndarray:
     """(chains, draws, N, K) features, without the one that is always on."""
     if "z" not in posterior.draws:
         raise ValueError(f"{type(posterior.model).__name__} keeps no binary features")
@@ -143,7 +143,7 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
 def cooccurrence(posterior: Draws, rows: object) -> np.ndarray:
     """(R, R) float; see `Posterior.cooccurrence`."""
     data = posterior.data
-    z = None if isinstance(posterior.model, HasRowGroups) else _bits(posterior)
+    z = None if isinstance(posterior.model, HasRowGroups) else feature_bits(posterior)
     if rows is None and data.num_rows > _MANY_ROWS:
         raise ValueError(
             f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
@@ -161,9 +161,9 @@ def features(posterior: Draws) -> Features:
     """See `Posterior.features`."""
     if not isinstance(posterior.model, HasFeatures):
         raise lacks(posterior.model, HasFeatures, "features")
-    _bits(posterior)  # which a model without binary features has not
+    feature_bits(posterior)  # which a model without binary features has not
     reference = posterior.reference_draw()
-    mean, sd = _features(posterior.model, reference, posterior.data)
+    mean, sd = features_of(posterior.model, reference, posterior.data)
     counts = reference["z"].sum(axis=0)
     used = np.flatnonzero(counts)
     slots = used[np.argsort(-counts[used], kind="stable")]
@@ -179,7 +179,8 @@ def features(posterior: Draws) -> Features:
 
 
 @jit
-def _features(model: HasFeatures[Container], draw: Draw, data: Container) -> Pair:
+def features_of(model: HasFeatures[Container], draw: Draw, data: Container) -> Pair:
+    """Mean and sd of the features of one draw, as `HasFeatures.features`."""
     return model.features(draw, data)
 
 

@@ -23,9 +23,6 @@ from jaxmf.priors.partition_prior import is_kind
 MIN_SIMILARITY = 0.5
 """Of the words of two topics that count as one."""
 
-NUM_DRAWS = 100
-"""Draws that topics are averaged over, at most; evenly spread over all chains."""
-
 
 class TopicBlocks(NamedTuple):
     """The names of the variables of a topic model.
@@ -136,15 +133,6 @@ def document_counts(posterior: Draws, blocks: TopicBlocks, chain: int, draw: int
     return np.asarray(counts.sum(axis=others))
 
 
-def spread_draws(posterior: Draws) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(S,) chains, draws and weights of at most `NUM_DRAWS` draws, evenly spread."""
-    size = posterior.weights.size
-    chosen = np.unique(np.linspace(0, size - 1, min(NUM_DRAWS, size)).round().astype(int))
-    chains, draws = np.unravel_index(chosen, posterior.weights.shape)
-    weights = posterior.weights[chains, draws]
-    return chains, draws, weights / weights.sum()
-
-
 def match(posterior: Draws) -> MatchedTopics:
     """The topics of the reference draw in every draw, see the module.
 
@@ -159,7 +147,7 @@ def match(posterior: Draws) -> MatchedTopics:
     slots = np.argsort(-cells.sum(axis=0), kind="stable")
     slots = slots[cells.sum(axis=0)[slots] > 0]
     root = np.sqrt(probabilities[:, slots])
-    chains, draws, weights = spread_draws(posterior)
+    chains, draws, weights = posterior.spread_draws()
     size = (chains.size, slots.size)
     labels, similarity, shares = np.full(size, -1), np.zeros(size), np.zeros(size)
     total, found_weight = np.zeros(root.T.shape), np.zeros(slots.size)

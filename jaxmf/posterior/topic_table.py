@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, TopicBlocks, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
@@ -138,25 +138,10 @@ class Topics:
         return f"{caption}; {hidden} smaller topics are not shown" if hidden > 0 else caption
 
     def __repr__(self) -> str:
-        lines = self._lines()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
-        shown = [
-            "  ".join(
-                [*(cell.rjust(w) for cell, w in zip(line[:-1], widths, strict=True)), line[-1]]
-            )
-            for line in lines
-        ]
-        return "\n".join([*shown, self._caption()])
+        return f"{printed.as_text(self._lines(), right=range(5))}\n{self._caption()}"
 
     def _repr_html_(self) -> str:
-        heading, *lines = self._lines()
-        head = "".join(f"<th>{html.escape(cell)}</th>" for cell in heading)
-        body = "".join(
-            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>"
-            for line in lines
-        )
-        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
-        return f"{table}<p>{self._caption()}</p>"
+        return f"{printed.as_html(self._lines())}<p>{self._caption()}</p>"
 
 
 def topics(posterior: Draws, matched: MatchedTopics, *, n: int, relevance: float) -> Topics:

@@ -1,0 +1,269 @@
+"""Features that the draws of all chains agree on: clusters of features by the rows that have them.
+
+Labels of features mean nothing across draws. So the features of each draw are matched one to one
+with clusters of features: the assignment with the largest sum of overlaps (Kuhn 1955, the Hungarian
+method), where a pair below `MIN_OVERLAP` is no match and the feature starts a cluster of its own.
+The overlap of a feature and a cluster is that of their rows, sum of min(z, p) over sum of max(z, p)
+with p how often features of the cluster have the row: the Jaccard index where p is 0 or 1. The
+clusters of a first pass through the draws, which starts with the reference draw, are the start of a
+second one, so that the order of the draws matters little.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from jaxmf.model import HasFeatures, lacks
+from jaxmf.posterior import printed, tables
+from jaxmf.posterior.draws import Draws
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIN_OVERLAP = 0.5
+"""Of the rows of a feature and of a cluster that it belongs to."""
+
+_MOST_CLUSTERS = 500
+_IDS_SHOWN, _COLUMNS_SHOWN = 4, 3
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class CertainFeatures:
+    """Clusters of features across draws and chains, the most probable first.
+
+    Args:
+        probabilities: (F,) float, of how many draws have the feature.
+        by_chain: (C, F) float, the same for the draws of each chain.
+        row_probabilities: (F, N) float, how probable it is that a row has the feature where a draw
+            has it.
+        mean: (F, D) float, what the feature looks like, averaged over these draws.
+        sd: (F, D) float, its standard deviation, within and between draws.
+        num_others: features of a draw, on average, that are in none of these clusters.
+        num_single: how many of them have one row alone.
+        num_draws: how many draws were compared.
+        row_names: N ids, or positions.
+        column_names: D ids, or positions.
+    """
+
+    probabilities: np.ndarray
+    by_chain: np.ndarray
+    row_probabilities: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+    num_others: float
+    num_single: float
+    num_draws: int
+    row_names: np.ndarray
+    column_names: np.ndarray
+
+    def __len__(self) -> int:
+        return self.probabilities.size
+
+    def rows(self, feature: int) -> list[object]:
+        """Ids of the rows that more probably have a feature than not, the most probable first."""
+        probabilities = self.row_probabilities[feature]
+        order = np.argsort(-probabilities, kind="stable")
+        return self.row_names[order[probabilities[order] > 0.5]].tolist()
+
+    def table(self) -> dict[str, np.ndarray | list[list[object]]]:
+        """Columns of a table with one line a feature; ids are lists."""
+        return {
+            "feature": np.arange(len(self)),
+            "probability": self.probabilities,
+            "num chains": (self.by_chain > 0.5).sum(axis=0),
+            "num rows": self.row_probabilities.sum(axis=1),
+            "rows": [self.rows(feature) for feature in range(len(self))],
+        }
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame: one line a feature."""
+        import pandas as pd
+
+        return pd.DataFrame(self.table())
+
+    def members(self) -> pd.DataFrame:
+        """How probably each row has each feature: a pandas DataFrame (rows, features)."""
+        import pandas as pd
+
+        return pd.DataFrame(self.row_probabilities.T, index=pd.Index(self.row_names, name="row"))
+
+    def values(self) -> pd.DataFrame:
+        """What the features look like, mean and sd: a pandas DataFrame with a line a column."""
+        import pandas as pd
+
+        names = [f"{kind} {feature}" for feature in range(len(self)) for kind in ("mean", "sd")]
+        values = np.stack([self.mean, self.sd], axis=1).reshape(len(names), -1)
+        index = pd.Index(self.column_names, name="column")
+        return pd.DataFrame(values.T, index=index, columns=names)
+
+    def _lines(self) -> list[tuple[str, ...]]:
+        heading = ("feature", "probability", "chains", "rows", "rows are", "largest in")
+        lines: list[tuple[str, ...]] = [heading]
+        for feature, expected in enumerate(self.row_probabilities.sum(axis=1)):
+            rows = self.rows(feature)
+            shown = ", ".join(map(str, rows[:_IDS_SHOWN])) + ", ..." * (len(rows) > _IDS_SHOWN)
+            columns = np.argsort(-np.abs(self.mean[feature]), kind="stable")[:_COLUMNS_SHOWN]
+            largest = [f"{self.column_names[d]} {self.mean[feature, d]:+.3g}" for d in columns]
+            num_chains = int((self.by_chain[:, feature] > 0.5).sum())
+            chains = f"{num_chains} of {len(self.by_chain)}"
+            probability = f"{self.probabilities[feature]:.2f}"
+            cells = (str(feature), probability, chains, f"{expected:.1f}", shown)
+            lines.append((*cells, ", ".join(largest)))
+        return lines
+
+    def _caption(self) -> str:
+        return (
+            f"{len(self)} features in {self.num_draws} draws of {len(self.by_chain)} chains; a "
+            f"draw has {self.num_others:.1f} others, {self.num_single:.1f} of them of one row"
+        )
+
+    def __repr__(self) -> str:
+        if not len(self):
+            return self._caption()
+        return f"{printed.as_text(self._lines(), right=(0, 1, 2, 3))}\n{self._caption()}"
+
+    def _repr_html_(self) -> str:
+        table = printed.as_html(self._lines()) if len(self) else ""
+        return f"{table}<p>{self._caption()}</p>"
+
+
+class _Matched(NamedTuple):
+    """Clusters (F, N), and which feature slot of a draw is of which: (S, F), -1 for none."""
+
+    clusters: np.ndarray
+    slots: np.ndarray
+
+
+def certain_features(posterior: Draws, min_probability: float) -> CertainFeatures:
+    """See `Posterior.certain_features`."""
+    if not isinstance(posterior.model, HasFeatures):
+        raise lacks(posterior.model, HasFeatures, "certain_features")
+    bits = tables.feature_bits(posterior)
+    chains, draws, weights = posterior.spread_draws()
+    sets = [bits[chain, draw].T.astype(float) for chain, draw in zip(chains, draws, strict=True)]
+    reference = bits[posterior.reference()].T.astype(float)
+    first = _pass(sets, weights, reference[reference.any(axis=1)], grows=True)
+    found = (first.slots >= 0).T @ weights
+    kept = np.argsort(-found, kind="stable")[: max(int(np.sum(found >= min_probability / 2)), 1)]
+    matched = _pass(sets, weights, first.clusters[kept], grows=False)
+    is_found = matched.slots >= 0
+    probabilities = is_found.T @ weights
+    order = np.argsort(-probabilities, kind="stable")
+    order = order[probabilities[order] >= min_probability]
+    slots = matched.slots[:, order]
+    others, single = _others(sets, weights, slots)
+    num_biases = posterior.draws["z"].shape[-1] - bits.shape[-1]  # which stand first
+    slots = np.where(slots >= 0, slots + num_biases, -1)
+    mean, sd = _moments(posterior, (chains, draws), weights, slots)
+    data = posterior.data
+    width = mean.shape[1]
+    return CertainFeatures(
+        probabilities=probabilities[order],
+        by_chain=_by_chain(is_found[:, order], chains, weights, posterior.num_chains),
+        row_probabilities=matched.clusters[order],
+        mean=mean,
+        sd=sd,
+        num_others=others,
+        num_single=single,
+        num_draws=chains.size,
+        row_names=_ids(data.row_names, data.num_rows),
+        column_names=_ids(data.column_names if width == data.num_columns else None, width),
+    )
+
+
+def _pass(
+    sets: list[np.ndarray], weights: np.ndarray, clusters: np.ndarray, *, grows: bool
+) -> _Matched:
+    """The features of all draws in clusters; new clusters for those that fit none where it grows.
+
+    Args:
+        sets: of each draw (K, N) float, which rows have which feature.
+        weights: (S,) float.
+        clusters: (F, N) float, at the start.
+        grows: whether there may be more.
+    """
+    from scipy.optimize import linear_sum_assignment
+
+    num_rows = sets[0].shape[1]
+    known = np.zeros((_MOST_CLUSTERS, num_rows))
+    num_clusters = min(len(clusters), _MOST_CLUSTERS)
+    known[:num_clusters] = clusters[:num_clusters]
+    slots = np.full((len(sets), _MOST_CLUSTERS), -1)
+    for draw, features in enumerate(sets):
+        used = np.flatnonzero(features.any(axis=1))
+        both = features[used] @ known[:num_clusters].T
+        either = features[used].sum(axis=1)[:, None] + known[:num_clusters].sum(axis=1) - both
+        overlap = both / np.maximum(either, 1e-12)
+        feature, cluster = linear_sum_assignment(overlap, maximize=True)
+        fits = overlap[feature, cluster] >= MIN_OVERLAP
+        slots[draw, cluster[fits]] = used[feature[fits]]
+        if grows:
+            rest = np.setdiff1d(np.arange(used.size), feature[fits])[
+                : _MOST_CLUSTERS - num_clusters
+            ]
+            new = num_clusters + np.arange(rest.size)
+            known[new], slots[draw, new] = features[used[rest]], used[rest]
+            num_clusters += rest.size
+    slots = slots[:, :num_clusters]
+    total, weight = np.zeros((num_clusters, num_rows)), np.zeros(num_clusters)
+    for features, found, share in zip(sets, slots, weights, strict=True):
+        here = np.flatnonzero(found >= 0)
+        total[here] += share * features[found[here]]
+        weight[here] += share
+    means = np.where(weight[:, None] > 0, total / np.maximum(weight, 1e-300)[:, None], 0)
+    return _Matched(means, slots)
+
+
+def _moments(
+    posterior: Draws,
+    where: tuple[np.ndarray, np.ndarray],
+    weights: np.ndarray,
+    slots: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd (F, D) of what clusters look like over the draws that have them."""
+    total: np.ndarray | None = None
+    squares, weight = np.zeros(0), np.zeros(slots.shape[1])
+    for chain, draw, share, found in zip(*where, weights, slots, strict=True):
+        arrays = {name: values[chain, draw] for name, values in posterior.draws.items()}
+        mean, sd = (
+            np.asarray(each, float).reshape(arrays["z"].shape[1], -1)
+            for each in tables.features_of(posterior.model, arrays, posterior.data)
+        )
+        if total is None:
+            total = np.zeros((slots.shape[1], mean.shape[1]))
+            squares = np.zeros_like(total)
+        here = np.flatnonzero(found >= 0)
+        total[here] += share * mean[found[here]]
+        squares[here] += share * (mean[found[here]] ** 2 + sd[found[here]] ** 2)
+        weight[here] += share
+    assert total is not None
+    mean = total / np.maximum(weight, 1e-300)[:, None]
+    return mean, np.sqrt(np.maximum(squares / np.maximum(weight, 1e-300)[:, None] - mean**2, 0))
+
+
+def _others(sets: list[np.ndarray], weights: np.ndarray, slots: np.ndarray) -> tuple[float, float]:
+    """How many features of a draw are in no cluster, and how many of them have one row."""
+    others = single = 0.0
+    for features, found, share in zip(sets, slots, weights, strict=True):
+        sizes = np.delete(features.sum(axis=1), found[found >= 0])
+        others += share * np.sum(sizes > 0)
+        single += share * np.sum(sizes == 1)
+    return float(others), float(single)
+
+
+def _by_chain(
+    is_found: np.ndarray, chains: np.ndarray, weights: np.ndarray, num_chains: int
+) -> np.ndarray:
+    """(C, F) share of the draws of each chain that have a feature; 0 where none was compared."""
+    shares = np.zeros((num_chains, is_found.shape[1]))
+    for chain in np.unique(chains):
+        here = chains == chain
+        shares[chain] = is_found[here].T @ weights[here] / max(weights[here].sum(), 1e-300)
+    return shares
+
+
+def _ids(names: np.ndarray | None, size: int) -> np.ndarray:
+    return np.arange(size) if names is None else np.asarray(names)
