@@ -269,6 +269,26 @@ def test_new_rows_have_the_features_of_their_like():
     assert jnp.all(variance > 0)
 
 
+@pytest.mark.filterwarnings("ignore:data. 1 columns have no observed cell")
+def test_new_rows_find_a_combination_that_no_single_feature_leads_to():
+    u = np.repeat([[True, True], [True, False], [False, False]], 6, axis=0)
+    v = np.eye(2, dtype=bool)[[0, 0, 0, 1, 1]]
+    x = u @ np.array([[6.0, 6.0], [-6.0, 0.0]]) @ v.T + 0.1 * np.random.default_rng(0).normal(
+        size=(18, 5)
+    )
+    draw = {"z": jnp.asarray(u), "v": jnp.asarray(v)}
+    draw |= {name: jnp.ones(()) for name in ("row_alpha", "row_concentration")}
+    draw |= {"noise_scale": jnp.asarray(0.1), "weight_scale": jnp.asarray(6.0)}
+    model = mf.BinaryMF(row_prior=1.0, likelihood=mf.Gaussian(0.1), weight_scale=6.0)
+    new = mf.Dense.from_array(
+        np.array([[0.0, 0.1, 0.0, np.nan, 6.0], [6.0, 6.0, np.nan, 6.0, 6.0]])
+    )
+    probabilities = jax.jit(model.transform_rows)(
+        jax.random.key(0), draw, mf.Dense(jnp.asarray(x)), new
+    )
+    np.testing.assert_allclose(probabilities, [[1, 1], [1, 0]], atol=0.02)
+
+
 @pytest.mark.parametrize(
     "likelihood",
     [

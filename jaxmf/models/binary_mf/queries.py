@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import DTypeLike
 
 from jaxmf.data import Dense
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 Draw = dict[str, Array]
 _CELLS_A_PIECE = 4096
 _NUM_SWEEPS = 40
+_NUM_STARTS = 64
 
 
 def at_draw(model: BinaryMF, draw: Draw) -> tuple[Likelihood, WeightPrior]:
@@ -175,8 +177,8 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     """The features of further rows given a draw, each as the customer after those of U.
 
     40 sweeps over the bits of all new rows and the features of their own, weights of the latter
-    included; probabilities are averaged over the second half. The bias is on; given features of
-    new rows are not known and follow their frequency in training.
+    included; probabilities are averaged over the second half. They start where `_start` says. The
+    bias is on; given features of new rows are not known and follow their frequency in training.
 
     Args:
       model: its description.
@@ -194,9 +196,8 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
     row_keys = jax.vmap(lambda row: jax.random.fold_in(jax.random.fold_in(key, 1), row))(
         jnp.arange(x.shape[0])
     )
-    start = jnp.broadcast_to(
-        jnp.arange(image.shape[0]) < int(model.row_bias), (x.shape[0], image.shape[0])
-    )
+    bias = jnp.arange(image.shape[0]) < int(model.row_bias)
+    start = _start(draw["z"], bias, image, x, observed, likelihood)
 
     def sweep(index: Array, chain: PyTree) -> PyTree:
         keys = jax.vmap(lambda key: jax.random.fold_in(key, index))(row_keys)
@@ -221,6 +222,30 @@ def new_rows(model: BinaryMF, key: Key, draw: Draw, data: Dense, new_data: Dense
         probabilities=chain.total / (_NUM_SWEEPS - _NUM_SWEEPS // 2),
         eta=chain.u.astype(x.dtype) @ image + chain.singletons @ v.T,
     )
+
+
+def _start(
+    u: Array,
+    bias: Array,
+    image: Array,
+    x: Array,
+    observed: Array | None,
+    likelihood: Likelihood,
+) -> Array:
+    """Features (M, K) bool of the training row that fits each new row best, or the bias alone.
+
+    Single bits do not get from one combination of features to another where what lies between
+    them fits badly, and combinations that rows have are among those of the rows in training: at
+    most `_NUM_STARTS` of them are tried, evenly spread.
+    """
+    chosen = np.unique(np.linspace(0, u.shape[0] - 1, min(_NUM_STARTS, u.shape[0])).astype(int))
+    candidates = jnp.concatenate([bias[None], u[chosen]])
+
+    def log_likelihoods(bits: Array) -> Array:
+        eta = jnp.broadcast_to(bits.astype(x.dtype) @ image, x.shape)
+        return likelihood.log_kernel_of_rows(x, eta, observed)
+
+    return candidates[jnp.argmax(jax.lax.map(log_likelihoods, candidates), axis=0)]
 
 
 def _new_row_prior(model: BinaryMF, draw: Draw, dtype: DTypeLike) -> tuple[Array, Array, Array]:
