@@ -132,17 +132,18 @@ def weighted(posterior, weights):
     return dataclasses.replace(posterior, particle_log_weights=log_weights)
 
 
-def test_fewer_draws_of_weighted_ones_keep_their_distribution(posts):
+def test_fewer_draws_of_weighted_ones_keep_their_distribution(posts, monkeypatch):
     num_draws = posts["wide"].weights.size
     weights = np.where(np.arange(num_draws) == 7, 1.0, 1 / num_draws)  # half of it is of draw 7
     post = weighted(posts["wide"], weights)
     chains, draws, shares = post.spread_draws()
     flat = np.ravel_multi_index((chains, draws), post.weights.shape)
-    assert shares[flat == 7] == pytest.approx(0.5, abs=0.02)
+    assert shares[flat == 7].sum() == pytest.approx(0.5, abs=0.02)
     assert shares.sum() == pytest.approx(1)
+    monkeypatch.setattr(comparison, "_MOST_DRAWS", 100)
     index, used = comparison._draws_used(weighted(posts["wide"], np.linspace(1, 3, num_draws)))
     even = np.average(np.arange(num_draws), weights=np.linspace(1, 3, num_draws))
-    assert index.size <= 1_000
+    assert index.size <= 100
     assert np.average(index, weights=used) == pytest.approx(even, abs=num_draws / 100)
 
 
