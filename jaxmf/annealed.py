@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -61,7 +62,7 @@ def smc(
         num_particles: particles of a run, a multiple of `chain_length`.
         num_runs: independent runs, pooled by their evidence; 2 or more for an error.
         chain_length: states of each chain at each power, its start among them; longer ones mix
-            better, more of them (`num_particles` over this) know more modes.
+            better, more of them (`num_particles` over this) can stay in more modes.
         powers: rising numbers above 0, the last 1; None to choose them by a first run.
         effective_share: the effective sample size, as a share of the particles, down to which a
             power of the first run may bring it; larger means more powers.
@@ -109,7 +110,7 @@ def smc(
         chosen = _search_powers(search, container, key, run_options)
     else:
         chosen = _check_powers(powers)
-    run = engine.run(
+    run = _run(
         annealed_smc(annealed, **method_settings, powers=chosen),
         container,
         seed=key,
@@ -126,6 +127,28 @@ def smc(
     return alarms.warn(from_annealing(matched, container, run, meta))
 
 
+def _run(search: Algorithm, data: Container, **options: Any) -> Run:
+    """A run to its end, or to an interruption.
+
+    Raises:
+        RuntimeError: it ended because its state may not grow any more.
+        ValueError: no particle has a likelihood above zero.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", engine.GrowthWarning)
+        try:
+            return engine.run(search, data, **options)
+        except engine.GrowthWarning as problem:
+            raise RuntimeError(f"smc ended before its last power: {problem}") from None
+        except engine.NonFiniteError as problem:
+            if not problem.quantity.startswith(("log_evidence", "variance")):
+                raise
+            raise ValueError(
+                "data: no particle has a likelihood above zero at some power. Check the data "
+                "against the model and its fixed settings"
+            ) from problem
+
+
 def _search_powers(
     search: Algorithm, data: Container, key: Key, run_options: dict[str, Any]
 ) -> np.ndarray:
@@ -137,7 +160,7 @@ def _search_powers(
     run_options = run_options | {"mesh": None}
     run: Run | None = None
     for _ in range(0, MOST_POWERS, _POWERS_A_RUN):
-        run = engine.run(
+        run = _run(
             search,
             data,
             seed=jax.random.fold_in(key, _PILOT),
@@ -146,13 +169,13 @@ def _search_powers(
             **run_options,
         )
         found = np.asarray(run.draws["power"][0])
-        if found[-1] >= 1:
+        if found.size and found[-1] >= 1:
             return rising_powers(found)
         if not run.complete:
             raise KeyboardInterrupt("jaxmf.smc was interrupted while it looked for powers")
     raise ValueError(
         f"the particles reach power {found[-1]:.3g} after {MOST_POWERS} powers: the likelihood is "
-        "too peaked for these particles. Set a smaller effective_share, or more num_particles"
+        "too peaked. Set a smaller effective_share"
     )
 
 

@@ -41,7 +41,8 @@ def kernel(model: Model, data: object, **options: object) -> ChainKernel:
     For a loop of your own: jit, vmap and scan them as any function of arrays. `jaxmf.sample` is the
     same chain with a host loop around it, which grows the state, writes checkpoints, and refuses
     what is not finite; none of that is done here. It takes key c = ``fold_in(seed, c)`` for chain
-    c and draws step s with ``fold_in(fold_in(c, s), 0)``.
+    c, starts with ``fold_in(c, 2**32 - 1)``, takes step s with ``fold_in(fold_in(c, s), 0)`` and
+    reads its draw with ``fold_in(fold_in(c, s), 1)``.
 
     Args:
         model: a model that has the method "sample".

@@ -1,5 +1,6 @@
 """Annealed sequential Monte Carlo: on a normal mean with closed forms, and against enumeration."""
 
+import warnings
 from types import SimpleNamespace
 
 import jax
@@ -11,10 +12,12 @@ import scipy.stats
 
 import jaxmf as mf
 from jaxmf import annealed as verb
-from jaxmf.engine import Info
-from jaxmf.likelihoods.gaussian import log_power_constant
+from jaxmf.engine import GrowthWarning, Info, NonFiniteError
+from jaxmf.engine.program import Failure
+from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import updates as linear_gaussian_updates
 from jaxmf.posterior.evidence import annealed_evidence, annealing_fault
+from jaxmf.samplers import annealed_smc as annealed_smc_module
 from jaxmf.samplers.annealed_smc import (
     annealed_model,
     annealed_smc,
@@ -32,6 +35,12 @@ X = 1.3
 NOISE_SCALES = jnp.array([0.1, 2.0])
 REST = {"record": lambda key, state, data: {}, "limit": lambda data: {}}
 EXACT = scipy.stats.norm.logpdf(X, 0, np.hypot(1, NOISE))
+
+
+def log_power_constant(noise_scale, power):
+    """log of N(x; m, s^2)^power over N(x; m, s^2 / power)."""
+    each = (1 - power) * (jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)) - jnp.log(power)
+    return 0.5 * each
 
 
 def normal_mean(*, keep=0.5, fault=None):
@@ -71,7 +80,7 @@ def noise_of_normal(*, fault=None):
     def log_powered(scale, power):
         safe = jnp.where(power > 0, power, 1)
         value = jax.scipy.stats.norm.logpdf(X, 0, jnp.sqrt(1 + scale**2 / safe))
-        return jnp.where(power > 0, value + log_power_constant(1, scale, safe), 0)
+        return jnp.where(power > 0, value + log_power_constant(scale, safe), 0)
 
     def init(key, data, sizes):
         return jax.random.choice(key, NOISE_SCALES), {}
@@ -79,7 +88,7 @@ def noise_of_normal(*, fault=None):
     def step(key, state, data, power):
         log_weights = log_powered(NOISE_SCALES, power)
         if fault == "constant":
-            log_weights -= log_power_constant(1, NOISE_SCALES, power)
+            log_weights -= log_power_constant(NOISE_SCALES, power)
         return NOISE_SCALES[jax.random.categorical(key, log_weights)], Info({})
 
     return annealed_model(
@@ -222,7 +231,6 @@ def test_the_error_is_the_larger_of_spread_and_what_runs_say_themselves():
         (trace_of([-10.0, -10.1], moved=0.0), "0.0% of the chains moved; set a larger chain_len"),
         (trace_of([-10.0, -14.0, -11.0]), r"differ by \d+\.\d times their error, .*=400"),
         (trace_of([-10.0, -11.0], variance=2.0), "differ too much; set num_particles=400"),
-        (trace_of([-np.inf, -11.0]), "no particle has a likelihood above zero"),
     ],
 )
 def test_an_error_that_cannot_be_trusted_is_withheld_with_what_to_do(trace, message):
@@ -349,6 +357,59 @@ def test_hyperparameters_moved_at_the_wrong_power_are_caught(monkeypatch):
     model, case, _ = MODELS["linear-Gaussian, noise"]
     with pytest.raises(AssertionError, match="annealed model"):
         check_model(model.annealed(case.data, capacity=9), case.data, *posteriors_over_noise())
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.0, 1e-6), (0.01, 0.0101), (0.5, 1.0)])
+def test_the_change_of_a_power_keeps_its_digits_with_many_cells(before, after):
+    rng = np.random.default_rng(0)
+    z = rng.random((1000, 8)) < 0.3
+    z[:, 7] = False  # a free slot
+    x = z @ rng.normal(size=(8, 100)) + 0.5 * rng.normal(size=(1000, 100))
+
+    def change(bits):
+        dtype = jnp.float64 if bits == 64 else jnp.float32
+        spectrum = gaussian.spectrum(jnp.asarray(z), jnp.asarray(x, dtype))
+        scales = (jnp.asarray(0.5, dtype), jnp.asarray(1.1, dtype))
+        powers = (jnp.asarray(before, dtype), jnp.asarray(after, dtype))
+        return float(gaussian.log_power_change(spectrum, *scales, *powers))
+
+    def powered(power):
+        if power == 0:
+            return 0.0
+        spectrum = gaussian.spectrum(jnp.asarray(z), jnp.asarray(x))
+        value = gaussian.log_marginal(spectrum, jnp.asarray(0.5 / np.sqrt(power)), jnp.asarray(1.1))
+        return float(value + x.size * log_power_constant(0.5, power))
+
+    with jax.enable_x64(True):
+        exact = change(64)
+        assert exact == pytest.approx(powered(after) - powered(before), rel=1e-6)
+    assert change(32) == pytest.approx(exact, rel=1e-4)
+
+
+def test_a_run_that_may_not_grow_says_so_and_is_no_interruption(monkeypatch):
+    def run(*args, **options):
+        warnings.warn("there is no more memory", GrowthWarning, stacklevel=1)
+
+    monkeypatch.setattr(verb.engine, "run", run)
+    with pytest.raises(RuntimeError, match="before its last power: there is no more memory"):
+        mf.smc(mf.LinearGaussianIBP(), np.eye(3), powers=[0.5, 1.0])
+
+
+def test_data_that_no_particle_can_have_made_are_refused(monkeypatch):
+    def run(*args, **options):
+        raise NonFiniteError(Failure("log_evidence", 0, 1), None)
+
+    monkeypatch.setattr(verb.engine, "run", run)
+    with pytest.raises(ValueError, match="data: no particle has a likelihood above zero"):
+        mf.smc(mf.LinearGaussianIBP(), np.eye(3), powers=[0.5, 1.0])
+
+
+def test_what_is_continuous_does_not_count_as_a_move():
+    z, noise = jnp.array([[True], [False]]), jnp.array([0.1, 0.2])
+    differ = annealed_smc_module._differ
+    assert differ((z, noise), (z, noise + 1)).tolist() == [False, False]
+    assert differ((z, noise), (~z, noise)).tolist() == [True, True]
+    assert differ((noise,), (noise + jnp.array([0.0, 1.0]),)).tolist() == [False, True]
 
 
 def test_a_run_that_was_interrupted_before_its_last_power_has_no_posterior(monkeypatch):

@@ -3,7 +3,7 @@ r"""Split-merge moves for groups that all batches share: those of a hierarchical
 The state has the group of every token and the weight tau_k of every group. A proposal goes by way
 of the tables of the Chinese restaurant franchise, which it draws and forgets again.
 
-1. A random token i, and another one j that is as likely in every state: half of the time one with
+1. A random token i, and a second one j, chosen by the data alone: half of the time one with
    the same value, since groups that double each other share their values, and else any. If they are
    in one group c, it is to be *split* into a (with i) and b (with j); if in two, a and b are to be
    *merged* into c. With probability min(1, s / n), n being how many tokens a and b (or c) have

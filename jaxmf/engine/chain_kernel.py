@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from jaxmf.engine.algorithm import Algorithm
-from jaxmf.engine.chunk import Batch, capacity_of, one_step, read_draw, start_state
+from jaxmf.engine.chunk import (
+    Batch,
+    capacity_of,
+    check_axes,
+    one_step,
+    read_draw,
+    start_state,
+)
 from jaxmf.programs import full_products, jit
 from jaxmf.types import Array, Key, PyTree
 
@@ -84,6 +91,7 @@ class ChainKernel:
         """
         share = jnp.asarray(progress, jnp.result_type(float))
         new, overflow = one_step(self.algorithm, self.data, key, state.state, share)
+        check_axes(overflow, state.overflow)
         if not state.overflow:
             return ChainState(new, state.num_steps + 1, {})
         no = jnp.zeros((), bool)

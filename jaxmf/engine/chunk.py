@@ -8,7 +8,7 @@ of capacity is not committed, so that the host can repeat it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 import jax
@@ -256,16 +256,25 @@ def _advance(
 
         axes = capacity_of(algorithm, state, batch)
         state, bad, overflow = batch.over(one)(keys, state)
-        unknown = sorted(set(overflow) - set(axes))
-        if unknown:
-            raise ValueError(
-                f"the step reports overflow of {unknown}, which the algorithm's capacity "
-                f"({sorted(axes) or 'none'}) does not name: it could not grow"
-            )
+        check_axes(overflow, axes)
         no = jnp.zeros((), bool)
         return state, bad, {axis: jnp.any(overflow.get(axis, no)) for axis in axes}
 
     return advance
+
+
+def check_axes(overflow: Collection[str], axes: Collection[str]) -> None:
+    """Refuses overflow of an axis that cannot grow.
+
+    Raises:
+        ValueError: the capacity does not name it.
+    """
+    unknown = sorted(set(overflow) - set(axes))
+    if unknown:
+        raise ValueError(
+            f"the step reports overflow of {unknown}, which the algorithm's capacity "
+            f"({sorted(axes) or 'none'}) does not name: it could not grow"
+        )
 
 
 def _record(

@@ -19,8 +19,8 @@ def quick_to_compile() -> dict[str, Any]:
     """Options under which programs compile sooner and run as fast; empty where nothing is known.
 
     On CPUs the older of XLA's two emitters of fused operations takes two thirds to a half of the
-    time to compile a sweep, which then takes .8 to 1 times as long. Who names the option in
-    `XLA_FLAGS` has chosen already.
+    time to compile a sweep, which then takes .8 to 1 times as long. Nothing is set
+    where `XLA_FLAGS` names the option.
     """
     if not is_known() or _OPTION in os.environ.get("XLA_FLAGS", ""):
         return {}

@@ -119,7 +119,8 @@ def remove_row(
     shared = z - alone
     m_z = times_z(spread, shared)
     room = 1 + jnp.sum(alone) * turned.strength - shared @ m_z
-    gain = m_z / room
+    # M of the other rows is at most q I, so this is at least that: rounding cannot make it zero
+    gain = m_z / jnp.maximum(room, 1 / (1 + jnp.sum(shared) * turned.strength))
     gap = x - shared @ mean - alone @ turned.prior_mean
     return TurnedPosterior(spread + m_z[:, None] * gain, mean - gain * gap)
 

@@ -146,7 +146,8 @@ def remove_row(
     of such features where the noise is small; `reset_slots` puts their slots back to the prior.
 
     Where no other row has this combination of features, what is divided by is small as well. It is
-    at least r / (r + number of features), since M is at most 1 / r: rounding cannot make it zero.
+    at least r / (r + number of features), since M of the other rows is at most I / r: rounding
+    cannot make it zero.
     """
     spread, mean = posterior
     shared = z - alone
@@ -342,16 +343,40 @@ def log_likelihood(
     return _log_normal(statistics, squares, noise_scale, ratio)
 
 
-def log_power_constant(num_cells: Array | int, noise_scale: Array, power: Array | float) -> Array:
-    """log of N(x; m, s^2)^power over N(x; m, s^2 / power), for so many cells: () float.
+def log_power_change(
+    statistics: Spectrum,
+    noise_scale: Array,
+    feature_scale: Array,
+    before: Array,
+    after: Array,
+) -> Array:
+    """log of the integral over Y of p(X | Z, Y)^after p(Y), less that with the power `before`.
+
+    A likelihood of noise s to a power b is that of noise s / sqrt(b) up to a constant. Computed as
+    a change, term by term: of two values near -10^7 the difference has no digit left.
 
     Args:
-      num_cells: () float.
-      noise_scale: () float, s.
-      power: () float, above 0.
+      statistics: of Z and X.
+      noise_scale: () float, s_X.
+      feature_scale: () float, s_Y.
+      before, after: () float, powers, of which `before` may be 0.
+
+    Returns:
+      () float.
     """
-    each = (1 - power) * (jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)) - jnp.log(power)
-    return 0.5 * num_cells * each
+    values, is_removed = statistics.eigenvalues, statistics.is_removed
+    ratio, rise = noise_scale**2 / feature_scale**2, after - before
+    share_before, share_after = ratio / (before * values + ratio), ratio / (after * values + ratio)
+    removed = rise * share_after * share_before / jnp.where(is_removed, values, 1)
+    kept = (before**2 * share_before - after**2 * share_after) / ratio
+    squares = rise * statistics.residual + jnp.sum(
+        statistics.projections * jnp.where(is_removed, removed, kept)
+    )
+    each = jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)
+    log_determinant = jnp.sum(jnp.log1p(values * rise / (before * values + ratio)))
+    num_cells = statistics.num_rows * statistics.num_columns
+    summed = num_cells * each * rise + squares / noise_scale**2
+    return -0.5 * (summed + statistics.num_columns * log_determinant)
 
 
 def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:

@@ -43,8 +43,6 @@ def annealing_fault(trace: Mapping[str, np.ndarray], num_particles: int) -> str 
     """
     log_evidences = trace["log_evidence"][:, -1]
     num_runs = log_evidences.size
-    if not np.isfinite(log_evidences).all():
-        return "no particle has a likelihood above zero; check the data against the model"
     if num_runs < _LEAST_RUNS:
         return "there is one run, and nothing to compare it with; set num_runs=4"
     share, power = _least(trace, "effective_share")

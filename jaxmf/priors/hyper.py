@@ -61,7 +61,7 @@ def initial_value(prior: Hyperparameter) -> Array:
 
 
 def _median(prior: Hyperparameter) -> Array:
-    """About the median of a prior; for families whose mean always serves, a number that does too.
+    """About the median of a prior; the mean of families for which `initial_value` takes that.
 
     By a formula where there is one: draws of a Gamma distribution alone take a second to compile.
     """
@@ -77,7 +77,8 @@ def _median(prior: Hyperparameter) -> Array:
         largest = 1 - limits.eps if family is dist.Beta else limits.max
         return jnp.clip(prior.mean, limits.tiny, largest)
     if family is dist.InverseGamma:
-        return prior.rate / _gamma_median(prior.concentration)
+        # the mode on the scale without bounds: of small shapes the median is beyond all floats
+        return prior.rate / prior.concentration
     if family is dist.LogUniform:
         return jnp.sqrt(prior.low) * jnp.sqrt(prior.high)
     if family in (dist.HalfCauchy, dist.HalfNormal, dist.LogNormal, dist.Normal, dist.Uniform):
@@ -85,16 +86,6 @@ def _median(prior: Hyperparameter) -> Array:
     # The quantile function of several distributions needs a further package: use draws instead.
     draws = prior.sample(jax.random.key(0), (_NUM_MEDIAN_DRAWS,))
     return jnp.median(draws, axis=0)
-
-
-def _gamma_median(shape: Array) -> Array:
-    """The median of Gamma(shape, 1), to a few per cent for shapes of at least a half.
-
-    Reference:
-        R. F. Lyon, On closed-form tight bounds and approximations for the median of a gamma
-        distribution, PLOS ONE 16 (2021): a lower bound.
-    """
-    return jnp.exp2(-1 / shape) * (shape + math.log(2) - 1 / 3)
 
 
 def initial_value_near(prior: Hyperparameter, guess: Array) -> Array:

@@ -347,7 +347,11 @@ def _any(overflow: dict[str, Array]) -> dict[str, Array]:
 
 
 def _differ(first: PyTree, second: PyTree) -> Array:
-    """(M,) bool, whether members of two batches differ anywhere."""
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
-    differences = [jnp.any((a != b).reshape(a.shape[0], -1), axis=1) for a, b in pairs]
+    """(M,) bool, whether members of two batches differ, in what is discrete if anything is.
+
+    Continuous hyperparameters move in every step, and say nothing of features that do not.
+    """
+    pairs = list(zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True))
+    discrete = [pair for pair in pairs if not jnp.issubdtype(pair[0].dtype, jnp.inexact)]
+    differences = [jnp.any((a != b).reshape(a.shape[0], -1), axis=1) for a, b in discrete or pairs]
     return jnp.any(jnp.stack(differences), axis=0)

@@ -171,8 +171,9 @@ def log_evidence_variance(cloud: Cloud) -> Array:
     The relative variance of the evidence (to first order the variance of its log) is estimated by
     ``1 - (P/(P-1))^(r+1) (1 - sum_e W_e^2)`` with W_e the share of weight that descends from
     particle e of the start and r the number of times the cloud was resampled. The estimate is
-    unbiased up to the square of the evidence for multinomial resampling, and on the careful side
-    for the others. When all descend from one particle nothing is known: infinity.
+    unbiased up to the square of the evidence for multinomial resampling. For the others it is an
+    approximation, which with few particles can be far too small: several runs show their spread
+    beside it. When all descend from one particle nothing is known: infinity.
 
     Args:
         cloud: last state of a filter, without chain axis.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _CAPACITY = 32
 _MOST_CAPACITY = 1_024
 _LARGEST_AUTOCORRELATION = 0.3
+_ROUNDING = 64 * float(np.finfo(np.float32).eps)
 _COLUMNS = ("mean rank", "spread", "p-value", "autocorrelation")
 
 
@@ -292,10 +293,12 @@ def _table(
         true, values = (np.asarray(each[quantity], float) for each in (truth, draws))
         if not (np.isfinite(true).all() and np.isfinite(values).all()):
             raise RuntimeError(f"simulation_based_calibration: {quantity} is not finite")
-        if np.ptp(values) == 0 and np.ptp(true) == 0:
+        if np.ptp(values) == 0 and np.ptp(true) == 0 and values.flat[0] == true.flat[0]:
             continue  # a hyperparameter that is fixed
-        smaller = (values < true[:, None]).sum(axis=1)
-        ties = (values == true[:, None]).sum(axis=1)
+        # the same state in other slots may have a log joint that is rounded otherwise
+        is_tie = np.isclose(values, true[:, None], rtol=_ROUNDING, atol=_ROUNDING)
+        smaller = ((values < true[:, None]) & ~is_tie).sum(axis=1)
+        ties = is_tie.sum(axis=1)
         ranks[quantity] = smaller + generator.integers(0, ties + 1)
         correlations.append(_autocorrelation(values))
     num_samples = next(iter(draws.values())).shape[1]
@@ -333,7 +336,10 @@ def _conclusion(name: str, table: Calibration) -> str:
         return f"The sampler of {name} is calibrated as far as these ranks can tell."
     shown = ", ".join(table.failures)
     verdict = f"The ranks of {shown} are not uniform."
-    largest = max(table[each, "autocorrelation"] for each in table.failures)
+    correlations = [table[each, "autocorrelation"] for each in table.failures]
+    if np.isnan(correlations).all():
+        return f"{verdict} Every chain stays where it starts: the sampler does not move them."
+    largest = np.nanmax(correlations)
     if largest > _LARGEST_AUTOCORRELATION:
         return (
             f"{verdict} Successive draws are correlated ({largest:.2f}): raise thin and num_warmup "

@@ -94,15 +94,5 @@ def measure(model: LinearGaussianIBP, state: State, data: Dense) -> Measured:
 
 def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
     """log of p(X | Z, Y)^after, Y summed out, over the same with the power `before`."""
-    return log_powered(measured, after) - log_powered(measured, before)
-
-
-def log_powered(measured: Measured, power: Array) -> Array:
-    """log of the integral of p(X | Z, Y)^power over the prior of Y; 0 at power 0."""
     spectrum, noise, feature = measured
-    num_cells = spectrum.num_rows * spectrum.num_columns
-    safe = jnp.where(power > 0, power, 1)
-    widened = noise / jnp.sqrt(safe)
-    log_constant = gaussian.log_power_constant(num_cells, noise, safe)
-    value = gaussian.log_marginal(spectrum, widened, feature) + log_constant
-    return jnp.where(power > 0, value, 0)
+    return gaussian.log_power_change(spectrum, noise, feature, before, after)
