@@ -7,10 +7,15 @@ would not know it again.
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING, TypeGuard
+
 import jax
-import numpyro.distributions as dist
 
 from jaxmf.types import PyTree
+
+if TYPE_CHECKING:
+    import numpyro.distributions as dist
 
 
 @jax.tree_util.register_pytree_node_class
@@ -78,8 +83,10 @@ def _sorted_indices(kind: type[dist.Distribution]) -> list[int]:
     return sorted(range(len(names)), key=names.__getitem__)
 
 
-def _is_sortable(leaf: object) -> bool:
+def _is_sortable(leaf: object) -> TypeGuard[dist.Distribution]:
     """Whether it is a distribution; one that flattens in a way of its own stays as it is."""
-    if not isinstance(leaf, dist.Distribution):
+    # half a second to import, of no use to who only reads data
+    loaded = sys.modules.get("numpyro.distributions")
+    if loaded is None or not isinstance(leaf, loaded.Distribution):
         return False
     return len(leaf.tree_flatten()[0]) == len(type(leaf).gather_pytree_data_fields())
