@@ -359,6 +359,8 @@ def test_empty_documents_have_no_topics_and_positions_stand_for_ids():
     with pytest.raises(ValueError, match="document: 1 has no tokens"):
         post.similar_documents(1)
     assert "no tokens" in repr(found)
+    unmatched = dataclasses.replace(found, mean=np.where(np.isnan(found.mean), np.nan, 0.0))
+    assert repr(unmatched).count("no tokens") == 1
 
 
 @pytest.mark.parametrize(
