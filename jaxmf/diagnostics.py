@@ -233,6 +233,24 @@ def choose_draws(weights: ArrayLike, num_draws: int, seed: int = 0) -> np.ndarra
     return np.bincount(np.minimum(indices, weights.size - 1), minlength=weights.size)
 
 
+def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndarray]:
+    """At most `num_draws` of weighted draws that stand for all of them.
+
+    Where more have weight, those that `choose_draws` takes, weighted by how often.
+
+    Args:
+        weights: (S,), summing to one.
+        num_draws: how many at most.
+    Returns:
+        (M,) positions, ascending, and (M,) weights that sum to one.
+    """
+    weights = np.asarray(weights, dtype=float)
+    if np.count_nonzero(weights) > num_draws:
+        weights = choose_draws(weights, num_draws).astype(float)
+    kept = np.flatnonzero(weights)
+    return kept, weights[kept] / weights[kept].sum()
+
+
 def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
     """E[ZZ'] over weighted draws: the expected number of features two rows share.
 

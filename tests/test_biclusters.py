@@ -80,6 +80,15 @@ def test_labels_of_other_draws_do_not_matter(planted):
     np.testing.assert_array_equal(other.row_probabilities, planted.biclusters().row_probabilities)
 
 
+def test_a_draw_without_the_feature_adds_nothing_to_its_probability(planted):
+    draws = {name: values.copy() for name, values in planted.draws.items()}
+    draws["z"][0, 1] = False
+    draws["z"][0, 1, 4, 0] = True  # the one row without a feature in the reference draw
+    expected = planted.biclusters().row_probabilities - 0.25 * planted.biclusters().rows
+    found = dataclasses.replace(planted, draws=draws).biclusters()
+    np.testing.assert_allclose(found.row_probabilities, expected)
+
+
 def test_a_model_without_weights_and_a_wrong_setting_are_refused(planted):
     model = dataclasses.replace(planted, model=mf.LinearGaussianIBP(alpha=1.0))
     with pytest.raises(ValueError, match="biclusters: LinearGaussianIBP"):

@@ -11,7 +11,8 @@ import pytest
 from scipy import stats
 
 import jaxmf as mf
-from jaxmf.posterior import Posterior, leave_one_out
+from jaxmf.posterior import Posterior, comparison, leave_one_out
+from jaxmf.posterior.comparison import Score, Scored
 from jaxmf.posterior.records import Meta
 from tests import test_left_out_tokens as tokens
 
@@ -123,6 +124,63 @@ def test_waic_is_that_of_the_log_likelihood(posts):
     table = mf.compare(posts, criterion="waic")
     assert table["wide", "elpd"] == pytest.approx(each.sum(), rel=1e-6)
     assert table["wide", "parameters"] == pytest.approx(variance.sum(), rel=1e-6)
+
+
+def weighted(posterior, weights):
+    """The same draws with these weights."""
+    log_weights = np.log(weights / np.sum(weights)).reshape(posterior.draws["means"].shape[:2])
+    return dataclasses.replace(posterior, particle_log_weights=log_weights)
+
+
+def test_fewer_draws_of_weighted_ones_keep_their_distribution(posts, monkeypatch):
+    num_draws = posts["wide"].weights.size
+    weights = np.where(np.arange(num_draws) == 7, 1.0, 1 / num_draws)  # half of it is of draw 7
+    post = weighted(posts["wide"], weights)
+    chains, draws, shares = post.spread_draws()
+    flat = np.ravel_multi_index((chains, draws), post.weights.shape)
+    assert shares[flat == 7].sum() == pytest.approx(0.5, abs=0.02)
+    assert shares.sum() == pytest.approx(1)
+    monkeypatch.setattr(comparison, "_MOST_DRAWS", 100)
+    index, used = comparison._draws_used(weighted(posts["wide"], np.linspace(1, 3, num_draws)))
+    even = np.average(np.arange(num_draws), weights=np.linspace(1, 3, num_draws))
+    assert index.size <= 100
+    assert np.average(index, weights=used) == pytest.approx(even, abs=num_draws / 100)
+
+
+def test_means_of_log_likelihoods_are_weighted_as_the_draws(posts):
+    post = posts["wide"]
+    heavy = weighted(post, np.where(np.arange(post.weights.size) == 3, 1.0, 1e-9))
+    found = heavy.log_likelihood()
+    expected = found.values.reshape(-1, found.rows.size)[3]
+    table = found.to_pandas()
+    np.testing.assert_allclose(table["mean"], expected, atol=1e-3)
+    assert table["sd"].max() < 0.05
+    assert repr(found).endswith(f"mean of a cell {expected.mean():.4g}")
+    words = dataclasses.replace(found, conditional_on="the draw and all other tokens")
+    assert "360 words given" in repr(words)
+
+
+def test_waic_with_large_variances_is_not_trusted(x):
+    draws = np.random.default_rng(2).normal(size=(1, 100, SIZE[1]))
+    posts = {name: run(ColumnMeans(), x, means=scale * draws) for name, scale in TWO_SCALES.items()}
+    table = mf.compare(posts, criterion="waic")
+    assert not table.is_reliable
+    assert "posterior variance above 0.4" in table.conclusion
+    assert "'spread', where WAIC is unreliable" in table.conclusion
+
+
+def test_densities_that_are_not_finite_are_counted_and_worry(x):
+    each = np.zeros(200)
+    scores = {"a": Score(each), "b": Score(np.where(np.arange(200) < 3, -np.inf, 0))}
+    scored = Scored(scores, None, 200, "cells")
+    post = ColumnMeans(3.0).posterior(x)
+    posts = {"a": post, "b": post}
+    table = comparison._table(posts, scored, comparison._worries(posts, scored))
+    assert "'b' has no finite density at 3 cells" in table.conclusion
+    assert not table.is_reliable
+
+
+TWO_SCALES = {"still": 0.01, "spread": 2.0}
 
 
 def test_weights_that_cannot_be_relied_on_are_said(x):
@@ -257,7 +315,7 @@ def test_what_cannot_be_compared_is_said(x, posts):
         ({"a": one}, ValueError, "there must be two or more, got 1"),
         ({"a": one, "b": other}, ValueError, "'b' is of other data than 'a'"),
         ({"a": one, "b": ones}, ValueError, "'b' is of other data than 'a'"),
-        ({"a": one, "b": few}, ValueError, "has 10 draws, and leave-one-out needs 25"),
+        ({"a": one, "b": few}, ValueError, "'b' has 10 draws, and loo needs 25"),
         (dict(zip("ab", by_ids, strict=True)), ValueError, "the rows of 'b' are in another order"),
     ]:
         with pytest.raises(error, match=says):

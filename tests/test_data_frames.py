@@ -66,6 +66,8 @@ def test_a_first_column_of_texts_is_the_ids_as_in_files():
     assert (data.row_names.tolist(), data.column_names.tolist()) == (["x", "y"], ["a", "b"])
     np.testing.assert_array_equal(data.to_array(), [[1, 3], [2, 4]])
     assert mf.Tokens.from_counts(table.astype({"a": int})).names["document"].tolist() == ["x", "y"]
+    numbered = table.set_axis([0, 1], axis=0)  # not a range, and says no more than one
+    assert mf.Dense.from_array(numbered).row_names.tolist() == ["x", "y"]
     for other in (table.assign(id="x"), table[["a", "id", "b"]], table.set_index(["a"])):
         with pytest.raises(TypeError, match=r"column 'id'.*df.set_index\('id'\)"):
             mf.Dense.from_array(other)

@@ -5,6 +5,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
+import scipy.sparse
 from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -68,7 +69,7 @@ def test_wrong_data_and_settings_are_refused_by_the_names_of_the_user(estimator,
     [
         ([["ann", 1, 2]], [1.0], "X: has 3 columns"),
         ([["ann", 1], ["bob"]], [1.0, 2.0], "X: row 1 has 1 entries"),
-        (["ann", "bob"], [1.0, 2.0], "X: has 3 columns"),
+        (["ann", "bob"], [1.0, 2.0], "X: row 0 is 'ann'; a row of X is a pair"),
         (np.zeros((0, 2)), [], "X: has 0 rows"),
         ([["ann", 1], [None, 2]], [1.0, 2.0], "X: the id at row 1, column 0 is missing"),
         ([["ann", 1], ["bob", 1], ["ann", 1]], [1, 2, 3], "X: rows 0 and 2 are both"),
@@ -82,6 +83,32 @@ def test_wrong_ratings_are_refused_by_the_names_of_the_user(X, y, message):
         estimators.RatingRecommender(2).fit(X, y)
     with pytest.raises(ValueError, match="unknown"):
         estimators.RatingRecommender(unknown="drop").fit(PAIRS, RATINGS)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        ({"user": ["ann"], "item": [1]}, TypeError, "X: is a dict; pass a table"),
+        (["ab", "cd"], ValueError, "X: row 0 is 'ab'; a row of X is a pair"),
+        ([("ann", 1), 2], ValueError, "X: row 1 is 2; a row of X is a pair"),
+    ],
+)
+def test_pairs_that_are_none_are_refused(X, error, message):
+    with pytest.raises(error, match=message):
+        estimators.RatingRecommender().fit(X, [1.0, 2.0])
+
+
+def test_pairs_are_read_by_row_of_tables_of_other_libraries():
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"user": ["ann", "bob", "eve"], "item": [1, 2, 3]})
+    found = estimators.RatingRecommender()._ids(frame, reset=True)
+    assert found == (["ann", "bob", "eve"], [1, 2, 3])
+
+
+def test_a_one_that_is_stored_twice_is_read_as_the_sum():
+    X = scipy.sparse.csr_array(([0.6, 0.6, 1.0], [0, 0, 1], [0, 2, 3]), shape=(2, 2))
+    ones = estimators.SparseBinaryRecommender(binarize=1.0)._read(X, reset=True)
+    np.testing.assert_array_equal(ones.toarray(), [[1, 0], [0, 0]])
 
 
 def test_ratings_of_one_column_are_taken_and_others_refused():

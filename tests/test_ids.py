@@ -76,7 +76,7 @@ def test_a_document_may_use_a_part_of_the_words():
     assert found.names["document"].tolist() == ["x", "y"]
     assert np.asarray(found.columns["word"]).tolist() == [1, 3]
     strange = mf.Tokens.from_columns({"document": ["x"], "word": ["q"]})
-    with pytest.raises(ValueError, match="no token has levels of the data alone"):
+    with pytest.raises(ValueError, match="every token has a word that the data lacks; none"):
         strange.align_columns(known, unknown="drop")
 
 

@@ -10,6 +10,7 @@ import pytest
 import jaxmf as mf
 from jaxmf import diagnostics, plot, registry
 from jaxmf.data import Dense
+from jaxmf.plot import panels
 
 SHORT = {"num_warmup": 4, "num_samples": 6, "num_chains": 2, "progress": False}
 
@@ -174,6 +175,13 @@ def test_bad_reports_are_said(sampled, tmp_path):
     with pytest.raises(ValueError, match=r"truth has shape \(2, 2\)"):
         sampled.report(tmp_path / "report.html", truth=np.eye(2))
     assert not list(tmp_path.iterdir())
+
+
+def test_ids_are_drawn_as_they_are():
+    strange = np.array(["a$_$", "b$^{$"], object)
+    figure = panels.matrix(np.eye(2), ["c$_$", "d"], "row", strange)
+    figure.canvas.draw()
+    panels.images(np.eye(2), ["c$_$", "d"], (1, 2)).canvas.draw()
 
 
 def test_png_is_png(sampled):

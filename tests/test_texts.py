@@ -1,6 +1,7 @@
 """Tokens from texts and from lists of words, and new documents with other words."""
 
 import builtins
+import collections
 
 import numpy as np
 import pandas as pd
@@ -47,6 +48,8 @@ def test_a_mapping_and_a_series_bring_the_ids_of_documents(make):
     assert by_mapping.names["document"].tolist() == by_series.names["document"].tolist() == NAMES
     assert "document" not in make(pd.Series(lines)).names
     assert make(iter(lines)).sizes["document"] == 4
+    half = pd.Series(lines, index=pd.RangeIndex(0, 8, 2))  # of every second line of a table
+    assert make(half).names["document"].tolist() == [0, 2, 4, 6]
 
 
 def test_a_fitted_vectorizer_is_not_fitted_again_and_an_unfitted_one_is():
@@ -68,6 +71,16 @@ def test_a_fitted_vectorizer_is_not_fitted_again_and_an_unfitted_one_is():
         (lambda: mf.Tokens.from_texts(5), TypeError, "texts: is a int, a list"),
         (lambda: mf.Tokens.from_texts([]), ValueError, "texts: is empty"),
         (lambda: mf.Tokens.from_texts(["a b", None]), ValueError, "position 1 is missing"),
+        (
+            lambda: mf.Tokens.from_texts(pd.DataFrame({"text": TEXTS})),
+            TypeError,
+            r"texts: is a table; pass one column, such as df\['text'\]",
+        ),
+        (
+            lambda: mf.Tokens.from_lists([["a"], collections.Counter("aaab")]),
+            TypeError,
+            r"position 1 is a mapping \(Counter\).*counter.elements",
+        ),
         (lambda: mf.Tokens.from_texts(LISTS), TypeError, "position 0 is a list.*from_lists"),
         (lambda: mf.Tokens.from_texts(["!", "?"]), ValueError, "texts: empty vocabulary"),
         (

@@ -185,6 +185,37 @@ def test_tokens_of_topics_that_the_reference_draw_lacks_are_unmatched(fitted):
     assert repr(other.num_topics()) == "number of topics: 2: 0.167, 3: 0.833"
 
 
+def test_a_topic_that_no_averaged_draw_has_keeps_the_words_of_the_reference_draw(fitted):
+    """The reference draw is not among those averaged, as it has no weight."""
+    draws = {name: values.copy() for name, values in fitted.draws.items()}
+    for name in ("word_cells", "word_totals"):
+        others = np.ones((CHAINS, DRAWS), bool)
+        others[1, 1] = False
+        draws[name][others] = 0
+    draws["word_cells"][others, 0, 0] = draws["word_totals"][others, 0] = 5
+    log_weights = np.where(others, np.log(1 / others.sum()), -np.inf)
+    post = dataclasses.replace(fitted, draws=draws, particle_log_weights=log_weights)
+    post.__dict__.pop("_matched_topics", None)
+    found = post.topics(n=2)
+    lacking = np.flatnonzero(found.found == 0)
+    assert lacking.size >= 2
+    assert all(len(words) == 2 for words in np.array(found.lists(), object)[lacking])
+
+
+def test_a_reference_may_be_a_mapping_and_must_know_words_of_the_topics(fitted):
+    texts = [list(WORDS[:4]), list(WORDS[4:8])]
+    by_name = fitted.topic_coherence("npmi", reference=dict(enumerate(texts)))
+    np.testing.assert_array_equal(
+        by_name.values, fitted.topic_coherence("npmi", reference=texts).values
+    )
+    with pytest.raises(ValueError, match="reference: has none of the words of the topics"):
+        fitted.topic_coherence(reference=[["other", "words"]])
+    with pytest.raises(TypeError, match="position 0 has at position 1 the list"):
+        fitted.topic_coherence(reference=[["a", ["b"]]])
+    with pytest.raises(TypeError, match="Tokens, or lists of words; got int"):
+        fitted.topic_coherence(reference=5)
+
+
 def test_similar_documents_are_those_with_a_topic_in_common(fitted):
     found = fitted.similar_documents("doc2", n=3)
     counts = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)

@@ -93,6 +93,8 @@ def test_fewer_topics_are_shown_on_demand_and_wrong_ones_refused(posterior):
         posterior.plot.topics(2)
     with pytest.raises(ValueError, match="max_topics must be"):
         posterior.plot.topics(max_topics=0)
+    with pytest.raises(ValueError, match="topic: 1 is not among the 1 topics that max_topics=1"):
+        posterior.plot.topics(1, max_topics=1)
 
 
 def test_models_without_topics_have_no_map(posterior):

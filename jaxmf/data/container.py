@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxmf.data import checks
 from jaxmf.data.frames import as_pandas
-from jaxmf.data.names import as_names, encode, positions
+from jaxmf.data.names import as_names, counts_from_zero, encode, positions
 from jaxmf.types import Names
 
 T = TypeVar("T")
@@ -176,7 +176,7 @@ def _with_ids(frame: Any) -> Any:
 
     Only where the index says nothing (0, 1, 2, ...) and other columns follow; files are read so.
     """
-    if len(frame.columns) < 2 or not len(frame) or type(frame.index).__name__ != "RangeIndex":
+    if len(frame.columns) < 2 or not counts_from_zero(frame.index, len(frame)) or not len(frame):
         return frame
     first = frame.iloc[:, 0]
     ids = first.tolist() if getattr(first.dtype, "kind", "O") not in "biufcmM" else []

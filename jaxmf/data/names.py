@@ -178,6 +178,19 @@ def shown_id(names: Names | None, position: int) -> str:
     return str(position) if names is None else repr(names.tolist()[position])
 
 
+def counts_from_zero(index: Any, size: int) -> bool:
+    """Whether an index is 0, 1, 2, ..., as of a table that was never given ids."""
+    if not hasattr(index, "tolist"):
+        return False
+    values = np.asarray(index)
+    return values.dtype.kind in "iu" and np.array_equal(values, np.arange(size))
+
+
+def ids_or_positions(names: Names | None, size: int) -> np.ndarray:
+    """The ids of rows or columns, (size,); their positions where the data has none."""
+    return np.arange(size) if names is None else np.asarray(names)
+
+
 def object_array(names: Any) -> np.ndarray:
     """One axis of ids with their types kept; tuples stay whole."""
     if hasattr(names, "to_numpy"):

@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from jaxmf.data.container import is_sparse
-from jaxmf.data.names import as_names, is_missing_id, object_array
+from jaxmf.data.container import is_frame, is_sparse
+from jaxmf.data.frames import as_pandas
+from jaxmf.data.names import as_names, counts_from_zero, is_missing_id, object_array
 from jaxmf.types import Names
 
 _NEEDS_SKLEARN = (
@@ -84,6 +85,12 @@ def count_lists(lists_of_tokens: object, *, documents: object) -> CountedTexts:
     rows: list[int] = []
     columns: list[int] = []
     for position, words in enumerate(lists):
+        if isinstance(words, Mapping):
+            raise TypeError(
+                f"lists_of_tokens: the document at position {position} is a mapping "
+                f"({type(words).__name__}), a list of words is needed. A Counter is one by "
+                "list(counter.elements())."
+            )
         if isinstance(words, str | bytes) or not isinstance(words, Iterable):
             raise TypeError(
                 f"lists_of_tokens: the document at position {position} is {words!r}, a list of "
@@ -120,13 +127,15 @@ def _lines(argument: str, lines: object, documents: object) -> tuple[list[object
         raise TypeError(
             f"{argument}: is a {type(lines).__name__}, a list with one for each document is needed."
         )
+    if is_frame(as_pandas(lines)):
+        raise TypeError(f"{argument}: is a table; pass one column, such as df['text'].")
     index = getattr(lines, "index", None)  # of a Series; of a list it is a method
     if isinstance(lines, Mapping):
         listed = list(lines.values())
         documents = list(lines) if documents is None else documents
     else:
         listed = list(lines)
-        has_ids = hasattr(index, "tolist") and type(index).__name__ != "RangeIndex"
+        has_ids = hasattr(index, "tolist") and not counts_from_zero(index, len(listed))
         documents = index if documents is None and has_ids else documents
     if not listed:
         raise ValueError(f"{argument}: is empty, there is no document.")

@@ -302,7 +302,10 @@ class Tokens:
             if label in known.names:
                 names_of[label] = known.names[label]
         if not there.any():
-            raise ValueError(f"{argument}: no token has levels of the data alone, none is left")
+            columns_known = " or ".join(label for label in known.columns if label not in new)
+            raise ValueError(
+                f"{argument}: every token has a {columns_known} that the data lacks; none is left"
+            )
         new_levels = {label: np.asarray(self.columns[label]) for label in new if label in indices}
         alignment.warn_of_dropped(there, new_levels, argument=argument)
         first, *others = (indices[label][there] for label in indices)

@@ -80,10 +80,11 @@ def draw_graph(
     if num_rows <= 40 or row_names is not None:
         labels = range(num_rows) if row_names is None else row_names
         for position, label in zip(below, labels, strict=True):
-            axes.text(position, -0.16, str(label), va="top", **font)
+            axes.text(position, -0.16, str(label), va="top", parse_math=False, **font)
     if cause_names is not None:
         for position, slot in zip(above, order, strict=True):
-            axes.text(position, 1.16, str(cause_names[slot]), va="bottom", **font)
+            name = str(cause_names[slot])
+            axes.text(position, 1.16, name, va="bottom", parse_math=False, **font)
     axes.set(xlim=(-0.6, right + 0.6), ylim=(-0.45, 1.4), xticks=[], yticks=[])
     for spine in axes.spines.values():
         spine.set_visible(False)

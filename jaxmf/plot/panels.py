@@ -42,7 +42,7 @@ def images(values: np.ndarray, titles: list[str], image_shape: tuple[int, int]) 
     for each, image, title in zip(axes, values, titles, strict=False):
         each.set_axis_on()
         picture = each.imshow(image.reshape(image_shape), interpolation="nearest", **scale)
-        each.set_title(title, fontsize=7.5, color=MUTED, pad=3)
+        each.set_title(title, fontsize=7.5, color=MUTED, pad=3, parse_math=False)
         bare(each)
     bar = figure.colorbar(picture, ax=axes, shrink=0.8, aspect=25 * lines, pad=0.015)
     bar.ax.tick_params(labelsize=7, colors=MUTED)
@@ -59,10 +59,11 @@ def matrix(
     """
     figure, (axes,) = figure_of(1, 1, width=7.5, height=0.9 + 0.28 * len(values))
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
-    axes.set_yticks(range(len(values)), titles)
+    axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
     if columns is not None and len(columns) <= _MOST_IDS:
-        axes.set_xticks(range(len(columns)), [_shortened(name) for name in columns.tolist()])
+        labels = [_shortened(name) for name in columns.tolist()]
+        axes.set_xticks(range(len(columns)), labels, parse_math=False)
         axes.tick_params(axis="x", labelrotation=0 if len(columns) <= 8 else 60)
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
@@ -111,7 +112,7 @@ def image_lines(
         if column == 0:
             each.set_ylabel(list(lines)[line], fontsize=8)
         if line == 0:
-            each.set_title(titles[column], fontsize=7.5, color=MUTED, pad=3)
+            each.set_title(titles[column], fontsize=7.5, color=MUTED, pad=3, parse_math=False)
     return figure
 
 

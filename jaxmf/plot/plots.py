@@ -231,14 +231,18 @@ class Plots:
     def topics(self, topic: int | None = None, *, max_topics: int = 60) -> Figure:
         """A map of the topics: near where their words are alike, large where they have many tokens.
 
-        Topics are those of `Posterior.topics`, 0 the largest; areas of circles are shares of the
-        tokens, pale topics are in few draws. Distances are square roots of Jensen-Shannon
-        divergences of the words, shown in the plane by classical multidimensional scaling.
+        Topics are those of `Posterior.topics`, in the order of their size in the reference draw;
+        areas of circles are shares of the tokens, pale topics are in few draws. Distances are
+        square roots of Jensen-Shannon divergences of the words, shown in the plane by classical
+        multidimensional scaling.
 
         Args:
             topic: one whose most relevant words are shown beside the map; all topics with their
                 most probable words by default.
-            max_topics: how many are shown at most, the largest.
+            max_topics: how many are shown at most, the first ones.
+
+        Raises:
+            ValueError: a topic that there is not, or that is not among the first `max_topics`.
         """
         return topic_map(self._posterior, topic=topic, max_topics=max_topics)
 

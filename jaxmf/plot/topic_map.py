@@ -79,6 +79,11 @@ def topic_map(posterior: Posterior, *, topic: int | None, max_topics: int) -> Fi
     """See `Plots.topics`."""
     topics = posterior.topics(n=_NUM_WORDS)
     shown = min(len(topics), max_topics)
+    if topic is not None and topic >= shown:
+        raise ValueError(
+            f"topic: {topic} is not among the {shown} topics that max_topics={max_topics} shows; "
+            f"pass max_topics={topic + 1} or more"
+        )
     figure, axes = figure_of(1, 2, width=9.6, height=5.2)
     scaled = scale(squared_distances(topics.word_probabilities[:shown]))
     sizes = np.maximum(topics.shares[:shown], 0)

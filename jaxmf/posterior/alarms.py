@@ -170,7 +170,7 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
         "units",
         f"The noise ({least:.3g} or more) is larger than the sd of column "
         f"{shown_id(data.column_names, column)} ({spreads[column]:.3g}): one noise_scale serves "
-        "all columns, and this one has next to no influence. If columns are in different units, "
+        "all columns, and this column has next to no influence. If columns are in different units, "
         "divide each by its standard deviation",
     )
 

@@ -10,11 +10,12 @@ import jax
 import numpy as np
 
 from jaxmf.data import Container
+from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, Pair, lacks
 from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
-from jaxmf.types import Draw, Key, Names
+from jaxmf.types import Draw, Key
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -173,8 +174,8 @@ def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:
         columns=reference["v"].T[column_slots[columns]],
         row_probabilities=_membership(posterior, "z", row_slots)[rows],
         column_probabilities=_membership(posterior, "v", column_slots)[columns],
-        row_names=_names(data.row_names, data.num_rows),
-        column_names=_names(data.column_names, data.num_columns),
+        row_names=ids_or_positions(data.row_names, data.num_rows),
+        column_names=ids_or_positions(data.column_names, data.num_columns),
         chain=chain,
         draw=draw,
     )
@@ -190,7 +191,8 @@ def _by_frequency(bits: np.ndarray) -> np.ndarray:
 def _membership(posterior: Draws, name: str, slots: np.ndarray) -> np.ndarray:
     """How often each row, or column, has the feature of a draw most like each of these: (K, N).
 
-    Features are alike by the share of rows that both have among those that one of them has.
+    Features are alike by the share of rows that both have among those that one of them has. A draw
+    in which no feature has a row in common counts as one without the feature.
     """
     draws, weights = posterior.flat_draws()
     reference = posterior.reference_draw()[name].T[slots].astype(float)
@@ -199,13 +201,12 @@ def _membership(posterior: Draws, name: str, slots: np.ndarray) -> np.ndarray:
         others = bits.astype(float)
         both = reference @ others
         either = reference.sum(axis=1)[:, None] + others.sum(axis=0) - both
+        if both.size == 0:
+            continue
         best = np.argmax(both / np.maximum(either, 1), axis=1)
-        total += weight * others.T[best]
+        is_alike = both.max(axis=1) > 0
+        total += weight * others.T[best] * is_alike[:, None]
     return total
-
-
-def _names(names: Names | None, size: int) -> np.ndarray:
-    return np.arange(size) if names is None else np.asarray(names)
 
 
 @jit

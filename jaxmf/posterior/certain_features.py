@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
 from jaxmf.posterior import printed, tables
 from jaxmf.posterior.draws import Draws
@@ -169,8 +170,10 @@ def certain_features(posterior: Draws, min_probability: float) -> CertainFeature
         num_others=others,
         num_single=single,
         num_draws=chains.size,
-        row_names=_ids(data.row_names, data.num_rows),
-        column_names=_ids(data.column_names if width == data.num_columns else None, width),
+        row_names=ids_or_positions(data.row_names, data.num_rows),
+        column_names=ids_or_positions(
+            data.column_names if width == data.num_columns else None, width
+        ),
     )
 
 
@@ -263,7 +266,3 @@ def _by_chain(
         here = chains == chain
         shares[chain] = is_found[here].T @ weights[here] / max(weights[here].sum(), 1e-300)
     return shares
-
-
-def _ids(names: np.ndarray | None, size: int) -> np.ndarray:
-    return np.arange(size) if names is None else np.asarray(names)

@@ -6,7 +6,7 @@ Source: Roeder, Both & Hinneburg (2015), sections 3.1 to 3.4, for NPMI and C_v; 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -58,6 +58,8 @@ def coherence(
         raise ValueError(f"measure: takes {' or '.join(map(repr, MEASURES))}, got {measure!r}")
     words = np.unique(best[best >= 0])
     together = _together(posterior, words, reference, window)
+    if words.size and together.counts.nnz == 0:
+        raise ValueError("reference: has none of the words of the topics; check case and type")
     values = []
     for topic in best:
         index = np.searchsorted(words, topic[topic >= 0])
@@ -147,14 +149,15 @@ def _together_in_lists(
 ) -> _Together:
     """The same from lists of words, in windows of some words or whole documents."""
     if isinstance(reference, str | bytes) or not isinstance(reference, Iterable):
-        raise TypeError("reference: must be Tokens, or lists of words; is none of them")
-    listed = list(reference)
-    for position, document in enumerate(listed):
-        if isinstance(document, str | bytes) or not isinstance(document, Iterable):
-            raise TypeError(
-                f"reference: the document at position {position} is {document!r}, a list of words "
-                "is needed; split it"
-            )
+        raise TypeError(
+            f"reference: must be Tokens, or lists of words; got {type(reference).__name__}"
+        )
+    listed = [
+        _list_of_words(position, document)
+        for position, document in enumerate(
+            reference.values() if isinstance(reference, Mapping) else reference
+        )
+    ]
     ids = words if known is None else np.asarray(known)[words]
     index_of = {word: index for index, word in enumerate(ids.tolist())}
     counts, num_windows = sparse.csr_array((words.size, words.size)), 0
@@ -164,6 +167,28 @@ def _together_in_lists(
     if num_windows == 0:
         raise ValueError("reference: all documents are empty")
     return _Together(counts.tocsr(), num_windows)
+
+
+def _list_of_words(position: int, document: object) -> list[object]:
+    """The words of one document.
+
+    Raises:
+        TypeError: it is not split, a mapping, or has a word that cannot be hashed.
+    """
+    where = f"reference: the document at position {position}"
+    if isinstance(document, str | bytes | Mapping) or not isinstance(document, Iterable):
+        shown = f"a {type(document).__name__}"
+        raise TypeError(f"{where} is {shown} ({document!r}), a list of words is needed")
+    words = list(document)
+    for index, word in enumerate(words):
+        try:
+            hash(word)
+        except TypeError:
+            raise TypeError(
+                f"{where} has at position {index} the {type(word).__name__} {word!r}, which is no "
+                "word; words are texts or numbers"
+            ) from None
+    return words
 
 
 def _windows(

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from jaxmf import diagnostics
 from jaxmf.arguments import check_object, check_word
 from jaxmf.diagnostics import Summary, weights_effective_size
 from jaxmf.model import CompletesDocuments
@@ -29,6 +30,7 @@ _MOST_UNITS = 20_000
 _MOST_VALUES = 2**28
 _FEWEST_UNITS = 100  # of which a standard error is known well enough
 _LARGEST_SHARE = 0.01  # of cells whose weights are unreliable
+_LARGEST_VARIANCE = 0.4  # of a log density, above which WAIC is unreliable
 _ERRORS = 2.0
 _LEAST_DIFFERENCE = 4.0  # nats, below which its standard error says little
 _CHAIN_ALARMS = ("R-hat", "drift")
@@ -60,6 +62,18 @@ class Score(NamedTuple):
             return np.nan
         return float(np.mean(~(self.shapes <= self.largest_shape)))
 
+    @property
+    def large_variance_share(self) -> float:
+        """Of WAIC the share of cells with a posterior variance above 0.4, else NaN."""
+        if self.shapes is not None or self.num_parameters is None:
+            return np.nan
+        return float(np.mean(~(self.num_parameters <= _LARGEST_VARIANCE)))
+
+    @property
+    def num_not_finite(self) -> int:
+        """How many cells have no finite density."""
+        return int(np.sum(~np.isfinite(self.each)))
+
 
 class Scored(NamedTuple):
     """The scores of all posteriors, and what they are of.
@@ -84,7 +98,8 @@ class ModelComparison(Summary):
     the sum over cells, and ``se``, its standard error; ``difference`` to the best posterior, zero
     or negative, and its standard error, paired by cell; ``parameters``, their effective number;
     ``high k``, the share of cells whose importance weights are unreliable; ``log evidence``, of
-    filters with a credible error. A column that no posterior has is left out.
+    particle filters and `jaxmf.smc`, where its error is credible. A column that no posterior has is
+    left out.
 
     Attributes:
         conclusion: which posteriors are distinguishable, and whether the checks allow to trust it.
@@ -113,14 +128,16 @@ def compare(
     Pareto-smoothed importance sampling. The run is not repeated and nothing is hidden. The latent
     variables of rows and columns are parameters, see `Posterior.log_likelihood`: the question is
     how well a further cell of a known row is predicted, and not a new row. Of more than 20,000
-    cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used.
+    cells a random 20,000 stand for all; of more than 1,000 draws 1,000 are used, of weighted ones
+    a systematic sample by their weights.
 
     Standard errors are the largest of those with cells, rows and columns as units (rows and columns
     where there are twenty), as errors of cells in one row go together. Two posteriors are called
     distinguishable where the difference is above two of its standard errors and above 4 nats
     (Sivula, Magnusson, Matamoros & Vehtari 2020). The conclusion says that it should not be trusted
-    where weights of more than 1 % of the cells are unreliable, chains have not converged, or there
-    are fewer than 100 cells.
+    where weights of more than 1 % of the cells are unreliable (with WAIC: where the posterior
+    variance of more than 1 % of the log densities is above 0.4; Vehtari, Gelman & Gabry 2017),
+    a density is not finite, chains have not converged, or there are fewer than 100 cells.
 
     Args:
         posteriors: name -> posterior, two or more, of the same data.
@@ -198,6 +215,13 @@ def _score_observed(posts: dict[str, Posterior], cells: object, criterion: str) 
     if num_units > size:
         subset = np.sort(np.random.default_rng(0).choice(num_units, size, replace=False))
         chosen = {name: index[subset] for name, index in chosen.items()}
+    for name, posterior in posts.items():
+        num_draws = _draws_used(posterior)[0].size
+        if num_draws < _FEWEST_DRAWS:
+            raise ValueError(
+                f"posteriors: {name!r} has {num_draws} draws, and {criterion} needs "
+                f"{_FEWEST_DRAWS} at least; a larger num_samples has more"
+            )
     scores = {name: _score(posts[name], units[name], chosen[name], criterion) for name in posts}
     scored_cells = units[first].rows[chosen[first]], units[first].columns[chosen[first]]
     return Scored(scores, scored_cells, num_units, f"{units[first].kind}s")
@@ -211,24 +235,21 @@ def _in_order(units: Units, index: np.ndarray) -> np.ndarray:
 
 
 def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
-    """Positions of at most 1,000 draws among all with weight, and their weights."""
+    """Positions of at most 1,000 draws among all with weight, and their weights.
+
+    Of weighted ones a systematic sample by weight: the heaviest alone would be another
+    distribution.
+    """
     weights = posterior.weights.ravel()
-    kept = np.flatnonzero(weights)
     if posterior.is_weighted:
-        kept = np.sort(kept[np.argsort(-weights[kept], kind="stable")[:_MOST_DRAWS]])
-    elif kept.size > _MOST_DRAWS:
-        kept = kept[np.linspace(0, kept.size - 1, _MOST_DRAWS).astype(int)]
+        return diagnostics.fewer_draws(weights, _MOST_DRAWS)
+    kept = np.linspace(0, weights.size - 1, min(_MOST_DRAWS, weights.size)).astype(int)
     return kept, weights[kept]
 
 
 def _score(posterior: Posterior, units: Units, chosen: np.ndarray, criterion: str) -> Score:
     """The score of some units by one posterior."""
     index, weights = _draws_used(posterior)
-    if index.size < _FEWEST_DRAWS:
-        raise ValueError(
-            f"posteriors: one has {index.size} draws, and leave-one-out needs {_FEWEST_DRAWS} at "
-            "least; a larger num_samples has more"
-        )
     draws = {
         name: values.reshape(-1, *values.shape[2:])[index]
         for name, values in posterior.draws.items()
@@ -290,6 +311,20 @@ def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
             f"importance weights of some {scored.kind} are unreliable, {', '.join(high)}, and "
             "their densities too high; score held_out data"
         )
+    shares = {name: score.large_variance_share for name, score in scored.scores.items()}
+    large = [f"{100 * s:.1f} % by {name!r}" for name, s in shares.items() if s > _LARGEST_SHARE]
+    if large:
+        found.append(
+            f"log densities of some {scored.kind} have a posterior variance above "
+            f"{_LARGEST_VARIANCE}, {', '.join(large)}, where WAIC is unreliable; use "
+            'criterion="loo" or score held_out data'
+        )
+    infinite = [repr(name) for name, score in scored.scores.items() if score.num_not_finite]
+    if infinite:
+        found.append(
+            f"densities of {', '.join(infinite)} are not finite, and sums with them say nothing of "
+            f"the other {scored.kind}"
+        )
     alarmed = [
         f"{name!r} ({kinds[0]})"
         for name in scored.scores
@@ -312,7 +347,8 @@ def _worries(posts: dict[str, Posterior], scored: Scored) -> list[str]:
 def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> ModelComparison:
     """The numbers, the best posterior first, and the conclusion."""
     scores, scale = scored.scores, scored.num_units
-    names = sorted(scores, key=lambda name: -scores[name].each.mean())
+    means = {name: np.nan_to_num(scores[name].each.mean(), nan=-np.inf) for name in scores}
+    names = sorted(scores, key=lambda name: -means[name])
     differences = {name: _minus(scores[name].each, scores[names[0]].each) for name in names}
     lines = []
     for name in names:
@@ -335,7 +371,7 @@ def _table(posts: dict[str, Posterior], scored: Scored, worries: list[str]) -> M
     table = ModelComparison(names, [_COLUMNS[index] for index in kept], values[:, kept])
     table.differences, table.cells_scored = differences, scored.cells
     table.is_reliable = not worries
-    table.conclusion = _conclusion(table, worries)
+    table.conclusion = _conclusion(table, scored, worries)
     num_scored = differences[names[0]].size
     subset = f", a random {num_scored:,} of them scored" if num_scored < scale else ""
     table.caption = textwrap.fill(f"{scale:,} {scored.kind}{subset}. {table.conclusion}", 88)
@@ -349,7 +385,7 @@ def _minus(each: np.ndarray, best: np.ndarray) -> np.ndarray:
 
 
 def _standard_error(values: np.ndarray, cells: Cells | None) -> float:
-    """Of the mean of values of cells; NaN of one cell, and where one is impossible."""
+    """Of the mean of values of cells; NaN of one cell, and where one is not finite."""
     if values.size < 2 or not np.isfinite(values).all():
         return np.nan
     if cells is None:
@@ -358,21 +394,22 @@ def _standard_error(values: np.ndarray, cells: Cells | None) -> float:
 
 
 def _credible_evidence(posterior: Posterior) -> float:
-    """Log evidence of a filter whose error can be trusted, else NaN."""
+    """Log evidence of a filter or of `jaxmf.smc` whose error can be trusted, else NaN."""
     evidence = posterior.evidence
     if evidence is None or not np.isfinite(evidence.standard_error):
         return np.nan
     return float(evidence.value)
 
 
-def _conclusion(table: ModelComparison, worries: list[str]) -> str:
+def _conclusion(table: ModelComparison, scored: Scored, worries: list[str]) -> str:
     """Which posteriors are distinguishable, and whether to trust it."""
     best, *others = table.names
     worse, same = [], []
     for name in others:
         difference, error = table[name, "difference"], table[name, "se of difference"]
         if not np.isfinite(difference):
-            worse.append(f"{name!r} says that an observed value is impossible")
+            count = scored.scores[name].num_not_finite
+            worse.append(f"{name!r} has no finite density at {count:,} {scored.kind}")
         elif difference < -max(_LEAST_DIFFERENCE, _ERRORS * error):
             errors = f", {-difference / error:.1f} standard errors" if error > 0 else ""
             worse.append(f"{name!r} is worse by {-difference:.1f} nats{errors}")

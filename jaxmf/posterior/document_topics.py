@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from jaxmf.data.names import positions
+from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
 
@@ -63,8 +63,9 @@ class DocumentTopics:
         lines = []
         for name, mean, sd in zip(names, self.mean, self.sd, strict=False):
             best = np.argsort(-mean, kind="stable")[:_TOPICS_SHOWN]
+            nothing = "no tokens" if np.isnan(mean).any() else "every topic below 0.5%"
             shown = [f"topic {k} {mean[k]:.0%} ± {sd[k]:.0%}" for k in best if mean[k] >= 0.005]
-            lines.append(f"{name:<{width}}  " + (", ".join(shown) or "no tokens"))
+            lines.append(f"{name:<{width}}  " + (", ".join(shown) or nothing))
         hidden = self.documents.size - len(names)
         return "\n".join([*lines, *([f"and {hidden:,} more"] if hidden else [])])
 
@@ -160,6 +161,4 @@ def _sizes(counts: np.ndarray) -> np.ndarray:
 
 def _documents(posterior: Draws, column: str) -> np.ndarray:
     names = posterior.model.names(posterior.data, column)
-    if names is not None:
-        return np.asarray(names)
-    return np.arange(posterior.model.over(posterior.data)[1].sizes[column])
+    return ids_or_positions(names, posterior.model.over(posterior.data)[1].sizes[column])

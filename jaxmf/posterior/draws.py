@@ -130,12 +130,19 @@ class Draws:
         return {name: x[kept] for name, x in flat.items()}, weights[kept]
 
     def spread_draws(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(S,) chains, draws and weights of at most `SPREAD_DRAWS` draws, evenly spread."""
-        size = self.weights.size
-        chosen = np.unique(np.linspace(0, size - 1, min(SPREAD_DRAWS, size)).round().astype(int))
+        """(S,) chains, draws and weights of at most `SPREAD_DRAWS` draws, evenly spread.
+
+        Of more weighted ones a systematic sample, in which a draw counts as often as it is taken.
+        """
+        if self.is_weighted:
+            chosen, weights = diagnostics.fewer_draws(self.weights.ravel(), SPREAD_DRAWS)
+        else:
+            size = self.weights.size
+            indices = np.linspace(0, size - 1, min(SPREAD_DRAWS, size)).round()
+            chosen = np.unique(indices.astype(int))
+            weights = np.full(chosen.size, 1 / chosen.size)
         chains, draws = np.unravel_index(chosen, self.weights.shape)
-        weights = self.weights[chains, draws]
-        return chains, draws, weights / weights.sum()
+        return chains, draws, weights
 
     def reference(self) -> tuple[int, int]:
         """(chain, draw) of the reference draw: the one with the highest log joint.

@@ -74,6 +74,7 @@ class LogLikelihood:
         conditional_on: "the draw", "the draw and all
             other cells" or "the draw and all other tokens".
         is_discrete: whether these are logs of probabilities, and not of densities.
+        weights: (chains, draws) probabilities of the draws, which sum to one.
     """
 
     values: np.ndarray
@@ -83,6 +84,7 @@ class LogLikelihood:
     column_names: np.ndarray | None
     conditional_on: str
     is_discrete: bool
+    weights: np.ndarray
 
     @property
     def is_factor(self) -> bool:
@@ -90,25 +92,36 @@ class LogLikelihood:
         return self.conditional_on == _CONDITIONS["independent"]
 
     def to_pandas(self) -> pd.DataFrame:
-        """One line a cell: its row and column, mean and sd of its log likelihood over draws."""
+        """One line a cell: its row and column, mean and sd of its log likelihood over draws.
+
+        Both are weighted where draws are.
+        """
         import pandas as pd
 
-        flat = self.values.reshape(-1, self.rows.size)
+        mean = self._mean(self.values)
+        sd = np.sqrt(self._mean((self.values - mean) ** 2))
         return pd.DataFrame(
             {
                 "row": self.rows if self.row_names is None else self.row_names,
                 "column": self.columns if self.column_names is None else self.column_names,
-                "mean": flat.mean(axis=0),
-                "sd": flat.std(axis=0),
+                "mean": mean,
+                "sd": sd,
             }
         )
 
+    def _mean(self, values: np.ndarray) -> np.ndarray:
+        """The mean over draws, (M,)."""
+        is_used = self.weights > 0  # a draw without weight may say that a cell is impossible
+        mean: np.ndarray = np.average(values[is_used], axis=0, weights=self.weights[is_used])
+        return mean
+
     def __repr__(self) -> str:
         chains, draws, count = self.values.shape
-        mean = float(self.values.mean())
+        unit = "word" if self.conditional_on == _CONDITIONS["tokens"] else "cell"
+        mean = float(self._mean(self.values).mean())
         return (
-            f"Log likelihood of {count:,} cells given {self.conditional_on}, in {chains} x "
-            f"{draws:,} draws; mean of a cell {mean:.4g}"
+            f"Log likelihood of {count:,} {unit}s given {self.conditional_on}, in {chains} x "
+            f"{draws:,} draws; mean of a {unit} {mean:.4g}"
         )
 
 
@@ -243,6 +256,7 @@ def log_likelihood(posterior: Draws, cells: object) -> LogLikelihood:
         column_names=None if column_names is None else column_names[columns],
         conditional_on=_CONDITIONS[units.dependence],
         is_discrete=units.is_discrete,
+        weights=posterior.weights,
     )
 
 

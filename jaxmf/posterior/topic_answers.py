@@ -44,8 +44,9 @@ class TopicAnswers(Draws):
             relevance: lambda of Sievert & Shirley (2014): 1 ranks relevant words by probability,
                 0 by probability over frequency in the data.
         Returns:
-            Topics by size, with words by probability, relevance and exclusivity. It prints itself;
-            `.to_pandas()` is the table, `.word_table()` the probabilities of all words.
+            Topics in the order of their size in the reference draw, with words by probability,
+            relevance and exclusivity. It prints itself; `.to_pandas()` is the table,
+            `.word_table()` the probabilities of all words.
         Raises:
             ValueError: the model has no topics, or the draws are scalars.
         Example:
@@ -124,14 +125,16 @@ class TopicAnswers(Draws):
                 the mean cosine of each word's vector of it with that of all words (Roeder, Both &
                 Hinneburg 2015).
             n: words a topic.
-            reference: the corpus that counts: `Tokens` or lists of words; the documents of the data
-                by default. Words that it lacks are left out.
+            reference: the corpus that counts: `Tokens`, or lists of words (of a mapping its
+                values); the documents of the data by default. Words that it lacks are left out.
             window: of lists of words in their order: pairs count in windows of so many words. The
                 paper takes 10 for NPMI and 110 for C_v. Whole documents by default.
         Returns:
             A value for each topic, in the order of `topics`, and their mean.
         Raises:
-            ValueError: another measure, a window without lists; the model has no topics.
+            ValueError: another measure, a window without lists, a reference with none of the words
+                of the topics; the model has no topics.
+            TypeError: the reference is no corpus, or a document of it no list of words.
         """
         from jaxmf.posterior import coherence
 

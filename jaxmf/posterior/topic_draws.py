@@ -39,7 +39,7 @@ class TopicBlocks(NamedTuple):
 
 
 class MatchedTopics(NamedTuple):
-    """G topics of the reference draw, the largest first, and where S draws have them.
+    """G topics of the reference draw, by their size in it, and where S draws have them.
 
     Attributes:
         chains, draws: (S,) int, which draws.
@@ -143,9 +143,9 @@ def match(posterior: Draws) -> MatchedTopics:
 
     blocks = topic_blocks(posterior)
     network = posterior.model.over(posterior.data)[0]
-    cells, probabilities = _words(posterior, network, blocks, *posterior.reference())
-    slots = np.argsort(-cells.sum(axis=0), kind="stable")
-    slots = slots[cells.sum(axis=0)[slots] > 0]
+    reference, probabilities = _words(posterior, network, blocks, *posterior.reference())
+    slots = np.argsort(-reference.sum(axis=0), kind="stable")
+    slots = slots[reference.sum(axis=0)[slots] > 0]
     root = np.sqrt(probabilities[:, slots])
     chains, draws, weights = posterior.spread_draws()
     size = (chains.size, slots.size)
@@ -169,6 +169,7 @@ def match(posterior: Draws) -> MatchedTopics:
     # the reference draw need not be among those averaged over
     lacking = found_weight == 0
     total[lacking], found_weight[lacking] = (root**2).T[lacking], 1
+    has_word[lacking] = (reference[:, slots] > 0).T[lacking]
     return MatchedTopics(
         chains=chains,
         draws=draws,

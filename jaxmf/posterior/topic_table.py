@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, TopicBlocks, topic_blocks
@@ -25,8 +26,9 @@ _MOSTLY = 0.95
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Topics:
-    """The topics of the reference draw, the largest first, averaged over draws that have them.
+    """The topics of the reference draw, averaged over draws that have them.
 
+    They stand in the order of their size in the reference draw; mean shares may have another.
     Topic g is column g of `Posterior.transform` and of `Posterior.document_topics`. The topics of
     every draw are matched with those of the reference draw by their words; ``found``,
     ``similarity`` and ``nearest`` say how sure that is: a topic that few draws have, or whose match
@@ -172,7 +174,7 @@ def topics(posterior: Draws, matched: MatchedTopics, *, n: int, relevance: float
         found_by_chain=np.array(by_chain),
         similarity=matched.weights @ matched.similarity,
         nearest=matched.nearest,
-        words=np.arange(phi.shape[1]) if words is None else np.asarray(words),
+        words=ids_or_positions(words, phi.shape[1]),
         word_probabilities=phi,
         probable=best["probability"],
         relevant=best["relevance"],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -11,6 +11,7 @@ from sklearn.utils.validation import check_consistent_length, check_is_fitted, v
 
 from jaxmf.arguments import check_count, check_word
 from jaxmf.data import Entries
+from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import is_missing_id
 from jaxmf.models.bpmf import BPMF
 from jaxmf.sklearn.base import SampledEstimator, check_ratings
@@ -80,7 +81,8 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         Returns:
             The estimator.
         Raises:
-            ValueError: X has not two columns, an id is missing, a user rates an item twice; y is
+            TypeError: X is a mapping.
+            ValueError: a row of X is no pair, an id is missing, a user rates an item twice; y is
                 no list of as many finite numbers.
         """
         self._check_unknown()
@@ -145,10 +147,16 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         """Users and items, as plain objects.
 
         Raises:
-            ValueError: X has not two columns, or an id is missing.
+            TypeError: X is a mapping.
+            ValueError: a row of X is no pair, or an id is missing.
         """
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        table: Any = X
+        if isinstance(X, Mapping):
+            raise TypeError(
+                f"X: is a {type(X).__name__}; pass a table with a row for each rating, such as "
+                "pandas.DataFrame(X)"
+            )
+        table: Any = as_pandas(X)
+        validate_data(self, table, reset=reset, skip_check_array=True)
         if hasattr(table, "iloc"):
             columns = [table.iloc[:, index].tolist() for index in range(table.shape[1])]
         else:
@@ -187,9 +195,13 @@ class RatingRecommender(RegressorMixin, SampledEstimator):
         return tags
 
 
-def _objects(rows: Iterable[Iterable[Hashable]]) -> np.ndarray:
+def _objects(rows: Iterable[object]) -> np.ndarray:
     """A list of pairs as an array whose entries keep their types."""
-    pairs = [tuple(pair) for pair in rows]
+    pairs: list[tuple[object, ...]] = []
+    for row, pair in enumerate(rows):
+        if isinstance(pair, str | bytes) or not isinstance(pair, Iterable):
+            raise ValueError(f"X: row {row} is {pair!r}; a row of X is a pair of user and item")
+        pairs.append(tuple(pair))
     for row, pair in enumerate(pairs):
         if len(pair) != len(pairs[0]):
             raise ValueError(

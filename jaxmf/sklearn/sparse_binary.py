@@ -171,6 +171,7 @@ class SparseBinaryRecommender(ClassNamePrefixFeaturesOutMixin, TransformerMixin,
                 f"binarize is {self.binarize:g}: below zero all zeros of a sparse X would be ones"
             )
         ones = scipy.sparse.csr_array(values, copy=True)
+        ones.sum_duplicates()  # of a cell that is stored twice the sum is the value
         ones.data = to_ones(ones.data, self.binarize)
         ones.eliminate_zeros()
         return ones

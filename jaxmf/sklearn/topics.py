@@ -22,7 +22,8 @@ _MOST_COUNT = 2**31 - 1
 class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstimator):
     """Topics of documents given by counts of words: LDA, or an HDP that finds their number.
 
-    Topics are those of the reference draw, the one with the highest log joint, the largest first.
+    Topics are those of the reference draw, the one with the highest log joint, in the order of
+    their size in it.
 
     Args:
         n_components: number of topics (latent Dirichlet allocation); None for as many as the
@@ -106,7 +107,8 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstim
         """Shares of the topics in each document of X, as further documents.
 
         Topics of the words are sampled given those of the training data, and shares averaged over
-        20 sweeps: those of a document change a little with the others that stand in X.
+        20 sweeps: those of a document change with the others that stand in X, by much where
+        its topics are unclear.
 
         Args:
             X: (N, D) whole numbers, dense or sparse.
