@@ -1,9 +1,11 @@
 """The estimators by scikit-learn's own checks, and as a user meets them."""
 
+import copy
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -113,6 +115,20 @@ def test_features_are_found_and_rows_come_back(images, fitted):
     assert len(names) == fitted.n_components_
     with pytest.raises(ValueError, match="the estimator has"):
         fitted.inverse_transform(np.ones((3, 99)))
+
+
+def test_a_score_does_not_see_the_cells_that_it_is_of(images, fitted):
+    x, _ = images
+
+    def predict(cells, *, new_rows, num_draws):
+        assert len(cells[0]) == round(0.1 * x.size)
+        assert np.isnan(new_rows[cells]).all()
+        assert np.isnan(new_rows).sum() == len(cells[0])
+        return SimpleNamespace(mean=x[cells] + 2.0)
+
+    estimator = copy.copy(fitted)
+    estimator.posterior_ = SimpleNamespace(predict=predict)
+    assert estimator.score(x) == pytest.approx(-4.0)
 
 
 def test_fit_transform_clone_and_seed_agree(images, fitted):

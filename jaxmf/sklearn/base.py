@@ -125,6 +125,21 @@ def hide_cells(values: np.ndarray, seed: int) -> tuple[np.ndarray, tuple[np.ndar
     return hidden, cells
 
 
+def error_of_hidden_cells(posterior: Posterior, values: np.ndarray, seed: int) -> float:
+    """Mean squared error of a tenth of the observed cells of further rows, given their others.
+
+    Args:
+        posterior: which predicts cells.
+        values: (N, D) float, NaN for missing cells.
+        seed: of the choice of cells.
+    Raises:
+        ValueError: fewer than two cells are observed.
+    """
+    rest, cells = hide_cells(values, seed)
+    mean = posterior.predict(cells, new_rows=rest, num_draws=1).mean
+    return float(np.mean((mean - values[cells]) ** 2))
+
+
 def count_or_none(name: str, value: object) -> int | None:
     """None, or a count of at least one."""
     return None if value is None else check_count(name, value)

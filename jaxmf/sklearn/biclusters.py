@@ -17,7 +17,7 @@ from jaxmf.models.binary_mf import BinaryMF
 from jaxmf.priors.features import BetaBernoulli
 from jaxmf.sklearn.base import (
     SampledEstimator,
-    hide_cells,
+    error_of_hidden_cells,
     likelihood_of,
     read_matrix,
     seed_of,
@@ -136,9 +136,7 @@ class BiclusterMF(BiclusterMixin, SampledEstimator):
         """
         check_is_fitted(self)
         values = self._read(X, reset=False)
-        rest, cells = hide_cells(values, seed_of(self.random_state))
-        mean = self.posterior_.predict(cells, new_rows=rest, num_draws=1).mean
-        return -float(np.mean((mean - values[cells]) ** 2))
+        return -error_of_hidden_cells(self.posterior_, values, seed_of(self.random_state))
 
     def _read(self, X: object, *, reset: bool) -> np.ndarray:
         return read_matrix(self, X, reset=reset, ensure_all_finite="allow-nan")
