@@ -12,10 +12,6 @@ from jaxmf.types import Names
 _IDS_AT_ONCE = 2**16
 
 
-class UnknownIdError(ValueError):
-    """An id that the data does not have."""
-
-
 class Positions(NamedTuple):
     """Rows, or cells, by position counted from 0, whatever the ids of the data are.
 
@@ -155,8 +151,7 @@ def positions(
         line: what one of them is called, such as "row"; the argument without its s unless given.
 
     Raises:
-        UnknownIdError: an id that the data does not have.
-        ValueError, TypeError: positions that are none.
+        ValueError: an id that the data does not have.
     """
     if names is None:
         return as_index(argument, np.atleast_1d(ids), size=size)
@@ -170,7 +165,7 @@ def positions(
         for position, name in enumerate(array[some].tolist(), some.start):
             if not isinstance(name, Hashable) or name not in table:
                 shown = ", ".join(repr(n) for n in names[:3].tolist())
-                raise UnknownIdError(
+                raise ValueError(
                     f"{argument}: no {line} has the id {name!r}. The ids of this data are "
                     f"{shown}{', ...' if len(names) > 3 else ''} ({type(names[0]).__name__})."
                 )

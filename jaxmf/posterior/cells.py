@@ -10,11 +10,10 @@ import numpy as np
 
 from jaxmf import diagnostics
 from jaxmf.arguments import check_numbers
-from jaxmf.data import MatrixContainer
+from jaxmf.data import MatrixContainer, Positions
 from jaxmf.data.alignment import UNKNOWN, check_unknown
 from jaxmf.data.checks import as_numeric
 from jaxmf.data.convert import complete_matrix
-from jaxmf.data.names import UnknownIdError
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import PredictsCells, TakesNewRows, TakesUnknownIds
 from jaxmf.posterior import (
@@ -95,15 +94,9 @@ def predict(
     if new is not None:
         check_draws(posterior)
         model = transposed.model_of_new(posterior, new, row_features)
-    try:
-        where = _chosen(posterior, cells, new, drop=unknown == "drop")
-    except UnknownIdError as error:
-        if not isinstance(posterior.model, TakesUnknownIds):
-            raise
-        raise ValueError(
-            f"{error} unknown='prior' answers such cells by the prior, and new_rows= by ratings "
-            "of theirs"
-        ) from None
+    if unknown == "error" and new is None and isinstance(posterior.model, TakesUnknownIds):
+        _refuse_unknown(cells, posterior.data)
+    where = _chosen(posterior, cells, new, drop=unknown == "drop")
     asked = dataclasses.replace(posterior, model=model)
     if categories.has_categories(model):
         probabilities_of_values = _probabilities(asked, where, new, seed)
@@ -127,6 +120,29 @@ def predict(
         row_names=None if row_names is None else row_names[where[0]],
         column_names=None if column_names is None else column_names[where[1]],
     )
+
+
+def _refuse_unknown(cells: object, data: Any) -> None:
+    """Says what may be done about ids that the data lack, of a model that can.
+
+    Raises:
+        ValueError: a cell has such an id.
+    """
+    if cells is None:
+        return
+    pair = named_cells.pair_of(cells, data)
+    for ids, word in zip(pair, ("row", "column"), strict=True):
+        if isinstance(pair, Positions) or getattr(data, f"{word}_names") is None:
+            continue
+        lacking = named_cells.positions_or_unknown(ids, data, word, f"cells: {word}s") < 0
+        if lacking.any():
+            first = np.asarray(ids, object).ravel()[int(np.argmax(lacking))]
+            known = ", ".join(map(repr, getattr(data, f"{word}_names")[:3].tolist()))
+            raise ValueError(
+                f"cells: {word}s: no {word} has the id {first!r}; the data have {known}, ... "
+                "unknown='prior' answers such cells by the prior, new_rows= from cells that are "
+                "known of the row"
+            )
 
 
 def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknown: str) -> Any:
