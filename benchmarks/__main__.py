@@ -42,11 +42,16 @@ PAPERS = {
     "bars": "benchmarks.bars",
     "digits": "benchmarks.digits",
     "genes": "benchmarks.genes",
+    "calibration": "benchmarks.calibration",
     "sparse-binary": "benchmarks.sparse_binary",
     "flexible": "benchmarks.section_7",
     "recommender": "benchmarks.recommender",
 }
-IN_PARTS = {"sparse-binary", "recommender"}  # papers that can be run, and written, part by part
+IN_PARTS = {
+    "sparse-binary",
+    "recommender",
+    "calibration",
+}  # papers that can be run, and written, part by part
 RESULTS = Path(__file__).parent / "results"
 
 Quick = Annotated[bool, typer.Option("--quick", help="small sizes; ends within a minute")]
