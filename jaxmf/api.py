@@ -152,7 +152,7 @@ def sample(
         algorithm = kept_cells.with_predictions(algorithm, model, cells, keep=keep)
         identified["predict_at"] = digest("cells", (cells["rows"].size,), cells)
     if temper is not None:
-        temper = identified["temper"] = check_temper(model, temper, passed)
+        temper = identified["temper"] = check_temper(model, temper)
         check_mesh_axes(mesh, "temper", (), {})
         algorithm = with_replicas(algorithm, model, container, options, temper)
     began = time.perf_counter()

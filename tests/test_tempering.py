@@ -78,7 +78,7 @@ def check_joint(model):
     """m ~ N(0, 1), x ~ N(m, NOISE^2); the other replicas are drawn given x at their powers."""
     plain = algorithm(
         init=lambda key, data: {"m": jnp.zeros(()), "slots": jnp.zeros(2)},
-        step=lambda key, state, data, progress: None,
+        step=lambda key, state, data, progress: model.step(key, state, data, jnp.ones(())),
         record=lambda key, state, data: {},
     )
     step = tempered(plain, model, num_replicas=3, side_by_side=True).step
@@ -195,6 +195,7 @@ def test_a_saved_run_with_replicas_continues(run, tmp_path):
     assert loaded.meta.run["num_samples"] == 25
 
 
+@pytest.mark.slow
 def test_replicas_grow_together():
     with pytest.warns(mf.RunWarning):
         run = mf.sample(mf.NoisyOrIBP(alpha=4.0), ANSWERS, temper=2, capacity=6, **RUN)
@@ -214,7 +215,6 @@ def test_no_round_trip_is_an_alarm(run):
     [
         (mf.BPMF(2), {"temper": 3}, "BPMF cannot be run at powers of its likelihood"),
         (mf.NoisyOrIBP(), {"temper": 1}, "temper"),
-        (mf.LinearGaussianIBP(), {"temper": 2, "split_merge": 3}, "replicas have no split_merge"),
     ],
 )
 def test_what_replicas_cannot_do_is_refused(model, options, message):

@@ -213,7 +213,7 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
         if not json_file.is_count(values["run"].get(name)):
             raise ValueError(f"{name} cannot be {json_file.shown(values['run'].get(name))}")
     if "temper" in values["run"]:
-        check_temper(model, values["run"]["temper"], values["options"])
+        check_temper(model, values["run"]["temper"])
     return Meta(**values)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
+import jax
 import numpy as np
 
 from jaxmf import registry
@@ -17,17 +18,15 @@ from jaxmf.samplers.tempering import report, tempered
 _MOST_REPLICAS = 128
 
 
-def check_temper(model: Model, temper: object, passed: Mapping[str, object]) -> int:
+def check_temper(model: Model, temper: object) -> int:
     """The number of replicas.
 
     Args:
         model: of the run.
         temper: what the user wants.
-        passed: options of the sampler that the user stated.
 
     Raises:
-        TypeError, ValueError: it is not from 2 to 128; the model has no powers of its likelihood;
-            an option that replicas have no use for.
+        TypeError, ValueError: it is not from 2 to 128; the model has no powers of its likelihood.
     """
     num_replicas = check_count("temper", temper, 2, most=_MOST_REPLICAS)
     if not isinstance(model, Anneals):
@@ -36,9 +35,6 @@ def check_temper(model: Model, temper: object, passed: Mapping[str, object]) -> 
             f"temper: {type(model).__name__} cannot be run at powers of its likelihood, "
             f"{', '.join(known)} can; leave it out"
         )
-    for name in passed:
-        if name not in _options_of_replicas(model):
-            raise ValueError(f"temper: replicas have no {name}; leave one of the two out")
     return num_replicas
 
 
@@ -59,22 +55,26 @@ def with_replicas(
         num_replicas: R, of each chain.
 
     Raises:
-        ValueError: the model cannot be annealed with these data.
+        ValueError: the model cannot be annealed with these data, or with these options.
     """
     assert isinstance(model, Anneals)
-    names = _options_of_replicas(model)
-    chosen = {name: value for name, value in options.items() if name in names}
+    entry = registry.entry_of(model)
+    names = [setting.name for setting in registry.annealing_settings(entry)]
+    annealed = model.annealed(data, **{n: value for n, value in options.items() if n in names})
+    key = jax.random.key(0)
+    sampled = jax.tree.structure(jax.eval_shape(algorithm.init, key, data))
+    shapes, _ = jax.eval_shape(lambda data: annealed.init(key, data, None), data)
+    if sampled != jax.tree.structure(shapes):
+        raise ValueError(
+            f"temper: for these data replicas of {type(model).__name__} keep what its sampler sums "
+            'out; set weights="explicit", or leave temper out'
+        )
     return tempered(
         algorithm,
-        model.annealed(data, **chosen),
+        annealed,
         num_replicas=num_replicas,
         side_by_side=platform_of(data) != "cpu",
     )
-
-
-def _options_of_replicas(model: Model) -> Sequence[str]:
-    settings = registry.annealing_settings(registry.entry_of(model))
-    return [setting.name for setting in settings]
 
 
 def facts(run: Run, num_replicas: int) -> dict[str, object]:

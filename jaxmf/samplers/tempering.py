@@ -1,10 +1,11 @@
 """Non-reversible parallel tempering: replicas of a chain at powers of the likelihood that swap.
 
 R replicas have the powers 1 = b_1 > ... > b_R > 0. A step swaps neighbours, the pairs (1, 2),
-(3, 4), ... and (2, 3), (4, 5), ... in alternation, and then moves each replica by the model's step
-with the likelihood to its power. Both leave the product of the powered posteriors invariant, so
-that the replica at power 1 is a chain of the posterior. The alternation without coin tosses lets a
-state travel straight from one end to the other.
+(3, 4), ... and (2, 3), (4, 5), ... in alternation, and then moves the replica at power 1 by the
+model's own sampler, the others by its step with the likelihood to their power. All of this leaves
+the product of the powered posteriors invariant, so that the replica at power 1 is a chain of the
+posterior. The alternation without coin tosses lets a state travel straight from one end to the
+other.
 
 In the warm-up each gap between powers is moved until its swaps are accepted half of the time; the
 lowest power is then as low as so many replicas reach. Afterwards the powers are fixed.
@@ -24,14 +25,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.engine.algorithm import Algorithm, Info, algorithm
+from jaxmf.engine.algorithm import Algorithm, Info, algorithm, merge_overflow
 from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.types import Array, Draw, Key, PyTree
 
-LOWEST_POWER = 1e-3
+# Below it a learned noise scale may become so small that a row takes hundreds of features.
+LOWEST_POWER = 0.05
 _FIRST_LOWEST_POWER = 0.1
 _ACCEPTANCE = 0.5
 _GAIN_EXPONENT = 0.6
+_LEAST_GAIN = 0.2
 # Of a step: the replicas have the indices below it.
 _SWAP_FOLD = np.uint32(2**32 - 1)
 
@@ -79,8 +82,9 @@ def tempered(
     """A sampler whose chains are the replicas at power 1 of a parallel tempering.
 
     Args:
-        sampler: the model's own; its start, its draws and its growth are kept.
-        model: what a replica does at its power, on states of the same kind.
+        sampler: the model's own; its start, its draws and its growth are kept, and the replica at
+            power 1 moves by its step.
+        model: what the other replicas do at their powers, on states of the same kind.
         num_replicas: R, at least 2.
         side_by_side: whether all replicas are moved at once, as accelerators want it, or one after
             the other. The draws are the same to rounding.
@@ -90,11 +94,11 @@ def tempered(
     """
     return algorithm(
         init=Partial(partial(_init, num_replicas), sampler),
-        step=Partial(partial(_step, side_by_side), model),
-        record=Partial(_of_coldest, sampler.record),
+        step=Partial(partial(_step, side_by_side), sampler, model),
+        record=Partial(_at_power_one, sampler.record),
         grow=None if sampler.grow is None else Partial(_grow, sampler),
         capacity=None if sampler.capacity is None else Partial(_capacity, sampler),
-        average=None if sampler.average is None else Partial(_of_coldest, sampler.average),
+        average=None if sampler.average is None else Partial(_at_power_one, sampler.average),
         compiler_options=sampler.compiler_options,
         limit=sampler.limit,
     )
@@ -163,45 +167,58 @@ def _init(num_replicas: int, sampler: Algorithm, key: Key, data: PyTree) -> Repl
 
 def _step(
     side_by_side: bool,
+    sampler: Algorithm,
     model: AnnealedModel,
     key: Key,
     replicas: Replicas,
     data: PyTree,
     progress: Array,
 ) -> tuple[Replicas, Info]:
-    """Swaps first: what a state has drawn given its power is then drawn anew before it is read."""
+    """Swaps first: what a state has drawn given its power is then drawn anew before it is read.
+
+    The replica at power 1 moves by the model's own sampler, with all of its options.
+    """
     powers = powers_of(replicas.log_gaps)
     num_replicas = powers.size
     probabilities = swap_probabilities(model, replicas.states, data, powers)
     order = swap(jax.random.fold_in(key, _SWAP_FOLD), probabilities, replicas.num_steps % 2)
     states = jax.tree.map(lambda leaf: leaf[order], replicas.states)
     keys = jax.vmap(partial(jax.random.fold_in, key))(jnp.arange(num_replicas))
+    first = jax.tree.map(lambda leaf: leaf[0], states)
+    rest = jax.tree.map(lambda leaf: leaf[1:], states)
+    first, first_info = sampler.step(keys[0], first, data, progress)
     if side_by_side:
-        states, info = jax.vmap(model.step, in_axes=(0, 0, None, 0))(keys, states, data, powers)
+        move = jax.vmap(model.step, in_axes=(0, 0, None, 0))
+        rest, info = move(keys[1:], rest, data, powers[1:])
     else:
-        states, info = jax.lax.map(
-            lambda each: model.step(*each[:2], data, each[2]), (keys, states, powers)
+        rest, info = jax.lax.map(
+            lambda each: model.step(each[0], each[1], data, each[2]), (keys[1:], rest, powers[1:])
         )
+    states = jax.tree.map(lambda leaf, others: jnp.concatenate([leaf[None], others]), first, rest)
     is_warmup = progress < 1
     replicas = _counted(replicas, order, probabilities, is_warmup)._replace(
         states=states,
         log_gaps=jnp.where(
             is_warmup,
-            adapted(replicas.log_gaps, probabilities, replicas.num_steps),
+            adapted(replicas.log_gaps, probabilities, replicas.num_steps, progress),
             replicas.log_gaps,
         ),
     )
-    return replicas, Info({axis: jnp.any(flags) for axis, flags in info.overflow.items()})
+    flags = {axis: jnp.any(each) for axis, each in info.overflow.items()}
+    return replicas, Info(merge_overflow(first_info.overflow, flags))
 
 
-def adapted(log_gaps: Array, probabilities: Array, num_steps: Array) -> Array:
+def adapted(log_gaps: Array, probabilities: Array, num_steps: Array, progress: Array) -> Array:
     """The log gaps, (R - 1,), after a step with these probabilities of swaps; of the warm-up.
 
-    Where the lowest power would fall below `LOWEST_POWER`, all gaps shrink alike: the pairs then
-    end with equal probabilities that are above a half.
+    Replicas start alike, and their swaps say little then: so the gain falls no faster than what is
+    left of the warm-up. Where the lowest power would fall below `LOWEST_POWER`, all gaps shrink
+    alike: the pairs then end with equal probabilities that are above a half.
     """
-    gain = (num_steps.astype(log_gaps.dtype) + 1) ** -_GAIN_EXPONENT
-    moved = log_gaps + gain * (probabilities.astype(log_gaps.dtype) - _ACCEPTANCE)
+    dtype = log_gaps.dtype
+    falling = (num_steps.astype(dtype) + 1) ** -_GAIN_EXPONENT
+    gain = jnp.maximum(falling, _LEAST_GAIN * (1 - jnp.asarray(progress, dtype)))
+    moved = log_gaps + gain * (probabilities.astype(dtype) - _ACCEPTANCE)
     most = -np.log(LOWEST_POWER)
     return moved - jnp.log(jnp.maximum(jnp.sum(jnp.exp(moved)) / most, 1))
 
@@ -225,7 +242,7 @@ def _counted(replicas: Replicas, order: Array, probabilities: Array, is_warmup: 
     )
 
 
-def _of_coldest(read: Partial, key: Key, replicas: Replicas, data: PyTree) -> Draw:
+def _at_power_one(read: Partial, key: Key, replicas: Replicas, data: PyTree) -> Draw:
     """What a draw of the replica at power 1 keeps."""
     return read(key, jax.tree.map(lambda leaf: leaf[0], replicas.states), data)
 

@@ -88,8 +88,8 @@ def scale_density(
 
     def change(noise: Array, weight: Array) -> Array:
         before, after = (start * widening, state.weight_scale), (noise * widening, weight)
-        of_cells = statistics.num_cells * (1 - power) * log_ratio(noise, start)
-        return bilinear.log_marginal_change(statistics, before, after) + of_cells
+        cells_change = statistics.num_cells * (1 - power) * log_ratio(noise, start)
+        return bilinear.log_marginal_change(statistics, before, after) + cells_change
 
     return change
 
