@@ -334,7 +334,7 @@ class HeldOutError(NamedTuple):
         )
 
 
-def held_out_error(posterior: Posterior, truth: Any) -> HeldOutError:
+def held_out_error(posterior: Posterior, truth: object) -> HeldOutError:
     """Score the predictions of the cells missing in training against the complete matrix.
 
     Args:
@@ -359,7 +359,7 @@ def held_out_error(posterior: Posterior, truth: Any) -> HeldOutError:
     )
 
 
-def hidden_cells(data: Any, truth: Any) -> tuple[Positions, np.ndarray]:
+def hidden_cells(data: Any, truth: object) -> tuple[Positions, np.ndarray]:
     """The cells that are missing in the data and known all the same, and their values (M,).
 
     Args:

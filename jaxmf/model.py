@@ -63,7 +63,7 @@ class Model:
     default_method: ClassVar[str] = "sample"
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Any = None
+        self, options: Mapping[str, object], *, platform: str, data: Any = None
     ) -> dict[str, object]:
         """Options of the sampler that are left to the device, with what they are on it.
 

@@ -32,7 +32,7 @@ def full_products(fn: Callable[P, R]) -> Callable[P, R]:
     return full
 
 
-def jit(fn: Callable[..., Any] | None = None, **options: Any) -> Any:
+def jit(fn: Callable[..., object] | None = None, **options: Any) -> Any:
     """`jax.jit` of `fn` with full products; call it once a function, each has a cache of its own.
 
     Args:

@@ -55,7 +55,7 @@ class Block(Readable):
     distribution: Distribution
     by: tuple[str, ...]
     observed: bool
-    rho: Callable[..., Any] | None
+    rho: Callable[..., object] | None
     per: tuple[str, ...]
 
     def __init__(

@@ -37,7 +37,7 @@ _MOST_GROUPS = 100  # of a process whose groups are those of one batch
 _ROOM = 2  # slots for each first group: the first sweeps open more than they empty
 
 
-def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: Any) -> State:
+def init(plan: SamplerPlan, model: NetworkModel, key: Key, data: object) -> State:
     """Hyperparameters at the means of their priors; tokens evenly at random, or sequentially.
 
     A single indicator of categories with a fixed number of groups starts evenly at random: topics

@@ -142,7 +142,7 @@ class _SetTokens(NamedTuple):
         return self._all_dishes(caches, joined, weights, where)
 
     def _all_dishes(
-        self, caches: Any, joined: Any, weights: Array, where: Any
+        self, caches: Any, joined: object, weights: Array, where: Any
     ) -> tuple[Array, Any, Any]:
         """Each token predicted from what dishes have, and from those of the set before it.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def read_data(
-    path: Path, container: Any, model: Any, reading: dict[str, Any], key: str | None
+    path: Path, container: Any, model: object, reading: dict[str, Any], key: str | None
 ) -> Any:
     """The data of a file; `reading` holds the options that some containers alone have."""
     from jaxmf import data as containers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jaxmf.registry.entry import Entry
 
@@ -19,7 +19,7 @@ def read_settings(
 
     model_settings = {each.name: each for each in registry.model_settings(entry)}
     method_settings = {each.name: each for each in registry.method_settings(entry, method)}
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for text in texts:
         name, separator, value = text.partition("=")
         name = name.strip()

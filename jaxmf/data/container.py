@@ -22,7 +22,7 @@ class Table(NamedTuple):
 
     values: Any
     row_names: Any = None
-    column_names: Any = None
+    column_names: object = None
 
 
 def assign(instance: object, **fields: object) -> None:
@@ -201,7 +201,7 @@ def _frame_values(argument: str, frame: Any) -> np.ndarray:
     return np.stack(columns, axis=1)
 
 
-def _bad_column(argument: str, label: Any, column: Any) -> str:
+def _bad_column(argument: str, label: object, column: Any) -> str:
     first = next(
         (f", first {v!r} at row {i}" for i, v in enumerate(column) if isinstance(v, str)), ""
     )

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import alignment, checks, names
-from jaxmf.data.container import assign, bare, digest, peel
+from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data.container import assign, bare, peel
 from jaxmf.data.lean import aligned_empty
 from jaxmf.types import Array, Names, PyTree
 
@@ -20,7 +21,7 @@ BLOCK_CELLS = 2**20
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Dense:
+class Dense(CellsById):
     """A matrix (N, D) of real numbers; NaN means missing.
 
     Missing cells hold 0 in ``values`` and False in ``observed``; ``observed`` is None when nothing
@@ -47,6 +48,8 @@ class Dense:
         >>> data.num_missing, data.missing_cells()
         (1, (array([1]), array([0])))
     """
+
+    leaves = ("values", "observed")
 
     values: Array
     observed: Array | None
@@ -110,19 +113,9 @@ class Dense:
         return result
 
     @property
-    def num_rows(self) -> int:
-        """N."""
-        return self.values.shape[0]
-
-    @property
-    def num_columns(self) -> int:
-        """D."""
-        return self.values.shape[1]
-
-    @property
     def shape(self) -> tuple[int, int]:
         """(N, D)."""
-        return self.num_rows, self.num_columns
+        return self.values.shape[0], self.values.shape[1]
 
     @property
     def num_missing(self) -> int:
@@ -148,40 +141,9 @@ class Dense:
             values[~np.asarray(self.observed)] = np.nan
         return values
 
-    def row_positions(self, ids: object) -> np.ndarray:
-        """Positions of rows by id (by position where the data has no ids)."""
-        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
-
-    def column_positions(self, ids: object) -> np.ndarray:
-        """Positions of columns by id (by position where the data has no ids)."""
-        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
-
-    def align_columns(
-        self,
-        known: Self,
-        *,
-        argument: str = "data",
-        unknown: str = "error",
-        can_drop: bool = True,
+    def _with_columns(
+        self, order: np.ndarray, ids: Names | None, known: Self, argument: str
     ) -> Self:
-        """The same matrix with the columns of the data that a model was fitted to.
-
-        Columns are matched by id where both have ids, else by position. Every column of the data
-        must be there.
-
-        Args:
-            known: the data.
-            argument: how errors call this container.
-            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
-            can_drop: whether errors may advise the latter.
-
-        Raises:
-            ValueError: an unknown column, one that is not there; other sizes where one side has no
-                ids.
-        """
-        order, ids = alignment.matched_columns(
-            self, known, argument=argument, unknown=unknown, can_drop=can_drop
-        )
         alignment.check_complete(order, known.column_names, known.num_columns, argument=argument)
         kept = np.flatnonzero(order >= 0)
         take = np.empty(known.num_columns, np.int64)
@@ -219,14 +181,6 @@ class Dense:
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_missing:,} cells missing"
 
-    def size(self) -> str:
-        """How large it is, in a few characters."""
-        return f"{self.num_rows:,} x {self.num_columns:,}"
-
-    def fingerprint(self) -> str:
-        """SHA-256 of the numbers and the mask, in hex; ids do not enter."""
-        return digest("Dense", self.shape, {"values": self.values, "observed": self.observed})
-
     def __repr__(self) -> str:
         missing = "" if checks.is_traced(self.observed) else f", {self.num_missing} missing"
         return f"Dense({' x '.join(map(str, jnp.shape(self.values)))}{missing})"
@@ -248,12 +202,12 @@ class Dense:
     def tree_flatten_with_keys(
         self,
     ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], None]:
-        """The arrays; ids stay behind."""
+        """The arrays; ids stay behind. The shape is theirs, so that a batch of them is one too."""
         key = jax.tree_util.GetAttrKey
         return ((key("values"), self.values), (key("observed"), self.observed)), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, children: tuple[PyTree, ...]) -> Self:
+    def tree_unflatten(cls, _: tuple[int, ...] | None, children: tuple[PyTree, ...]) -> Self:
         """Built without checks: the leaves may be anything jax puts there."""
         values, observed = children
         return bare(cls, values=values, observed=observed, row_names=None, column_names=None)

@@ -8,19 +8,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import alignment, checks, names
+from jaxmf.data import checks
+from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import (
     assign,
     bare,
     checked_cells,
-    digest,
     is_frame,
     is_sparse,
     lookup,
     peel,
 )
 from jaxmf.data.frames import as_pandas
-from jaxmf.types import Array, Names, PyTree
+from jaxmf.types import Array, Names
 
 _LISTED_CELLS = 2**24
 _REMEDY = "Give each cell once: drop the repeats, or average them."
@@ -28,7 +28,7 @@ _REMEDY = "Give each cell once: drop the repeats, or average them."
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class Entries:
+class Entries(CellsById):
     """Observed cells of a matrix (N, D): rows, columns, values; all other cells are missing.
 
     The order of the cells is kept. Rows and columns without a cell are taken as they are (new
@@ -56,6 +56,8 @@ class Entries:
         Entries(3 x 2, 2 observed)
     """
 
+    leaves = ("rows", "columns", "values")
+
     rows: Array
     columns: Array
     values: Array
@@ -66,8 +68,8 @@ class Entries:
     def __init__(
         self,
         rows: object,
-        columns: Any,
-        values: Any,
+        columns: object,
+        values: object,
         shape: Any,
         row_names: object = None,
         column_names: object = None,
@@ -207,16 +209,6 @@ class Entries:
         )
 
     @property
-    def num_rows(self) -> int:
-        """N."""
-        return self.shape[0]
-
-    @property
-    def num_columns(self) -> int:
-        """D."""
-        return self.shape[1]
-
-    @property
     def num_entries(self) -> int:
         """T, the number of observed cells."""
         return self.rows.shape[0]
@@ -249,41 +241,9 @@ class Entries:
         cells = (np.asarray(self.values), (np.asarray(self.rows), np.asarray(self.columns)))
         return coo_array(cells, shape=self.shape)
 
-    def row_positions(self, ids: object) -> np.ndarray:
-        """Positions of rows by id (by position where the data has no ids)."""
-        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
-
-    def column_positions(self, ids: object) -> np.ndarray:
-        """Positions of columns by id (by position where the data has no ids)."""
-        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
-
-    def align_columns(
-        self,
-        known: Self,
-        *,
-        argument: str = "data",
-        unknown: str = "error",
-        can_drop: bool = True,
-        word: str = "column",
+    def _with_columns(
+        self, order: np.ndarray, ids: Names | None, known: Self, argument: str
     ) -> Self:
-        """The same cells with the columns of the data that a model was fitted to.
-
-        Columns are matched by id where both have ids, else by position. A column of the data that
-        is not there has no observed cell. Cells come out by rows, and by columns within a row.
-
-        Args:
-            known: the data.
-            argument: how errors call this container.
-            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
-            can_drop: whether errors may advise the latter.
-            word: what errors call a column.
-
-        Raises:
-            ValueError: an unknown column; other sizes where one side has no ids.
-        """
-        order, ids = alignment.matched_columns(
-            self, known, argument=argument, unknown=unknown, can_drop=can_drop, word=word
-        )
         columns = order[np.asarray(self.columns)]
         kept = np.flatnonzero(columns >= 0)
         rows = np.asarray(self.rows)
@@ -301,33 +261,5 @@ class Entries:
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_entries:,} cells observed"
 
-    def size(self) -> str:
-        """How large it is, in a few characters."""
-        return f"{self.num_rows:,} x {self.num_columns:,}"
-
-    def fingerprint(self) -> str:
-        """SHA-256 of shape and cells, in hex; ids do not enter."""
-        arrays = {"rows": self.rows, "columns": self.columns, "values": self.values}
-        return digest("Entries", self.shape, arrays)
-
     def __repr__(self) -> str:
         return f"Entries({self.num_rows} x {self.num_columns}, {self.num_entries} observed)"
-
-    def tree_flatten_with_keys(
-        self,
-    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int]]:
-        """The arrays; ids stay behind."""
-        key = jax.tree_util.GetAttrKey
-        children = (
-            (key("rows"), self.rows),
-            (key("columns"), self.columns),
-            (key("values"), self.values),
-        )
-        return children, self.shape
-
-    @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[PyTree, ...]) -> Self:
-        """Built without checks: the leaves may be anything jax puts there."""
-        rows, columns, values = children
-        arrays = {"rows": rows, "columns": columns, "values": values}
-        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)

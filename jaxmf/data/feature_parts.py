@@ -21,7 +21,7 @@ def described(features: Features | CellFeatures) -> dict[str, Any]:
     Raises:
         TypeError: an id or a level that is neither text, number nor truth.
     """
-    words: dict[str, Any] = {
+    words: dict[str, object] = {
         "features": type(features).__name__,
         "fingerprint": features.fingerprint(),
         "shape": list(features.shape),

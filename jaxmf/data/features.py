@@ -352,7 +352,7 @@ class Features(FeatureProducts):
                 missing is "zero": it has no indicator then).
         """
         table = as_pandas(table)
-        parts: list[Any] = []
+        parts: list[object] = []
         groups: dict[tuple[str, str], list[Column]] = {}
         for column in self.described:
             groups.setdefault((column.block, column.name), []).append(column)

@@ -178,7 +178,7 @@ def shown_id(names: Names | None, position: int) -> str:
     return str(position) if names is None else repr(names.tolist()[position])
 
 
-def counts_from_zero(index: Any, size: int) -> bool:
+def counts_from_zero(index: object, size: int) -> bool:
     """Whether an index is 0, 1, 2, ..., as of a table that was never given ids."""
     if not hasattr(index, "tolist"):
         return False

@@ -211,7 +211,7 @@ def _with_mask(data: SparseBinary, mask: Path) -> SparseBinary:
     return _with_missing(data, observed, mask)
 
 
-def _order(mask: Path, data_names: Any, mask_names: Any) -> np.ndarray:
+def _order(mask: Path, data_names: Any, mask_names: object) -> np.ndarray:
     """Where in the data the rows, or columns, of a mask stand, by their ids."""
     return names.positions(f"{mask}: ids", mask_names, names=data_names, size=len(data_names))
 

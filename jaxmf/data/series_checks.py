@@ -24,11 +24,11 @@ class Cells(NamedTuple):
 class Part(NamedTuple):
     """One matrix of a series, before it is put among the others."""
 
-    ones: tuple[Any, Any]
-    missing: tuple[Any, Any]
+    ones: tuple[object, object]
+    missing: tuple[object, object]
     shape: tuple[int, int]
-    row_names: Any
-    column_names: Any
+    row_names: object
+    column_names: object
 
 
 def as_part(name: str, matrix: object) -> Part:
@@ -139,7 +139,7 @@ def check_once(
     ones: Cells,
     gaps: Cells | None,
     shape: tuple[int, int, int],
-    ids: tuple[Any, Any],
+    ids: tuple[object, Any],
     times: np.ndarray,
 ) -> None:
     """No cell twice, be it a one or missing."""

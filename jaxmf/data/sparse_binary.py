@@ -8,7 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import alignment, checks, names
+from jaxmf.data import checks, names
+from jaxmf.data.cells_by_id import CellsById
 from jaxmf.data.container import (
     assign,
     bare,
@@ -21,14 +22,14 @@ from jaxmf.data.container import (
 )
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.lean import sort_cells
-from jaxmf.types import Array, Names, PyTree
+from jaxmf.types import Array, Names
 
 _REMEDY = "Give each one once; numpy.unique(pairs, axis=0) drops repeats."
 
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class SparseBinary:
+class SparseBinary(CellsById):
     """The ones of a matrix (N, D) of zeros and ones, sorted by row, then column.
 
     Every cell that is not listed is an observed zero, but for those listed as missing. Rows and
@@ -56,6 +57,8 @@ class SparseBinary:
         SparseBinary(2 x 2, 2 ones)
     """
 
+    leaves = ("rows", "columns", "missing_rows", "missing_columns")
+
     rows: Array
     columns: Array
     shape: tuple[int, int]
@@ -67,7 +70,7 @@ class SparseBinary:
     def __init__(
         self,
         rows: object,
-        columns: Any,
+        columns: object,
         shape: Any,
         row_names: object = None,
         column_names: object = None,
@@ -285,16 +288,6 @@ class SparseBinary:
         )
 
     @property
-    def num_rows(self) -> int:
-        """N."""
-        return self.shape[0]
-
-    @property
-    def num_columns(self) -> int:
-        """D."""
-        return self.shape[1]
-
-    @property
     def num_ones(self) -> int:
         """T."""
         return self.rows.shape[0]
@@ -317,39 +310,9 @@ class SparseBinary:
         ones = np.ones(self.num_ones, np.int8)
         return csr_array((ones, (np.asarray(self.rows), np.asarray(self.columns))), self.shape)
 
-    def row_positions(self, ids: object) -> np.ndarray:
-        """Positions of rows by id (by position where the data has no ids)."""
-        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
-
-    def column_positions(self, ids: object) -> np.ndarray:
-        """Positions of columns by id (by position where the data has no ids)."""
-        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
-
-    def align_columns(
-        self,
-        known: Self,
-        *,
-        argument: str = "data",
-        unknown: str = "error",
-        can_drop: bool = True,
+    def _with_columns(
+        self, order: np.ndarray, ids: Names | None, known: Self, argument: str
     ) -> Self:
-        """The same ones with the columns of the data that a model was fitted to.
-
-        Columns are matched by id where both have ids, else by position. A column of the data that
-        is not there holds zeros.
-
-        Args:
-            known: the data.
-            argument: how errors call this container.
-            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
-            can_drop: whether errors may advise the latter.
-
-        Raises:
-            ValueError: an unknown column; other sizes where one side has no ids.
-        """
-        order, ids = alignment.matched_columns(
-            self, known, argument=argument, unknown=unknown, can_drop=can_drop
-        )
         ones = _renumbered(order, self.rows, self.columns)
         gaps: tuple[Any, Any] = (None, None)
         if self.missing_rows is not None:
@@ -364,10 +327,6 @@ class SparseBinary:
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns"
         return f"{sides}, {self.num_missing:,} cells missing"
 
-    def size(self) -> str:
-        """How large it is, in a few characters."""
-        return f"{self.num_rows:,} x {self.num_columns:,}"
-
     def fingerprint(self) -> str:
         """SHA-256 of shape and ones, in hex; ids do not enter."""
         arrays = {"rows": self.rows, "columns": self.columns}
@@ -378,21 +337,6 @@ class SparseBinary:
     def __repr__(self) -> str:
         gaps = f", {self.num_missing} missing" if self.num_missing else ""
         return f"SparseBinary({self.num_rows} x {self.num_columns}, {self.num_ones} ones{gaps})"
-
-    def tree_flatten_with_keys(
-        self,
-    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int]]:
-        """The arrays; ids stay behind."""
-        key = jax.tree_util.GetAttrKey
-        names = ("rows", "columns", "missing_rows", "missing_columns")
-        return tuple((key(name), getattr(self, name)) for name in names), self.shape
-
-    @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int], children: tuple[PyTree, ...]) -> Self:
-        """Built without checks: the leaves may be anything jax puts there."""
-        names = ("rows", "columns", "missing_rows", "missing_columns")
-        arrays = dict(zip(names, children, strict=True))
-        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)
 
 
 def _renumbered(order: np.ndarray, rows: object, columns: object) -> tuple[Array, Array]:

@@ -7,8 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmf.data import alignment, checks, names
-from jaxmf.data.container import assign, bare, digest, is_sparse, lookup
+from jaxmf.data import checks, names
+from jaxmf.data.cells_by_id import CellsById
+from jaxmf.data.container import assign, bare, is_sparse, lookup
 from jaxmf.data.frames import as_pandas
 from jaxmf.data.names import as_names
 from jaxmf.data.series_checks import (
@@ -22,12 +23,12 @@ from jaxmf.data.series_checks import (
     common_ids,
 )
 from jaxmf.data.sparse_binary import SparseBinary
-from jaxmf.types import Array, Names, PyTree
+from jaxmf.types import Array, Names
 
 
 @jax.tree_util.register_pytree_with_keys_class
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class SparseSeries:
+class SparseSeries(CellsById):
     """T matrices (N, D) of zeros and ones, given by their ones and their times.
 
     Every cell that is not listed is an observed zero, but for those listed as missing. Times are
@@ -58,6 +59,8 @@ class SparseSeries:
         SparseSeries(2 x 3 at 2 times from 2023.5 to 2024, 2 ones)
     """
 
+    leaves = (*Cells._fields, "times", *(f"missing_{name}" for name in Cells._fields))
+
     rows: Array
     steps: Array
     columns: Array
@@ -74,10 +77,10 @@ class SparseSeries:
         rows: object,
         steps: object,
         columns: object,
-        times: Any,
-        shape: Any,
-        row_names: Any = None,
-        column_names: Any = None,
+        times: object,
+        shape: object,
+        row_names: object = None,
+        column_names: object = None,
         *,
         missing_rows: Any = None,
         missing_steps: object = None,
@@ -235,19 +238,9 @@ class SparseSeries:
         return cls(rows, steps, columns, known, shape, row_ids, column_ids)
 
     @property
-    def num_rows(self) -> int:
-        """N."""
-        return self.shape[0]
-
-    @property
     def num_times(self) -> int:
         """T."""
         return self.shape[1]
-
-    @property
-    def num_columns(self) -> int:
-        """D."""
-        return self.shape[2]
 
     @property
     def num_ones(self) -> int:
@@ -286,7 +279,7 @@ class SparseSeries:
         index = int(step[0]) if step.size else -1
         kept = np.asarray(self.steps) == index
         nothing = np.zeros(int(kept.sum()), np.int32)
-        gaps: dict[str, Any] = {}
+        gaps: dict[str, object] = {}
         if self.missing_rows is not None:
             at_step = np.asarray(self.missing_steps) == index
             gaps = {
@@ -320,40 +313,10 @@ class SparseSeries:
         rows, columns = np.asarray(self.rows)[last], np.asarray(self.columns)[last]
         return csr_array((np.ones(rows.size, np.int8), (rows, columns)), self.shape[::2])
 
-    def row_positions(self, ids: object) -> np.ndarray:
-        """Positions of rows by id (by position where the data has no ids)."""
-        return names.positions("rows", ids, names=self.row_names, size=self.num_rows)
-
-    def column_positions(self, ids: object) -> np.ndarray:
-        """Positions of columns by id (by position where the data has no ids)."""
-        return names.positions("columns", ids, names=self.column_names, size=self.num_columns)
-
-    def align_columns(
-        self,
-        known: Self,
-        *,
-        argument: str = "data",
-        unknown: str = "error",
-        can_drop: bool = True,
+    def _with_columns(
+        self, order: np.ndarray, ids: Names | None, known: Self, argument: str
     ) -> Self:
-        """The same series with the columns of the data that a model was fitted to.
-
-        Columns are matched by id where both have ids, else by position. A column of the data that
-        is not there holds zeros.
-
-        Args:
-            known: the data.
-            argument: how errors call this container.
-            unknown: of columns that the data lacks: "error", or "drop" to leave them out.
-            can_drop: whether errors may advise the latter.
-
-        Raises:
-            ValueError: an unknown column; other sizes where one side has no ids.
-        """
-        order, ids = alignment.matched_columns(
-            self, known, argument=argument, unknown=unknown, can_drop=can_drop
-        )
-        cells: dict[str, Any] = {}
+        cells: dict[str, object] = {}
         for prefix in ("", "missing_"):
             parts = [getattr(self, f"{prefix}{name}") for name in Cells._fields]
             if parts[0] is not None:
@@ -372,15 +335,6 @@ class SparseSeries:
         sides = f"{self.num_rows:,} rows, {self.num_columns:,} columns, {self.num_times:,} times"
         return f"{sides}, {self.num_missing:,} cells missing"
 
-    def size(self) -> str:
-        """How large it is, in a few characters."""
-        return f"{self.num_rows:,} x {self.num_times:,} x {self.num_columns:,}"
-
-    def fingerprint(self) -> str:
-        """SHA-256 of shape, times and ones, in hex; ids do not enter."""
-        arrays = {name: getattr(self, name) for name in _LEAVES}
-        return digest("SparseSeries", self.shape, arrays)
-
     def __repr__(self) -> str:
         gaps = f", {self.num_missing} missing" if self.num_missing else ""
         last = self.num_times - 1
@@ -389,23 +343,3 @@ class SparseSeries:
             span = f"{last + 1} times from {self.times[0]:g} to {self.times[last]:g}"
         size = f"{self.num_rows} x {self.num_columns}"
         return f"SparseSeries({size} at {span}, {self.num_ones} ones{gaps})"
-
-    def tree_flatten_with_keys(
-        self,
-    ) -> tuple[tuple[tuple[jax.tree_util.GetAttrKey, PyTree], ...], tuple[int, int, int]]:
-        """The arrays; ids stay behind."""
-        key = jax.tree_util.GetAttrKey
-        return tuple((key(name), getattr(self, name)) for name in _LEAVES), self.shape
-
-    @classmethod
-    def tree_unflatten(cls, shape: tuple[int, int, int], children: tuple[PyTree, ...]) -> Self:
-        """Built without checks: the leaves may be anything jax puts there."""
-        arrays = dict(zip(_LEAVES, children, strict=True))
-        return bare(cls, **arrays, shape=shape, row_names=None, column_names=None)
-
-
-_LEAVES = (
-    *Cells._fields,
-    "times",
-    *(f"missing_{name}" for name in Cells._fields),
-)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class CountedTexts(NamedTuple):
         documents: N ids, or None.
     """
 
-    counts: Any
+    counts: object
     vocabulary: Names
     documents: Names | None
 

@@ -106,7 +106,7 @@ class Tokens:
         cls,
         columns: Any,
         *,
-        values: Mapping[str, Any] | None = None,
+        values: Mapping[str, object] | None = None,
         names: Mapping[str, object] | None = None,
     ) -> Self:
         """Data from columns of ids, one line a token.

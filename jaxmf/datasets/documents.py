@@ -3,7 +3,7 @@
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,11 +26,11 @@ class Documents(NamedTuple):
         sections: (N,) texts, or None.
     """
 
-    counts: Any
+    counts: object
     vocabulary: np.ndarray
     titles: np.ndarray | None = None
     train: np.ndarray | None = None
-    authors: Any = None
+    authors: object = None
     author_names: np.ndarray | None = None
     years: np.ndarray | None = None
     sections: np.ndarray | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -64,7 +64,7 @@ class Algorithm(NamedTuple):
     grow: Callable[..., PyTree] | None = None
     capacity: Callable[..., dict[str, int]] | None = None
     average: Callable[..., dict[str, Array]] | None = None
-    compiler_options: Callable[[], dict[str, Any]] | None = None
+    compiler_options: Callable[[], dict[str, object]] | None = None
     prepare: Callable[..., PyTree] | None = None
     limit: Callable[..., dict[str, Limit]] | None = None
     row_arrays: Callable[[], tuple[str, ...]] | None = None
@@ -78,7 +78,7 @@ def algorithm(
     grow: Callable[..., PyTree] | None = None,
     capacity: Callable[..., dict[str, int]] | None = None,
     average: Callable[..., dict[str, Array]] | None = None,
-    compiler_options: Callable[[], dict[str, Any]] | None = None,
+    compiler_options: Callable[[], dict[str, object]] | None = None,
     prepare: Callable[..., PyTree] | None = None,
     limit: Callable[..., dict[str, Limit]] | None = None,
     row_arrays: Callable[[], tuple[str, ...]] | None = None,

@@ -25,7 +25,7 @@ MAY_BE_MINUS_INFINITY = "log_weights"
 class Plan(NamedTuple):
     """What the host asks for, all () int32: steps from `step` up to `end`."""
 
-    step: Any
+    step: object
     end: Any
     num_warmup: Any
     thin: Any

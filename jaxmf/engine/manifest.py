@@ -17,7 +17,7 @@ from typing import Any
 from jaxmf.engine import files
 
 MAX_DEPTH = 64
-Check = Callable[[Any], bool]
+Check = Callable[[object], bool]
 _STRINGS = re.compile(r'"(?:[^"\\]|\\.)*"')
 
 

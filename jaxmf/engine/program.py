@@ -379,7 +379,7 @@ class _Words:
     """A typed key on the host; no tree, so a leaf."""
 
     words: np.ndarray
-    impl: Any
+    impl: object
 
 
 def _on_host(leaf: PyTree) -> PyTree:

@@ -70,7 +70,9 @@ class Placement:
         """Arrays with a leading chain axis, each device holding its chains."""
         return jax.tree.map(lambda leaf: _put(leaf, self.chains), tree)
 
-    def put_group(self, state: PyTree, averages: dict[str, Any]) -> tuple[PyTree, dict[str, Any]]:
+    def put_group(
+        self, state: PyTree, averages: dict[str, object]
+    ) -> tuple[PyTree, dict[str, Any]]:
         """State and averages of a group, each device holding its chains and its rows of them."""
         shardings = self._shardings(state, self.batch.spmd_axis)
         return jax.tree.map(_put, state, shardings), self.put_chains(averages)

@@ -103,7 +103,7 @@ class Supervisor:
         Raises:
             Exception: the first that a call raised, once all have ended.
         """
-        results: list[Any] = [None] * len(calls)
+        results: list[object] = [None] * len(calls)
         errors: list[BaseException] = []
         todo = iter(range(len(calls)))
         lock, ended = threading.Lock(), threading.Semaphore(0)

@@ -73,7 +73,7 @@ def from_ascent(model: Any, data: Container, run: Run, meta: Meta) -> Posterior:
     return Posterior(model=model, data=data, draws=draws, meta=meta, trace=run.draws)
 
 
-def from_solution(model: Any, data: Any, draw: Mapping[str, Any], meta: Meta) -> Posterior:
+def from_solution(model: object, data: object, draw: Mapping[str, object], meta: Meta) -> Posterior:
     """The posterior of a fit in closed form, given what an ascent keeps of its last state."""
     draws = _one_draw(draw)
     trace = {"free_energy": draws["free_energy"]}
@@ -187,7 +187,7 @@ def _particle_draws(
 def _draws_of_particles(
     model: HasParticles[Container], particles: object, paths: dict[str, object], data: Container
 ) -> Draw:
-    def one(particle: Any, path: dict[str, Any]) -> Any:
+    def one(particle: object, path: dict[str, object]) -> Any:
         return model.particle_draw(particle, path, data)
 
     return jax.vmap(one)(particles, paths)
@@ -295,7 +295,9 @@ def _check_settings(settings: Mapping[str, object]) -> None:
     )
 
 
-def _extend_chains(posterior: Posterior, num_samples: int, settings: dict[str, Any]) -> Posterior:
+def _extend_chains(
+    posterior: Posterior, num_samples: int, settings: dict[str, object]
+) -> Posterior:
     meta, began = posterior.meta, time.perf_counter()
     algorithm, cells = algorithm_of(posterior), posterior.predicted_at
     if cells:

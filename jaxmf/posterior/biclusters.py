@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
 import numpy as np
@@ -103,7 +103,7 @@ class Biclusters:
         """One line for each row and each column of a bicluster, with its probability."""
         import pandas as pd
 
-        columns: dict[str, list[Any]] = {
+        columns: dict[str, list[object]] = {
             name: [] for name in ("bicluster", "side", "id", "probability")
         }
         for side, bits, probabilities, names in (

@@ -82,7 +82,7 @@ class CellAnswers(Draws):
             self, cells, new_columns, features=column_features, **settings
         )
 
-    def probabilities(self, cells: Any) -> np.ndarray:
+    def probabilities(self, cells: object) -> np.ndarray:
         """The probability of every value that a cell may have, of a model of ratings.
 
         Args:

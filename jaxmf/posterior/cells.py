@@ -122,7 +122,7 @@ def predict(
     )
 
 
-def _refuse_unknown(cells: object, data: Any) -> None:
+def _refuse_unknown(cells: object, data: object) -> None:
     """Says what may be done about ids that the data lack, of a model that can.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class RowGroups:
     chain: int
     draw: int
     group_of_rows: np.ndarray | None = None
-    row_names: Any = None
+    row_names: object = None
 
     @property
     def labels(self) -> np.ndarray:

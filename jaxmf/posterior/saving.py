@@ -123,7 +123,7 @@ def _has(data: Container, name: str) -> bool:
 
 
 def _ids(data: Container) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for field in dataclasses.fields(data):
         names = getattr(data, field.name)
         if not field.name.endswith("names") or names is None:

@@ -30,7 +30,7 @@ class GroupWeights:
         weights: (C, G) float; what is missing to one is the weight of a new group.
     """
 
-    classes: tuple[Any, ...]
+    classes: tuple[object, ...]
     groups: np.ndarray
     weights: np.ndarray
 

@@ -125,7 +125,7 @@ def transpose(data: Entries) -> Entries:
 
 
 def prediction_of_columns(
-    untransposed: CellAnswers, cells: object, new_columns: Any, *, features: Any, **options: Any
+    untransposed: CellAnswers, cells: object, new_columns: Any, *, features: object, **options: Any
 ) -> Prediction:
     """Cells of new columns, as those of new rows of the transposed posterior."""
     turned = posterior(untransposed)

@@ -93,13 +93,13 @@ def _with_new_ids(index: object, data: Container, word: str) -> tuple[np.ndarray
         return found, []
     single = isinstance(index, str) or not isinstance(index, Iterable)
     asked = object_array([index] if single else index).tolist()
-    new: dict[Any, int] = {}
+    new: dict[object, int] = {}
     for position in unknown:
         found[position] = getattr(data, f"num_{word}s") + new.setdefault(asked[position], len(new))
     return found, list(new)
 
 
-def _longer(known: Any, new: list[Any]) -> Any:
+def _longer(known: Any, new: list[object]) -> Any:
     return object_array([*known.tolist(), *new]) if new else known
 
 

@@ -72,7 +72,7 @@ class Setting(NamedTuple):
     """One argument of a model or a method: its name, default and whether it has one."""
 
     name: str
-    default: Any
+    default: object
     required: bool
 
 
@@ -173,7 +173,7 @@ def read_options(
     hints = typing.get_type_hints(builder)
     defaults = {setting.name: setting.default for setting in method_settings(entry, method)}
     return {
-        name: _read_option(name, value, hints.get(name, Any), defaults[name])
+        name: _read_option(name, value, hints.get(name, object), defaults[name])
         for name, value in options.items()
     }
 

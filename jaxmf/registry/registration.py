@@ -23,7 +23,7 @@ from jaxmf.registry.entries import ENTRIES, REGISTERED, entry_of
 from jaxmf.registry.entry import Entry
 from jaxmf.settings import names
 
-Registered = TypeVar("Registered", bound=Callable[..., Any])
+Registered = TypeVar("Registered", bound=Callable[..., object])
 _CONTAINERS = ("Dense", "Entries", "SparseBinary", "SparseSeries", "Tokens")
 _NEEDS: dict[str, tuple[type, ...]] = {
     "sample": (),

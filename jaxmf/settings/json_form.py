@@ -286,7 +286,7 @@ def _decode_array(written: dict[str, Any], name: str, depth: int) -> np.ndarray:
         raise ValueError(f"{name}: its array cannot be read: {str(error)[:200]}") from None
 
 
-_FORMS: dict[str, tuple[set[str], Callable[[dict[str, Any], str, int], Any]]] = {
+_FORMS: dict[str, tuple[set[str], Callable[[dict[str, object], str, int], object]]] = {
     "distribution": ({"distribution", "parameters"}, _decode_distribution),
     "prior": ({"prior", "parameters"}, _decode_prior),
     "partial": ({"partial", "arguments", "keywords"}, _decode_partial),

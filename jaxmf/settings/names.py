@@ -55,7 +55,7 @@ FUNCTIONS = {
     "flexible.opened_tables": ("jaxmf.priors.flexible", "opened_tables"),
 }
 # What other packages have made known by `jaxmf.register`, by the name that it was registered under.
-REGISTERED: dict[str, Callable[..., Any]] = {}
+REGISTERED: dict[str, Callable[..., object]] = {}
 # Distributions whose parameters are numbers, arrays or other distributions. Those made of
 # functions, constraints or transformations are not among them.
 _DISTRIBUTIONS = """

@@ -101,7 +101,7 @@ def check_kernel(
 
 
 def check_prior(
-    kernel: Callable[..., tuple[PyTree, Any]],
+    kernel: Callable[..., tuple[PyTree, object]],
     *,
     sample_prior: Callable[[Array], PyTree],
     data: PyTree,
@@ -142,7 +142,9 @@ def check_prior(
     )
 
 
-def _run(fn: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any] | None) -> Any:
+def _run(
+    fn: Callable[..., object], arguments: tuple[object, ...], options: dict[str, object] | None
+) -> Any:
     return jit(fn).lower(*arguments).compile(compiler_options=options)(*arguments)
 
 

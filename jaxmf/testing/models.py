@@ -39,7 +39,7 @@ from jaxmf.testing.kernels import check_kernel
 from jaxmf.testing.report import LEVEL, Report
 from jaxmf.types import Array, Key, PyTree
 
-Statistics = Callable[[PyTree, Any], Mapping[str, Array]]
+Statistics = Callable[[PyTree, object], Mapping[str, Array]]
 _RUNS: dict[str, dict[str, int]] = {
     "sample": {"num_warmup": 3, "num_samples": 5, "num_chains": 2},
     "particle_filter": {"num_particles": 20, "num_runs": 2},
@@ -152,7 +152,7 @@ def check_model(
 
 
 def _run(
-    model: Model, data: object, verb: str, options: dict[str, Any], seed: int
+    model: Model, data: object, verb: str, options: dict[str, object], seed: int
 ) -> tuple[Posterior, Callable[[Any, int], Posterior]]:
     def run(data: object, seed: int) -> Posterior:
         settings = _RUNS[verb] | {"progress": False} | options
@@ -164,7 +164,7 @@ def _run(
 
 
 def _check_runs(
-    posterior: Posterior, run: Callable[[Any, int], Posterior], verb: str, seed: int
+    posterior: Posterior, run: Callable[[object, int], Posterior], verb: str, seed: int
 ) -> list[str]:
     _assert_same(posterior, run(posterior.data, seed), "a second run with the same seed")
     checks = ["same seed, same draws"]
@@ -311,7 +311,7 @@ _QUESTIONS: dict[type, tuple[str, Callable[[Posterior], bool]]] = {
 
 def _check_joint(
     model: Any,
-    data: Any,
+    data: object,
     algorithm: Algorithm,
     *,
     statistics: Statistics | None,

@@ -10,7 +10,7 @@ models".
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 import numpy as np
 
@@ -114,7 +114,7 @@ class _Shared(NamedTuple):
         constant = self.at_zeros - _sigmoid(self.at_zeros) / CURVATURE
         values = self.at_ones + _sigmoid(-self.at_ones) / CURVATURE - constant
         sparse = csr_array((values, (ones.row, ones.col)), shape=ones.shape)
-        return SparsePlusConstant(cast(Any, sparse), float(constant))
+        return SparsePlusConstant(cast(object, sparse), float(constant))
 
     def misfit(self, ones: sparray, solution: AnalyticSolution) -> float:
         """Expected bound of all cells, at these points."""

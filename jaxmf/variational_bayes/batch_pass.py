@@ -47,8 +47,8 @@ class Optimizers(NamedTuple):
       shared: of the columns, and with gradients the intercept.
     """
 
-    rows: Any
-    shared: Any
+    rows: object
+    shared: object
 
 
 class Rule(NamedTuple):

@@ -13,7 +13,7 @@ those by how many ones the columns have, both among the columns that the row doe
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +50,7 @@ class HeldOut(NamedTuple):
 class Unknowing(NamedTuple):
     """Parameters before the ones were put back, and these ones: (M,) int32 each."""
 
-    parameters: Any
+    parameters: object
     row: Array
     column: Array
 

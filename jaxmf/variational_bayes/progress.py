@@ -31,7 +31,7 @@ class Value(NamedTuple):
       plain: `Parameters`, by which rows are ranked.
     """
 
-    parameters: Any
+    parameters: object
     free_energy: Array
     plain: Parameters
 

@@ -58,7 +58,7 @@ class Best(NamedTuple):
       score: () float, their validation score.
     """
 
-    parameters: Any
+    parameters: object
     free_energy: Array
     score: Array
 

@@ -86,7 +86,7 @@ class Likelihood(Readable, ABC):
         """Whether cells have probabilities, and not densities: 1/2 is then no value."""
         return not bool(self.in_support(np.array([0.5]))[0])
 
-    def check(self, values: Any, name: str, *, observed: Any = None) -> None:
+    def check(self, values: object, name: str, *, observed: object = None) -> None:
         """Refuses values that a cell cannot have.
 
         Args:
