@@ -57,9 +57,7 @@ def log_probability(
         documents: (M,) int32; each has random numbers by its index.
         num_particles: of each document.
     """
-    priors = [
-        prior_of_new_levels(network, draw, name).concentration for name in network.indicators
-    ]
+    priors = [prior_of_new_levels(network, draw, name).concentration for name in network.indicators]
     (word,) = network.observed
     table = category_probabilities(network, draw, word).T
     grid = tuple(prior.shape[0] for prior in priors)
