@@ -44,8 +44,8 @@ def log_probability(
 ) -> Array:
     """log p(words of a document | draw), topics summed out, of several documents: (M,) float.
 
-    The probabilities of words in topics are their means given the draw. Documents without words
-    have 0.
+    The probabilities of words in topics are their means given the draw. All topics that an HDP has
+    no tokens of count as one, with the prior's mean of words. Documents without words have 0.
 
     Args:
         network: word by the last of the indicators; the first one hangs on the document, each
@@ -76,9 +76,7 @@ def log_probability(
 
     def add_word(index: Array, carry: _Carry, key: Key, words: Array, length: Array) -> _Carry:
         paths, counts, total = carry
-        ancestor_key, path_key, index_key, move_key = jax.random.split(
-            jax.random.fold_in(key, index), 4
-        )
+        ancestor_key, path_key, move_key = jax.random.split(jax.random.fold_in(key, index), 3)
         weights = path_weights(counts, words[index])
         mass = jnp.sum(weights, axis=1)
         total = total + jnp.where(index < length, jnp.log(jnp.mean(mass)), 0)
@@ -86,15 +84,14 @@ def log_probability(
         path = _choose(path_key, weights[ancestors])
         paths = paths[ancestors].at[:, index].set(path)
         counts = counts[ancestors] + _one_hot(path, num_paths)
-        indices = jax.random.randint(index_key, (NUM_MOVES,), 0, index + 1)
 
         def move(turn: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
             paths, counts = carry
-            index = indices[turn]
-            counts = counts - _one_hot(paths[:, index], num_paths)
-            weights = path_weights(counts, words[index])
-            path = _choose(jax.random.fold_in(move_key, turn), weights)
-            return paths.at[:, index].set(path), counts + _one_hot(path, num_paths)
+            index_key, path_key = jax.random.split(jax.random.fold_in(move_key, turn))
+            earlier = jax.random.randint(index_key, (), 0, index + 1)
+            counts = _without(counts, paths, earlier)
+            path = _choose(path_key, path_weights(counts, words[earlier]))
+            return paths.at[:, earlier].set(path), counts + _one_hot(path, num_paths)
 
         paths, counts = jax.lax.fori_loop(0, NUM_MOVES, move, (paths, counts))
         return paths, counts, total
@@ -122,6 +119,11 @@ def _choose(key: Key, weights: Array) -> Array:
     # in (0, 1], so that no index of weight zero is drawn
     goal = (1 - jax.random.uniform(key, weights.shape[:1], weights.dtype)) * running[:, -1]
     return jnp.sum(running < goal[:, None], axis=1, dtype=jnp.int32)
+
+
+def _without(counts: Array, paths: Array, index: Array) -> Array:
+    """Counts (P, J) of paths, without that of the word at an index."""
+    return counts - _one_hot(paths[:, index], counts.shape[1])
 
 
 def _one_hot(index: Array, size: int) -> Array:

@@ -17,15 +17,23 @@ from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key
 
 _DOCUMENTS_AT_ONCE = 32  # of similar lengths
+_ALONE = 0.5  # Monte Carlo error beyond which one draw has most of the probability
 
 
 class DocumentScore(NamedTuple):
     """Log probabilities of whole documents.
 
+    Estimates of probabilities are unbiased, so their logs are too small on average: given a draw by
+    about half the variance of the log, which more particles lessen, and after the mean over
+    draws by what the draws that were left out would add. Compare models by equal numbers of both.
+
     Args:
-        log_likelihood: (M,) log p(words of the document | data), their order included.
-        monte_carlo_error: (M,) its standard error as an estimate, over draws; NaN with one draw.
-            Near 1 a single draw carries all of the probability, and both are too small.
+        log_likelihood: (M,) log of the mean over draws of p(words of the document | draw), the
+            order of the words included.
+        by_draw: (S, M) log p(words of the document | draw).
+        monte_carlo_error: (M,) standard error of `log_likelihood` over draws; NaN with one draw.
+            Near 1 a single draw carries all of the probability: the error itself is then too small,
+            and `log_likelihood` is about the largest of `by_draw` less log S.
         num_words: (M,) int, words of each document.
         mean: log probability of a word; the perplexity is exp(-mean).
         standard_error: of that mean, over documents.
@@ -33,6 +41,7 @@ class DocumentScore(NamedTuple):
     """
 
     log_likelihood: np.ndarray
+    by_draw: np.ndarray
     monte_carlo_error: np.ndarray
     num_words: np.ndarray
     mean: float
@@ -40,11 +49,18 @@ class DocumentScore(NamedTuple):
     num_dropped: int = 0
 
     def __repr__(self) -> str:
-        largest = np.nanmax(self.monte_carlo_error, initial=0)
-        return (
+        shown = (
             f"log probability of a word {self.mean:.4f} ± {self.standard_error:.4f}, perplexity "
             f"{np.exp(-self.mean):.4g}; {self.num_words.sum():,} words of "
-            f"{self.num_words.size:,} documents, Monte Carlo error of one up to {largest:.2g}"
+            f"{self.num_words.size:,} documents"
+        )
+        num_alone = int(np.sum(self.monte_carlo_error > _ALONE))
+        if not num_alone:
+            return shown
+        worst = np.log(len(self.by_draw)) / np.mean(self.num_words[self.num_words > 0])
+        return (
+            f"{shown}; of {num_alone:,} a single draw carries most of the probability, so that "
+            f"the mean may be too small by about {worst:.2g}"
         )
 
 
@@ -95,6 +111,7 @@ def _score(by_draw: np.ndarray, weights: np.ndarray, lengths: np.ndarray) -> Doc
     error = np.sqrt(spread / (num_documents - 1)) / num_words if num_documents > 1 else np.nan
     return DocumentScore(
         log_likelihood=log_likelihood,
+        by_draw=by_draw,
         monte_carlo_error=np.sqrt(square) if num_draws > 1 else np.full(lengths.size, np.nan),
         num_words=lengths,
         mean=mean,
