@@ -20,6 +20,8 @@ _NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?( ± \S+)?( of \d+)?|> \d+|na
 
 Lines = list[tuple[str, ...]]
 
+_SIDES = {"row": "obs", "document": "obs", "column": "var", "word": "var"}
+
 
 def import_extra(module: str, caller: str, extra: str) -> ModuleType:
     """An optional dependency.
@@ -84,6 +86,39 @@ class Answer:
         dataset: xr.Dataset = xarray.Dataset(self.variables(), self.coordinates())
         return dataset
 
+    def to_anndata(self, adata: object, *, prefix: str = "jaxmf") -> None:
+        """Write the arrays of numbers into an AnnData, matched by `obs_names` and `var_names`.
+
+        Arrays with an axis of rows (documents) are in `obs` or `obsm`, with one of columns (words)
+        in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``; other arrays are in `uns`.
+        What the data of the run lacks is NaN. Arrays of the same name are replaced.
+
+        Args:
+            adata: the AnnData, changed in place. Rows and columns without ids are matched by
+                position.
+            prefix: of the names.
+        Raises:
+            TypeError: not an AnnData.
+            ValueError: it lacks a row or a column, or has one twice; nothing is written then.
+        """
+        parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
+        if not all(hasattr(adata, part) for part in parts):
+            raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+        written = []
+        for name, (axes, values) in self.variables().items():
+            array, part = np.asarray(values), "uns"
+            if array.dtype.kind not in "biuf":
+                continue
+            for axis, side in _SIDES.items():
+                if axis in axes:
+                    array = np.moveaxis(array, list(axes).index(axis), 0)
+                    array = _matched(array, self.coordinates()[axis], adata, side)
+                    part = side if array.ndim == 1 else f"{side}m"
+                    break
+            written.append((part, f"{prefix}_{name}", array))
+        for part, name, array in written:
+            getattr(adata, part)[name] = array
+
     def lines(self) -> Lines:
         """What is shown: a heading, and the first lines of the table."""
         table = {name: np.asarray(column) for name, column in self.table().items()}
@@ -104,6 +139,33 @@ class Answer:
         lines, footer = self.lines(), self.footer()
         shown = as_html(lines) if len(lines) > 1 or not footer else ""
         return shown + f"<p>{html.escape(footer)}</p>" * bool(footer)
+
+
+def _matched(array: np.ndarray, labels: object, adata: object, side: str) -> np.ndarray:
+    """An array in the order of an AnnData's rows or columns; NaN for those that it lacks."""
+    names, labels = np.asarray(getattr(adata, f"{side}_names")), np.asarray(labels)
+    argument = f"adata.{side}_names"
+    if np.array_equal(labels, np.arange(labels.size)):
+        if labels.size != names.size:
+            raise ValueError(
+                f"{argument}: {names.size} of them, but the data of the run has {labels.size} "
+                "without ids. Pass the AnnData that was fitted, or fit it with ids."
+            )
+        return array
+    table = {name: index for index, name in enumerate(names.tolist())}
+    if len(table) < names.size:
+        raise ValueError(f"{argument} has a name twice; call adata.{side}_names_make_unique()")
+    lacking = [label for label in labels.tolist() if label not in table]
+    if lacking:
+        raise ValueError(
+            f"{argument} lacks {lacking[0]!r}, which the data of the run has. Pass an AnnData with "
+            "all that were fitted."
+        )
+    if labels.size < names.size:
+        array = array.astype(float)
+    matched = np.full((names.size, *array.shape[1:]), np.nan).astype(array.dtype)
+    matched[[table[label] for label in labels.tolist()]] = array
+    return matched
 
 
 def _shown(value: object) -> str:

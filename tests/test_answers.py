@@ -4,6 +4,7 @@ import html
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import jaxmf as mf
@@ -101,3 +102,54 @@ def test_an_extra_that_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "xarray", None)
     with pytest.raises(ModuleNotFoundError, match=r"to_xarray needs xarray.*jaxmf\[arviz\]"):
         GroupWeights(("poet",), np.arange(2), HALVES[:1]).to_xarray()
+
+
+class AnnotatedData:
+    """What is used of an AnnData."""
+
+    def __init__(self, row_names, column_names):
+        self.obs_names, self.var_names = pd.Index(row_names), pd.Index(column_names)
+        self.obs, self.var = pd.DataFrame(index=row_names), pd.DataFrame(index=column_names)
+        self.obsm, self.varm, self.uns = {}, {}, {}
+
+
+@pytest.mark.parametrize("library", ["a stand-in", "anndata"])
+def test_answers_are_written_into_anndata_by_id(planted, library):  # noqa: F811
+    """Rows in another order, and with one that the run lacks; the columns as they were."""
+    names = ["unknown", *ROW_IDS[::-1]], COLUMN_IDS
+    if library == "anndata":
+        anndata = pytest.importorskip("anndata", reason="anndata is not installed")
+        frames = (pd.DataFrame(index=each) for each in names)
+        adata = anndata.AnnData(np.zeros((ROWS + 1, COLUMNS)), *frames)
+    else:
+        adata = AnnotatedData(*names)
+    answer = planted.biclusters()
+    answer.to_anndata(adata, prefix="blocks")
+    members = adata.obsm["blocks_row_probabilities"]
+    np.testing.assert_array_equal(members[1:], answer.row_probabilities.T[::-1])
+    assert np.isnan(members[0]).all()
+    np.testing.assert_array_equal(adata.varm["blocks_columns"], answer.columns.T)
+    assert adata.varm["blocks_columns"].dtype == bool
+    np.testing.assert_array_equal(adata.uns["blocks_weights"], answer.weights)
+
+
+def test_an_anndata_that_does_not_fit_is_refused_and_left_as_it_was(planted):  # noqa: F811
+    answer = planted.biclusters()
+    for names, fragment in (
+        (ROW_IDS[1:], r"adata.obs_names lacks 'row 0'"),
+        ([*ROW_IDS, "row 3"], r"adata.obs_names has a name twice"),
+    ):
+        adata = AnnotatedData(names, COLUMN_IDS)
+        with pytest.raises(ValueError, match=fragment):
+            answer.to_anndata(adata)
+        assert not (adata.obsm)
+        assert not (adata.varm)
+        assert not (adata.uns)
+    with pytest.raises(TypeError, match="adata: must be an AnnData, not ndarray"):
+        answer.to_anndata(np.zeros((ROWS, COLUMNS)))
+    weights = DocumentTopics(np.arange(2), HALVES, HALVES, np.zeros(2))
+    with pytest.raises(ValueError, match="3 of them, but the data of the run has 2"):
+        weights.to_anndata(AnnotatedData(["a", "b", "c"], ["x"]))
+    adata = AnnotatedData(["a", "b"], ["x"])
+    weights.to_anndata(adata)
+    assert adata.obs["jaxmf_unmatched"].tolist() == [0, 0]
