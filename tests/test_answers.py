@@ -113,6 +113,7 @@ class AnnotatedData:
         self.obsm, self.varm, self.uns = {}, {}, {}
 
 
+@pytest.mark.filterwarnings("ignore")  # of anndata itself
 @pytest.mark.parametrize("library", ["a stand-in", "anndata"])
 def test_answers_are_written_into_anndata_by_id(planted, library):  # noqa: F811
     """Rows in another order, and with one that the run lacks; the columns as they were."""
