@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
+from jaxmf.answers import Answer
 from jaxmf.arguments import check_numbers
 from jaxmf.posterior.document_topics import documents_of, mean_and_sd
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
 
-if TYPE_CHECKING:
-    import pandas as pd
 
-
-@dataclasses.dataclass(frozen=True, eq=False)
-class TopicsOver:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TopicsOver(Answer):
     """What part of the tokens of documents is of which topic, in bins of a number.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
@@ -39,6 +37,8 @@ class TopicsOver:
     mean: np.ndarray
     sd: np.ndarray
 
+    _axes: ClassVar = {"mean sd": "bin topic", "lower upper num_documents": "bin"}
+
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each bin and topic."""
         num_bins, num_topics = self.mean.shape
@@ -49,12 +49,6 @@ class TopicsOver:
             "share": self.mean.ravel(),
             "sd": self.sd.ravel(),
         }
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
 
 
 def topics_over(
