@@ -57,12 +57,12 @@ def topics_over(
     """See `Posterior.topics_over`."""
     blocks = topic_blocks(posterior)
     documents = documents_of(posterior, blocks.document)
-    number = _numbers(documents, values)
+    covariate = _checked_values(documents, values)
     tokens = np.asarray(posterior.model.over(posterior.data)[1].columns[blocks.document])
-    is_used = np.isfinite(number) & (np.bincount(tokens, minlength=number.size) > 0)
+    is_used = np.isfinite(covariate) & (np.bincount(tokens, minlength=covariate.size) > 0)
     if not is_used.any():
         raise ValueError("values: no document with tokens has a finite one")
-    lower, upper, bins = _bins(number[is_used], num_bins)
+    lower, upper, bins = _bins(covariate[is_used], num_bins)
     num_documents = np.bincount(bins, minlength=lower.size)
     # averages over the documents of each bin
     average = np.zeros((lower.size, documents.size))
@@ -72,8 +72,8 @@ def topics_over(
     return TopicsOver(lower, upper, num_documents, mean, sd)
 
 
-def _numbers(documents: np.ndarray, values: object) -> np.ndarray:
-    """The number of every document: (N,) float.
+def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
+    """The value of every document: (N,) float.
 
     Raises:
         ValueError: a document has none, or there are more or fewer than documents.
@@ -87,17 +87,17 @@ def _numbers(documents: np.ndarray, values: object) -> np.ndarray:
                     f"values: the document {document!r} has none; pass NaN to leave it out"
                 )
         values = [values[document] for document in documents.tolist()]
-    numbers = check_numbers("values", values)
-    if numbers.size != documents.size:
-        raise ValueError(f"values: are {numbers.size}, and there are {documents.size} documents")
-    return numbers
+    covariate = check_numbers("values", values)
+    if covariate.size != documents.size:
+        raise ValueError(f"values: are {covariate.size}, and there are {documents.size} documents")
+    return covariate
 
 
-def _bins(numbers: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Lower and upper ends (B,), and the bin of each number: one for each value if few enough."""
-    unique, inverse = np.unique(numbers, return_inverse=True)
+def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lower and upper ends (B,), and the bin of each document: one for each value if few enough."""
+    unique, inverse = np.unique(covariate, return_inverse=True)
     if unique.size <= num_bins:
         return unique, unique, inverse
     edges = np.linspace(unique[0], unique[-1], num_bins + 1)
-    bins = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, num_bins - 1)
+    bins = np.clip(np.searchsorted(edges, covariate, side="right") - 1, 0, num_bins - 1)
     return edges[:-1], edges[1:], bins
