@@ -331,6 +331,48 @@ def test_topics_have_the_order_of_transform(fitted):
     assert [first[topic] for topic in shares.argmax(1)] == ["w0", "w4", "w8"]
 
 
+def test_topics_over_a_number_follow_the_trend_of_the_documents(fitted):
+    shares = fitted.document_topics().mean
+    year = 2000 + np.argsort(np.argsort(shares[:, 0])) // 2  # the share of topic 0 increases
+    over = fitted.topics_over(dict(zip(NAMES, year.tolist(), strict=True)))
+    assert over.lower.tolist() == over.upper.tolist() == [2000, 2001, 2002, 2003]
+    assert over.num_documents.tolist() == [2, 2, 2, 2]
+    assert (np.diff(over.mean[:, 0]) > 0).all()
+    label = np.empty((CHAINS, DRAWS, 4))
+    draws = draws_of(TOPICS)["topic_counts"]
+    parts = (draws / draws.sum(axis=-1, keepdims=True))[..., ORDER[0]]
+    for index in range(4):
+        label[..., index] = parts[..., year == 2000 + index].mean(axis=-1)
+    np.testing.assert_allclose(over.mean[:, 0], label.mean(axis=(0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(over.sd[:, 0], label.std(axis=(0, 1)), rtol=1e-4, atol=1e-7)
+    assert len(over.to_pandas()) == 4 * NUM_TOPICS
+
+
+def test_bins_of_equal_width_leave_out_missing_values(fitted):
+    values = np.array([0.0, 1.0, 1.5, 10.0, 9.0, np.nan, 0.5, 5.0])
+    over = fitted.topics_over(values, num_bins=4)
+    np.testing.assert_allclose(over.lower, [0, 2.5, 5, 7.5])
+    assert over.num_documents.tolist() == [4, 0, 1, 2]
+    assert np.isnan(over.mean[1]).all()
+    shares = fitted.document_topics().mean
+    np.testing.assert_allclose(over.mean[0], shares[[0, 1, 2, 6]].mean(axis=0))
+    np.testing.assert_allclose(over.mean[3], shares[[3, 4]].mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"doc0": 1.0}, ValueError, "the document 'doc1' has none"),
+        ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
+        ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),
+        (dict.fromkeys(NAMES, "May"), TypeError, "values must be numbers, got 'May'"),
+    ],
+)
+def test_wrong_values_of_documents_are_named(fitted, values, error, message):
+    with pytest.raises(error, match=message):
+        fitted.topics_over(values)
+
+
 def test_a_pachinko_model_has_the_topics_of_its_last_level(fitted):
     draws = draws_of(TOPICS)
     parents = GENERATOR.integers(0, 2, DOCUMENTS.size)

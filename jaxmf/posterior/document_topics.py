@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -106,23 +107,32 @@ class SimilarDocuments(Answer):
 def document_topics(posterior: Draws, matched: MatchedTopics) -> DocumentTopics:
     """See `Posterior.document_topics`."""
     blocks = topic_blocks(posterior)
+    mean, sd = mean_and_sd(posterior, matched, lambda part: part)
+    return DocumentTopics(
+        documents=documents_of(posterior, blocks.document),
+        mean=mean,
+        sd=sd,
+        unmatched=np.clip(1 - mean.sum(axis=1), 0, 1),
+        column=blocks.document,
+    )
+
+
+def mean_and_sd(
+    posterior: Draws, matched: MatchedTopics, function: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and sd over draws of a function of the parts (N, G) of topics; NaN without tokens."""
+    blocks = topic_blocks(posterior)
     mean: np.ndarray | float = 0.0
     square: np.ndarray | float = 0.0
     lines = zip(matched.chains, matched.draws, matched.weights, matched.labels, strict=True)
     for chain, draw, weight, labels in lines:
         counts = document_counts(posterior, blocks, chain, draw)
-        part = np.where(labels >= 0, counts[:, labels], 0) / _sizes(counts)
+        part = function(np.where(labels >= 0, counts[:, labels], 0) / _sizes(counts))
         mean, square = mean + weight * part, square + weight * part**2
     assert isinstance(mean, np.ndarray)
     # of numbers up to one a difference of squares is exact enough
     variance = np.maximum(square - mean**2, 0)
-    return DocumentTopics(
-        documents=_documents(posterior, blocks.document),
-        mean=mean,
-        sd=np.sqrt(np.where(variance < 1e-14, variance * 0, variance)),
-        unmatched=np.clip(1 - mean.sum(axis=1), 0, 1),
-        column=blocks.document,
-    )
+    return mean, np.sqrt(np.where(variance < 1e-14, variance * 0, variance))
 
 
 def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocuments:
@@ -150,7 +160,7 @@ def similar_documents(posterior: Draws, document: object, n: int) -> SimilarDocu
     others = np.flatnonzero((there > 0) & (np.arange(there.size) != position))
     best = others[np.argsort(-mean[others], kind="stable")][:n]
     return SimilarDocuments(
-        documents=_documents(posterior, blocks.document)[best],
+        documents=documents_of(posterior, blocks.document)[best],
         similarity=mean[best],
         sd=np.sqrt(np.maximum(square - mean**2, 0))[best],
     )
@@ -162,6 +172,7 @@ def _sizes(counts: np.ndarray) -> np.ndarray:
     return np.where(sizes > 0, sizes, np.nan)
 
 
-def _documents(posterior: Draws, column: str) -> np.ndarray:
+def documents_of(posterior: Draws, column: str) -> np.ndarray:
+    """Ids of the documents, or positions: (N,)."""
     names = posterior.model.names(posterior.data, column)
     return ids_or_positions(names, posterior.model.over(posterior.data)[1].sizes[column])
