@@ -34,6 +34,8 @@ from jaxmf.posterior.assemble import (
     outcome,
     sweep_note,
 )
+from jaxmf.posterior.replicas import check_temper, with_replicas
+from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
 
 _NUM_EPOCHS = 50
@@ -75,6 +77,7 @@ def sample(
     num_samples: int = 500,
     num_chains: int = 4,
     thin: int = 1,
+    temper: int | None = None,
     seed: Any = 0,
     chain_method: str = "auto",
     mesh: Any = None,
@@ -95,6 +98,11 @@ def sample(
         num_samples: draws kept of each chain.
         num_chains: chains, started apart.
         thin: steps between kept draws.
+        temper: how many replicas each chain has, at powers of the likelihood from 1 down, which
+            swap their states (non-reversible parallel tempering): a chain that is caught gets away
+            by the lower powers, at so many times the cost of a step. Draws are of power 1. Powers
+            are chosen in the warm-up and fixed after it; `post.meta.run` has them, the share of
+            accepted swaps, and how many states came back from the lowest power. None: no replicas.
         seed: int or typed key; the same seed gives the same draws on the same device.
         chain_method: ``"vectorized"``, ``"sequential"`` or ``"auto"`` (sequential on CPU).
         mesh: `jax.sharding.Mesh` of devices of this process, with an axis ``"chain"`` to spread
@@ -116,8 +124,8 @@ def sample(
     Returns:
         The posterior; an interrupted run gives back the draws there are.
     Raises:
-        ValueError: the model lacks the method, the checkpoint is of another run, or the mesh has an
-            axis that the sampler cannot use.
+        ValueError: the model lacks the method, or powers of its likelihood for `temper`; the
+            checkpoint is of another run, or the mesh has an axis that the sampler cannot use.
         TypeError: an unknown option; the message names the right ones.
     """
     refuse_traced("sample", seed=seed, predict_at=predict_at)
@@ -143,6 +151,10 @@ def sample(
         )
         algorithm = kept_cells.with_predictions(algorithm, model, cells, keep=keep)
         identified["predict_at"] = digest("cells", (cells["rows"].size,), cells)
+    if temper is not None:
+        temper = identified["temper"] = check_temper(model, temper)
+        check_mesh_axes(mesh, "temper", (), {})
+        algorithm = with_replicas(algorithm, model, container, options, temper)
     began = time.perf_counter()
     run = engine.run(
         algorithm,
@@ -160,6 +172,8 @@ def sample(
         note=sweep_note(options),
     )
     run_settings["chain_method"] = chain_method
+    if temper is not None:
+        run_settings |= replica_facts(run, temper)
     device = device_name(container, mesh)
     meta = meta_of("sample", seed, run_settings, options, device, outcome(run, began))
     return alarms.warn(from_chains(model, container, run, meta, cells))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import base64
 import html
 import json
 import os
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +16,7 @@ from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
+from jaxmf.plot.page import STYLE, picture
 from jaxmf.posterior.assemble import sweep_note
 from jaxmf.posterior.topic_draws import has_topics
 
@@ -28,41 +27,6 @@ _SHOWN = 30  # groups in a table
 _NOTES = "notes.json"
 _TRUTH = "held_out.npz"
 _CELLS = ("rows", "columns", "values", "shape")
-_STYLE = """
-:root { --ink: #1f2933; --muted: #616e7c; --line: #e4e7eb; --accent: #2f6db5; --paper: #ffffff; }
-* { box-sizing: border-box; }
-body { margin: 0; background: #f5f7fa; color: var(--ink);
-       font: 16px/1.55 -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif; }
-main { max-width: 960px; margin: 0 auto; padding: 40px 24px 64px; }
-header p { color: var(--muted); margin: 4px 0 0; }
-h1 { font-size: 30px; line-height: 1.2; margin: 0; letter-spacing: -0.01em; }
-h2 { font-size: 19px; margin: 0 0 4px; }
-section { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
-          padding: 22px 26px; margin-top: 20px; }
-section > p { color: var(--muted); margin: 0 0 14px; font-size: 14.5px; max-width: 72ch; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(170px, 1fr)); gap: 14px;
-         margin-top: 24px; }
-.tile { background: var(--paper); border: 1px solid var(--line); border-radius: 10px;
-        padding: 14px 18px; }
-.tile b { display: block; font-size: 25px; font-weight: 600; letter-spacing: -0.01em;
-          color: var(--accent); font-variant-numeric: tabular-nums; }
-.tile span { color: var(--muted); font-size: 13.5px; line-height: 1.35; display: block; }
-.pair { display: grid; grid-template-columns: repeat(auto-fit, minmax(380px, 1fr)); gap: 20px; }
-.pair section { margin-top: 20px; }
-img { max-width: 100%; height: auto; display: block; margin: 0 auto; }
-table { border-collapse: collapse; width: 100%; font-size: 14.5px; }
-th, td { text-align: right; padding: 6px 10px; border-bottom: 1px solid var(--line);
-         font-variant-numeric: tabular-nums; }
-th:first-child { text-align: left; }
-thead th { color: var(--muted); font-weight: 500; font-size: 13px; }
-tbody th { font-weight: 500; }
-.facts td { text-align: left; overflow-wrap: anywhere; }
-.facts th { width: 170px; color: var(--muted); vertical-align: top; }
-.topics th { width: auto; text-align: left; }
-.scroll { overflow-x: auto; }
-footer { color: var(--muted); font-size: 13px; margin-top: 28px; }
-@media print { body { background: white; } section, .tile { break-inside: avoid; } }
-"""
 
 
 def report(
@@ -140,7 +104,7 @@ def render(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(name)}</title><style>{_STYLE}</style></head><body><main>"
+        f"<title>{html.escape(name)}</title><style>{STYLE}</style></head><body><main>"
         f"<header><h1>{html.escape(name)}</h1><p>{html.escape(lead)}</p></header>"
         + "\n".join(sections)
         + f"<footer>Written by jaxmf, {written}.</footer></main></body></html>\n"
@@ -238,15 +202,6 @@ def _section(title: str, words: str, content: str) -> str:
     return f"<section><h2>{html.escape(title)}</h2><p>{words}</p>{content}</section>"
 
 
-def _picture(make: Callable[[], Any], described: str) -> str:
-    encoded = base64.b64encode(plot.png(make())).decode()
-    # Drawn at 150 dots an inch for sharp screens, shown at 96.
-    return (
-        f'<img alt="{html.escape(described)}" src="data:image/png;base64,{encoded}" '
-        'style="zoom: 0.64">'
-    )
-
-
 def _summary(posterior: Posterior) -> str:
     words = "Quantities that do not depend on the labels of features. "
     if "z" in posterior.draws:
@@ -264,8 +219,12 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
         "Posterior means of the features in the draw with the highest log joint, most frequent "
         "first, with the share of rows that have each."
     )
-    make = lambda: posterior.plot.features(image_shape=image_shape)  # noqa: E731
-    return _section("Features", words, _picture(make, "features"))
+    figure = posterior.plot.features(image_shape=image_shape)
+    counts = posterior.features().counts
+    described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
+    if len(counts):
+        described += f"; the most frequent is in {counts[0] / posterior.data.num_rows:.0%} of rows"
+    return _section("Features", words, picture(figure, described))
 
 
 def _topics(posterior: Posterior) -> str:
@@ -287,8 +246,12 @@ def _topics(posterior: Posterior) -> str:
     )
     head = "<thead><tr><th>topic</th><th>share</th><th>draws</th><th>words</th></tr></thead>"
     table = f'<table class="facts topics">{head}<tbody>{lines}</tbody></table>'
-    picture = _picture(posterior.plot.topics, "map of the topics")
-    return _section("Topics", words, f'{picture}<div class="scroll">{table}</div>')
+    first = ", ".join(map(str, topics.lists()[0]))
+    described = (
+        f"Map of {len(topics)} topics; topic 0 has {topics.shares[0]:.1%} of tokens: {first}"
+    )
+    topic_map = picture(posterior.plot.topics(), described)
+    return _section("Topics", words, f'{topic_map}<div class="scroll">{table}</div>')
 
 
 def _groups(posterior: Posterior) -> str:
@@ -337,11 +300,12 @@ def _reconstruction(
     words = "Some rows as they were observed and the posterior mean of their features added up."
     if posterior.data.num_missing:
         words += " Missing cells are grey."
-
-    def make() -> Any:
-        return posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
-
-    return _section("Observed and reconstructed", words, _picture(make, "rows"))
+    figure = posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
+    described = (
+        f"Rows of the {posterior.data.num_rows} x {posterior.data.num_columns} matrix as observed, "
+        "and as the model reconstructs them"
+    )
+    return _section("Observed and reconstructed", words, picture(figure, described))
 
 
 def _traces(posterior: Posterior) -> str:
@@ -354,16 +318,23 @@ def _traces(posterior: Posterior) -> str:
     )
     if posterior.is_variational:
         words = "The free energy, an upper bound of -log p(X), after every epoch."
-    return _section("Traces", words, _picture(posterior.plot.trace, "traces"))
+    figure = posterior.plot.trace()
+    titles = [axes.get_title(loc="left") for axes in figure.axes]
+    described = f"Lines of {', '.join(filter(None, titles))} along the run of {_effort(posterior)}"
+    return _section("Traces", words, picture(figure, described))
 
 
 def _num_features(posterior: Posterior) -> str:
     if "num_features" not in posterior.draws:
         return ""
     words = "Posterior distribution of the number that some row has."
-    return _section(
-        "Number of features", words, _picture(posterior.plot.num_features, "number of features")
+    values, probabilities = posterior.num_features()
+    described = "Bars: " + ", ".join(
+        f"{value} features with probability {probability:.2f}"
+        for value, probability in zip(values, probabilities, strict=True)
     )
+    bars = picture(posterior.plot.num_features(), described)
+    return _section("Number of features", words, bars)
 
 
 def _held_out(posterior: Posterior, truth: object, error: Any) -> str:
@@ -374,9 +345,9 @@ def _held_out(posterior: Posterior, truth: object, error: Any) -> str:
         f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
         f"density {error.log_likelihood:.3g}. Bars are 90 % intervals."
     )
-    return _section(
-        "Held-out cells", words, _picture(lambda: posterior.plot.held_out(truth), "held-out cells")
-    )
+    figure = posterior.plot.held_out(truth)
+    described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"
+    return _section("Held-out cells", words, picture(figure, described))
 
 
 def _cooccurrence(posterior: Posterior) -> str:
@@ -386,9 +357,11 @@ def _cooccurrence(posterior: Posterior) -> str:
         "E[ZZ'] over all draws: how many features two rows share. It does not depend on labels; "
         "rows are sorted by the features they have in the reference draw."
     )
-    return _section(
-        "Shared features", words, _picture(posterior.plot.cooccurrence, "shared features")
+    described = (
+        f"Heat map: expected number of features that each two of {posterior.data.num_rows} rows "
+        "share; blocks are rows with the same features"
     )
+    return _section("Shared features", words, picture(posterior.plot.cooccurrence(), described))
 
 
 def _facts(posterior: Posterior) -> str:
@@ -399,5 +372,5 @@ def _facts(posterior: Posterior) -> str:
     return _section(
         "Run",
         "What is needed to do it again.",
-        f'<table class="facts"><tbody>{lines}</tbody></table>',
+        f'<table class="facts run"><tbody>{lines}</tbody></table>',
     )

@@ -38,9 +38,9 @@ def test_scale_is_held_until_the_factor_is_one():
     np.testing.assert_array_equal(scale, np.where(np.asarray(annealed_factor(progress)) < 1, 1, 2))
 
 
-def test_noise_stays_above_a_fifth_of_its_start_until_the_factor_is_one():
+def test_the_bound_of_the_noise_falls_from_its_start_to_a_fifth_as_the_factor_rises():
     progress = jnp.linspace(0, 1, 41)
-    annealed = np.asarray(annealed_factor(progress)) < 1
+    factor = np.asarray(annealed_factor(progress))
 
     def noise(prior, free):
         return np.asarray(
@@ -48,7 +48,8 @@ def test_noise_stays_above_a_fifth_of_its_start_until_the_factor_is_one():
         )
 
     wide, narrow = dist.LogUniform(1e-3, 10.0), dist.LogUniform(1e-3, 0.1)
-    np.testing.assert_allclose(noise(wide, 0.01), np.where(annealed, 0.4, 0.01), rtol=1e-6)
+    bound = np.where(factor < 1, 0.4 / factor, 0.01)
+    np.testing.assert_allclose(noise(wide, 0.01), bound, rtol=1e-6)
     np.testing.assert_array_equal(noise(wide, 3.0), 3.0)
     np.testing.assert_array_equal(noise(narrow, 0.05), np.float32(0.05))  # 0.4 is not its value
     np.testing.assert_array_equal(noise(0.05, 0.05), np.float32(0.05))
@@ -136,3 +137,22 @@ def test_a_step_of_a_factorisation_is_annealed_until_three_quarters_of_the_warm_
 
     chex.assert_trees_all_equal(bits(annealed, 0.75), bits(plain, 0.75))
     assert not np.array_equal(bits(annealed, 0.0)[0], bits(plain, 0.0)[0])
+
+
+@pytest.mark.slow
+def test_a_long_warm_up_does_not_take_the_noise_for_features():
+    """With a lower bound that does not follow the weights, rows got features of their own."""
+    data = mf.Dense.from_array(mf.datasets.section_4_2(0).x[:60])
+    model = mf.LinearGaussianIBP().matched(data)
+    sampler = model.sampler(capacity=64)
+
+    def largest(key):
+        def step(state, index):
+            state, info = sampler.step(jax.random.fold_in(key, index), state, data, index / 1_500)
+            return state, (jnp.sum(jnp.any(state.z, axis=0)), info.overflow["features"])
+
+        return jax.lax.scan(step, sampler.init(key, data), jnp.arange(150.0))[1]
+
+    counts, overflow = jax.jit(jax.vmap(largest))(jax.random.split(jax.random.key(0), 8))
+    assert not overflow.any()
+    assert counts.max() < 40

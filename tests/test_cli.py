@@ -284,6 +284,12 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
         assert cli.run([*ask, "--unknown", option]) == 0
         table = list(csv.reader(capsys.readouterr().out.splitlines()))
         assert [line[0] for line in table[1:]] == rows
+    new = tmp_path / "new.csv"
+    new.write_text("user,item,rating\nann,01,5\nbob,02,1\nann,03,4\n")
+    assert cli.run(["recommend", str(folder), "ann", "-n", "2", "--new-rows", str(new)]) == 0
+    table = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert [line[0] for line in table[1:]] == ["ann", "ann"]
+    assert not {line[2] for line in table[1:]} & {"01", "03"}
 
 
 def test_too_few_ratings_to_hide_some_are_refused():

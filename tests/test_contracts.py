@@ -17,7 +17,8 @@ CAPABILITIES = {
     if value.__module__ == contracts.__name__
 }
 NETWORK = {"HasGroups", "HasNetwork"}
-TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ShowsColumns", "TransformsDocuments"}
+TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ScoresDocuments"}
+TOPICS |= {"ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {
@@ -32,7 +33,7 @@ SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
-    "binary-mf": BINARY | {"HasBias", "HasBiclusters"},
+    "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters"},
     "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"Anneals", "HasParticles"},

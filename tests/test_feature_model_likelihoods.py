@@ -128,3 +128,27 @@ def test_data_and_features_that_a_likelihood_cannot_have_are_refused(feature_pri
     model = mf.FeatureModel(likelihood=mf.Poisson(), feature_prior=feature_prior)
     with pytest.raises(ValueError, match=words):
         model.check_data(mf.Dense(jnp.asarray(values)), "data")
+
+
+def test_short_forms_take_the_likelihood_that_they_are_short_for():
+    gaussian = mf.LinearGaussianIBP(alpha=1.0, likelihood=mf.Gaussian(0.5))
+    assert gaussian == mf.LinearGaussianIBP(alpha=1.0, noise_scale=0.5)
+    causes = {"alpha": 1.0, "cause_probability": 0.2}
+    noisy_or = mf.NoisyOrIBP(likelihood=mf.NoisyOr(efficacy=0.8, leak=0.1), **causes)
+    assert noisy_or == mf.NoisyOrIBP(efficacy=0.8, leak=0.1, **causes)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: mf.LinearGaussianIBP(likelihood=mf.Poisson()), r"use FeatureModel\(likelihood="),
+        (lambda: mf.NoisyOrIBP(likelihood="noisy-or"), "must be an mf.NoisyOr object"),
+        (
+            lambda: mf.LinearGaussianIBP(likelihood=mf.Gaussian(0.5), noise_scale=0.3),
+            "noise_scale follows from likelihood",
+        ),
+    ],
+)
+def test_short_forms_refuse_another_likelihood_and_one_that_is_there_twice(make, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make()

@@ -15,9 +15,9 @@ from scipy.special import gammaln, logsumexp
 
 from jaxmf.data import Dense
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.linear_gaussian.chain import num_features
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.models.linear_gaussian.updates import update_features
+from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_means, enumerate_features
 from tests import oracles
 
@@ -95,7 +95,7 @@ def starts(case, posterior, num_chains, *, capacity=CAPACITY):
 
 def statistics(model, state):
     z = state.z[:, model.first_slot() :].astype(float)
-    number = num_features(model, state)
+    number = num_features(state.z[:, model.first_slot() :])
     upper = jnp.triu_indices(z.shape[0])
     return {
         "probability of K": (number == jnp.arange(5)).astype(float),

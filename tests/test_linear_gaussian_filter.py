@@ -12,7 +12,6 @@ import pytest
 
 from jaxmf.data import Dense
 from jaxmf.models.linear_gaussian import LinearGaussianIBP, proposals
-from jaxmf.models.linear_gaussian.filter import build_filter
 from jaxmf.samplers.resampling import (
     multinomial,
     optimal,
@@ -186,8 +185,7 @@ def check(
     **options,
 ):
     model = LinearGaussianIBP(**(PRIORS if hyper else FIXED), bias=bias)
-    algorithm = build_filter(
-        model,
+    algorithm = model.filter(
         num_particles=num_particles,
         anneal_steps=anneal_steps,
         capacity=capacity,
@@ -308,7 +306,7 @@ def test_grown_is_the_same_as_large_from_the_start(options):
         data = small_data(12)
         clouds = []
         for capacity in (2, 8):
-            algorithm = build_filter(model, num_particles=8, capacity=capacity, **options)
+            algorithm = model.filter(num_particles=8, capacity=capacity, **options)
             clouds.append(run(algorithm, data, num_samples=12, seed=5, progress=False))
         small, large = clouds
         size = min(small.capacity["features"], large.capacity["features"])
@@ -329,7 +327,7 @@ def test_statistics_stay_right_over_many_rows():
     z = rng.random((2000, 3)) < 0.5
     values = z @ rng.normal(size=(3, 6)) + 0.5 * rng.normal(size=(2000, 6))
     data = Dense(values.astype(np.float32))
-    algorithm = build_filter(model, num_particles=4, capacity=16)
+    algorithm = model.filter(num_particles=4, capacity=16)
     cloud, (draws, overflow) = filtered(algorithm, data, jax.random.key(0), 2000)
     assert not np.any(overflow)
     state, ancestor = np.asarray(draws["z"]), np.asarray(draws["ancestor"])
@@ -349,7 +347,7 @@ def test_finite_model_of_one_row_is_exact():
     # One row, K features: the evidence is a sum over 2^K settings, exact with one particle.
     model = LinearGaussianIBP(alpha=1.5, noise_scale=0.6, feature_scale=0.9, num_features=7)
     data = Dense(VALUES[:1].astype(jnp.result_type(float)))
-    algorithm = build_filter(model, num_particles=1, proposal="exact")
+    algorithm = model.filter(num_particles=1, proposal="exact")
     cloud, _ = filtered(algorithm, data, jax.random.key(0), 1)
     probability = 1.5 / 7 / (1.5 / 7 + 1)
     terms = []
@@ -376,13 +374,11 @@ def test_finite_model_of_one_row_is_exact():
 )
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
-        build_filter(LinearGaussianIBP(**FIXED), num_particles=4, **options)
+        LinearGaussianIBP(**FIXED).filter(num_particles=4, **options)
 
 
 def test_growing_past_what_can_be_enumerated_is_refused():
-    algorithm = build_filter(
-        LinearGaussianIBP(**FIXED), num_particles=2, proposal="exact", capacity=16
-    )
+    algorithm = LinearGaussianIBP(**FIXED).filter(num_particles=2, proposal="exact", capacity=16)
     init = jax.jit(algorithm.init, compiler_options=FAST_COMPILE)
     cloud = init(jax.random.key(0), small_data())
     with pytest.raises(ValueError, match="proposal='prior'"):

@@ -12,12 +12,12 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import LinearGaussianIBP
-from jaxmf.models.linear_gaussian.chain import num_features
 from jaxmf.models.linear_gaussian.state import complete
 from jaxmf.models.linear_gaussian.updates import update_features, update_hyperparameters
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import collapsed_sweep as collapsed
 from jaxmf.samplers import parallel_sweep as parallel
+from jaxmf.samplers.feature_layout import num_features
 from jaxmf.testing import check_kernel, check_prior
 from tests import FAST_COMPILE
 
@@ -61,7 +61,7 @@ class Setup(NamedTuple):
         x = complete(state, data)
         shared, products = z @ z.T, x @ x.T
         found = {
-            "number of features": num_features(self.model, state),
+            "number of features": num_features(state.z[:, self.model.first_slot() :]),
             "number of bits": jnp.sum(z).astype(int),
             "shared 0, 1": shared[0, 1].astype(int),
             "shared 2, 3": shared[2, 3].astype(int),

@@ -14,7 +14,6 @@ from jaxmf.data import Dense
 from jaxmf.engine import run
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or import filter as noisy_or_filter
-from jaxmf.models.noisy_or.filter import build_filter
 from jaxmf.samplers.resampling import multinomial, optimal, residual, stratified, systematic
 from jaxmf.testing import check_means, enumerate_features
 from tests import FULL_COMPILE
@@ -126,7 +125,7 @@ def check(
 ):
     """Evidence ratio, and ratio times the mean of each statistic: unbiased, run by run."""
     model = NoisyOrIBP(**(PRIORS if hyper else FIXED))
-    algorithm = build_filter(model, num_particles=num_particles, capacity=capacity, **options)
+    algorithm = model.filter(num_particles=num_particles, capacity=capacity, **options)
     log_evidence, means = exact(hyper, missing)
     data = data_of(missing)
 
@@ -195,7 +194,7 @@ def test_no_leak_in_the_finite_model():
     settings = {"alpha": 1.0, "cause_probability": 0.5, "efficacy": 0.8, "leak": 0.0}
     exact = oracles.posterior_of_matrices(X, np.ones(X.shape, bool), num_features=3, **settings)
     model = NoisyOrIBP(**settings, num_features=3)
-    algorithm = build_filter(model, num_particles=40, proposal="informed")
+    algorithm = model.filter(num_particles=40, proposal="informed")
 
     def one(key):
         cloud, _ = run_filter(algorithm, data_of(False), key)
@@ -249,7 +248,7 @@ def test_grown_is_the_same_as_large_from_the_start(options):
         data = Dense((np.random.default_rng(3).random((10, 6)) < 0.4) * 1.0)
         small, large = (
             run(
-                build_filter(model, num_particles=8, capacity=capacity, **options),
+                model.filter(num_particles=8, capacity=capacity, **options),
                 data,
                 num_samples=10,
                 seed=5,
@@ -281,4 +280,4 @@ def test_grown_is_the_same_as_large_from_the_start(options):
 )
 def test_bad_options(options, words):
     with pytest.raises(ValueError, match=words):
-        build_filter(NoisyOrIBP(**FIXED), **{"num_particles": 4, **options})
+        NoisyOrIBP(**FIXED).filter(**{"num_particles": 4, **options})

@@ -84,7 +84,7 @@ def test_heat_map_is_sorted_by_features(sampled):
     shown = figure.axes[0].images[0].get_array()
     plain = sampled.cooccurrence()
     np.testing.assert_allclose(np.sort(np.diag(shown)), np.sort(np.diag(plain)), rtol=1e-5)
-    np.testing.assert_allclose(shown.sum(), plain.sum(), rtol=1e-5)
+    np.testing.assert_allclose(shown.sum(), plain.values.sum(), rtol=1e-5)
 
 
 def test_features_are_named_by_their_share(sampled):
@@ -182,6 +182,21 @@ def test_ids_are_drawn_as_they_are():
     figure = panels.matrix(np.eye(2), ["c$_$", "d"], "row", strange)
     figure.canvas.draw()
     panels.images(np.eye(2), ["c$_$", "d"], (1, 2)).canvas.draw()
+
+
+def test_observed_and_reconstructed_rows_have_the_ids_of_the_data(sampled):
+    import dataclasses
+
+    rows, columns = [f"patient {row}" for row in range(12)], ["g$_$", "h", "i", "j", "k" * 30]
+    data = Dense(np.array(sampled.data.values), row_names=rows, column_names=columns)
+    named = dataclasses.replace(sampled, data=data)
+    axes = named.plot.reconstruction(["patient 3", "patient 1"]).axes[0]
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["patient 3", "patient 1"]
+    shown = [text.get_text() for text in axes.get_xticklabels()]
+    assert shown == [*columns[:4], "k" * 13 + "\N{HORIZONTAL ELLIPSIS}"]
+    assert not sampled.plot.reconstruction([3, 1]).axes[0].get_yticklabels()
+    images = named.plot.reconstruction(["patient 3", "patient 1"], image_shape=(1, 5)).axes
+    assert [each.get_title() for each in images[:2]] == ["patient 3", "patient 1"]
 
 
 def test_png_is_png(sampled):

@@ -115,6 +115,20 @@ def test_similarity_is_that_of_the_words(fitted):
     np.testing.assert_allclose(topics.nearest, others.max(0), rtol=1e-6)
 
 
+def test_topics_are_arrays_with_words_and_documents_as_labels(fitted):
+    topics, documents = fitted.topics(), fitted.document_topics()
+    labelled = topics.to_xarray()
+    word = topics.words[1]
+    np.testing.assert_array_equal(
+        labelled["word_probabilities"].sel(word=word), topics.word_probabilities[:, 1]
+    )
+    assert labelled["label"].values.tolist() == list(topics.labels())
+    shares = documents.to_xarray()["mean"].sel(document=documents.documents[2])
+    np.testing.assert_array_equal(shares, documents.mean[2])
+    for each in (topics, documents):
+        assert each._repr_html_().startswith("<table")
+
+
 def test_topics_of_documents_are_shares_of_their_tokens(fitted):
     found = fitted.document_topics()
     shares = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)[..., ORDER]
@@ -315,6 +329,48 @@ def test_topics_have_the_order_of_transform(fitted):
     shares = fitted.transform(new)
     first = [words[0] for words in fitted.topics(n=1).lists()]
     assert [first[topic] for topic in shares.argmax(1)] == ["w0", "w4", "w8"]
+
+
+def test_topics_over_a_number_follow_the_trend_of_the_documents(fitted):
+    shares = fitted.document_topics().mean
+    year = 2000 + np.argsort(np.argsort(shares[:, 0])) // 2  # the share of topic 0 increases
+    over = fitted.topics_over(dict(zip(NAMES, year.tolist(), strict=True)))
+    assert over.lower.tolist() == over.upper.tolist() == [2000, 2001, 2002, 2003]
+    assert over.num_documents.tolist() == [2, 2, 2, 2]
+    assert (np.diff(over.mean[:, 0]) > 0).all()
+    label = np.empty((CHAINS, DRAWS, 4))
+    draws = draws_of(TOPICS)["topic_counts"]
+    parts = (draws / draws.sum(axis=-1, keepdims=True))[..., ORDER[0]]
+    for index in range(4):
+        label[..., index] = parts[..., year == 2000 + index].mean(axis=-1)
+    np.testing.assert_allclose(over.mean[:, 0], label.mean(axis=(0, 1)), rtol=1e-6)
+    np.testing.assert_allclose(over.sd[:, 0], label.std(axis=(0, 1)), rtol=1e-4, atol=1e-7)
+    assert len(over.to_pandas()) == 4 * NUM_TOPICS
+
+
+def test_bins_of_equal_width_leave_out_missing_values(fitted):
+    values = np.array([0.0, 1.0, 1.5, 10.0, 9.0, np.nan, 0.5, 5.0])
+    over = fitted.topics_over(values, num_bins=4)
+    np.testing.assert_allclose(over.lower, [0, 2.5, 5, 7.5])
+    assert over.num_documents.tolist() == [4, 0, 1, 2]
+    assert np.isnan(over.mean[1]).all()
+    shares = fitted.document_topics().mean
+    np.testing.assert_allclose(over.mean[0], shares[[0, 1, 2, 6]].mean(axis=0))
+    np.testing.assert_allclose(over.mean[3], shares[[3, 4]].mean(axis=0))
+
+
+@pytest.mark.parametrize(
+    ("values", "error", "message"),
+    [
+        ({"doc0": 1.0}, ValueError, "the document 'doc1' has none"),
+        ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
+        ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),
+        (dict.fromkeys(NAMES, "May"), TypeError, "values must be numbers, got 'May'"),
+    ],
+)
+def test_wrong_values_of_documents_are_named(fitted, values, error, message):
+    with pytest.raises(error, match=message):
+        fitted.topics_over(values)
 
 
 def test_a_pachinko_model_has_the_topics_of_its_last_level(fitted):

@@ -68,6 +68,9 @@ def fit(
     thin: Annotated[
         int | None, typer.Option(help="Steps between kept draws; 1 unless given.")
     ] = None,
+    temper: Annotated[
+        int | None, typer.Option(help="Replicas of each chain at powers of the likelihood.")
+    ] = None,
     particles: Annotated[
         int | None, typer.Option(help="Particles of a filter; 1000 unless given.")
     ] = None,
@@ -175,6 +178,7 @@ def fit(
             "num_samples": samples,
             "num_warmup": warmup,
             "thin": thin,
+            "temper": temper,
         },
         "particle_filter": {"num_particles": particles, "num_runs": runs},
         "variational": {

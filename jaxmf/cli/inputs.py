@@ -12,6 +12,7 @@ from jaxmf.registry.entry import Entry
 
 if TYPE_CHECKING:
     from jaxmf.data import Container
+    from jaxmf.posterior import Posterior
     from jaxmf.types import PyTree
 
 
@@ -38,6 +39,13 @@ def read_data(
             raise
         kind = TypeError if isinstance(error, TypeError) else ValueError
         raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
+
+
+def read_like(path: Path, posterior: Posterior) -> Container:
+    """A file as `fit` would read it, as data of the kind that a run has."""
+    nothing = dict.fromkeys(("form", "headings", "mask", "vocab"))
+    data: Container = read_data(path, type(posterior.data), posterior.model, nothing, None)
+    return data
 
 
 def _read(

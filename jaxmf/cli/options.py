@@ -10,6 +10,10 @@ import numpy as np
 import typer
 
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
+NewRows = Annotated[
+    Path | None,
+    typer.Option(help="Rows that the run lacks, by their first entries: a file as `fit` reads it."),
+]
 At = Annotated[
     float | None,
     typer.Option("--at", help="A time of a series, any number; its last unless given."),

@@ -11,10 +11,11 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
-from jaxmf.cli.inputs import read_cells
+from jaxmf.cli.inputs import read_cells, read_like
 from jaxmf.cli.options import (
     At,
     Folder,
+    NewRows,
     Shape,
     read_ids,
     read_levels,
@@ -77,6 +78,7 @@ def recommend(
     unknown: Annotated[
         str, typer.Option(help="Of ids of rows that the run lacks: error, drop, or prior.")
     ] = "error",
+    new_rows: NewRows = None,
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
@@ -85,8 +87,10 @@ def recommend(
     """The best columns of rows, without those they are known to have."""
     posterior = _load(folder, at)
     start_compilation_cache()
-    chosen = read_ids(rows, _row_names(posterior.data)) if rows else None
-    table = posterior.recommend(chosen, n=count, by=by, unknown=unknown).table()
+    new = None if new_rows is None else read_like(new_rows, posterior)
+    names = _row_names(posterior.data if new is None else new)
+    chosen = read_ids(rows, names) if rows else None
+    table = posterior.recommend(chosen, n=count, by=by, unknown=unknown, new_rows=new).table()
     _hand_over(table, out, "recommendations")
 
 

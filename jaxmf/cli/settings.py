@@ -71,6 +71,7 @@ def refuse_foreign(method: str, options_of_methods: Mapping[str, Mapping[str, ob
         "num_samples": "--samples",
         "num_warmup": "--warmup",
         "thin": "--thin",
+        "temper": "--temper",
         "num_particles": "--particles",
         "num_runs": "--runs",
         "num_epochs": "--epochs",

@@ -259,6 +259,30 @@ def log_marginal_change(
     )
 
 
+def log_power_change(
+    statistics: Spectrum, *, noise_scale: Array, weight_scale: Array, powers: tuple[Array, Array]
+) -> Array:
+    """log of the integral over W of p(X | U, V, W)^after p(W), less that with the power before.
+
+    Args:
+      statistics: of U, V and X.
+      noise_scale, weight_scale: () float.
+      powers: before, which may be 0, and after: () float each.
+    """
+    is_positive = statistics.is_positive
+    return compensated.power_change(
+        jnp.where(is_positive, statistics.eigenvalues, 0),
+        jnp.where(is_positive, statistics.projections, 0),
+        is_positive,
+        residual=statistics.residual,
+        num_cells=statistics.num_cells,
+        num_copies=1.0,
+        noise_scale=noise_scale,
+        effect_scale=weight_scale,
+        powers=powers,
+    )
+
+
 def _shrinkage(statistics: Spectrum, ratio: Array) -> Array:
     """sum_k p_k / (h_k + r) of tr X'X, less the p_k / h_k that the residual has taken: (K, L)."""
     values = jnp.where(statistics.is_positive, statistics.eigenvalues, 1)

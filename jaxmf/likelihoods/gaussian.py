@@ -352,9 +352,6 @@ def log_power_change(
 ) -> Array:
     """log of the integral over Y of p(X | Z, Y)^after p(Y), less that with the power `before`.
 
-    A likelihood of noise s to a power b is that of noise s / sqrt(b) up to a constant. Computed as
-    a change, term by term: of two values near -10^7 the difference has no digit left.
-
     Args:
       statistics: of Z and X.
       noise_scale: () float, s_X.
@@ -364,19 +361,17 @@ def log_power_change(
     Returns:
       () float.
     """
-    values, is_removed = statistics.eigenvalues, statistics.is_removed
-    ratio, rise = noise_scale**2 / feature_scale**2, after - before
-    share_before, share_after = ratio / (before * values + ratio), ratio / (after * values + ratio)
-    removed = rise * share_after * share_before / jnp.where(is_removed, values, 1)
-    kept = (before**2 * share_before - after**2 * share_after) / ratio
-    squares = rise * statistics.residual + jnp.sum(
-        statistics.projections * jnp.where(is_removed, removed, kept)
+    return compensated.power_change(
+        statistics.eigenvalues,
+        statistics.projections,
+        statistics.is_removed,
+        residual=statistics.residual,
+        num_cells=statistics.num_rows * statistics.num_columns,
+        num_copies=statistics.num_columns,
+        noise_scale=noise_scale,
+        effect_scale=feature_scale,
+        powers=(before, after),
     )
-    each = jnp.log(2 * jnp.pi) + 2 * jnp.log(noise_scale)
-    log_determinant = jnp.sum(jnp.log1p(values * rise / (before * values + ratio)))
-    num_cells = statistics.num_rows * statistics.num_columns
-    summed = num_cells * each * rise + squares / noise_scale**2
-    return -0.5 * (summed + statistics.num_columns * log_determinant)
 
 
 def _log_normal(statistics: Spectrum, squares: Array, noise_scale: Array, ratio: Array) -> Array:

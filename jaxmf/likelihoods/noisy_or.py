@@ -126,8 +126,9 @@ class PoweredParameters:
 
     def log_one(self, eta: Array, unseen: Array | float) -> Array:
         """log of what the causes summed out leave of P(x = 1)^power."""
+        # not broadcast against each other: the choices of one number of causes are of all cells
         unseen = jnp.asarray(unseen, self.leak.dtype)
-        eta, unseen = jnp.broadcast_arrays(jnp.asarray(eta, self.leak.dtype), unseen)
+        eta = jnp.asarray(eta, self.leak.dtype)
         active = jnp.arange(self.most_unseen + 1, dtype=self.leak.dtype)
         others = jnp.maximum(unseen[..., None] - active, 0)
         log_choices = gammaln(unseen[..., None] + 1) - gammaln(active + 1) - gammaln(others + 1)

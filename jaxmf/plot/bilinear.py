@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmf.data import Positions
 from jaxmf.data.convert import complete_matrix
-from jaxmf.plot.panels import image_lines, images, matrix
+from jaxmf.plot.panels import image_lines, images, matrix, row_titles
 from jaxmf.plot.style import (
     CHAIN_COLOURS,
     MUTED,
@@ -48,7 +48,7 @@ def column_features(
     titles = [f"{100 * value:.0f} % of columns" for value in share]
     values = v[:, order].T.astype(float)
     if image_shape is None:
-        return matrix(values, titles, "feature")
+        return matrix(values, titles, "feature", posterior.data.column_names)
     return images(values, titles, image_shape)
 
 
@@ -110,7 +110,7 @@ def completed(
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
         lines[name] = np.asarray(filled, float)[: positions.size]
-    return image_lines(lines, [f"row {row}" for row in positions], image_shape)
+    return image_lines(lines, row_titles(posterior.data.row_names, positions), image_shape)
 
 
 def blocks(

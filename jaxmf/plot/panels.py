@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxmf.arguments import check_count
-from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, bare, colour_scale, figure_of
+from jaxmf.plot.style import CHAIN_COLOURS, GRID, INK, MUTED, bare, colour_scale, figure_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from jaxmf.posterior.prediction import Prediction
 
 
 _MOST_IDS = 30  # that stand at the columns of a picture
+_MOST_IDS_BESIDE = 20  # that stand at the columns of each of several matrices
+_MOST_ROW_IDS = 40
 _LONGEST_ID = 14
 
 
@@ -61,21 +64,35 @@ def matrix(
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
-    if columns is not None and len(columns) <= _MOST_IDS:
-        labels = [_shortened(name) for name in columns.tolist()]
-        axes.set_xticks(range(len(columns)), labels, parse_math=False)
-        axes.tick_params(axis="x", labelrotation=0 if len(columns) <= 8 else 60)
+    _label_columns(axes, columns)
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
 
 
-def _shortened(name: object) -> str:
+def _label_columns(axes: Axes, names: np.ndarray | None) -> None:
+    if names is not None and len(names) <= _MOST_IDS:
+        labels = [shortened(name) for name in names.tolist()]
+        axes.set_xticks(range(len(names)), labels, parse_math=False)
+        axes.tick_params(axis="x", labelrotation=0 if len(names) <= 8 else 60)
+
+
+def shortened(name: object) -> str:
+    """An id as it stands in a picture: at most 14 characters."""
     text = str(name)
     return text if len(text) <= _LONGEST_ID else f"{text[: _LONGEST_ID - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
+def row_titles(names: np.ndarray | None, positions: np.ndarray) -> list[str]:
+    """The ids of rows, or their positions where the data has no ids."""
+    if names is None:
+        return [f"row {row}" for row in positions]
+    return [shortened(name) for name in np.asarray(names)[positions].tolist()]
+
+
 def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
     """A panel for each quantity (chains, steps), a line for each chain; `along` names the steps."""
+    from matplotlib.ticker import MaxNLocator
+
     per_line = min(2, len(quantities))
     lines = -(-len(quantities) // per_line)
     figure, axes = figure_of(lines, per_line, width=4.4 * per_line, height=1.75 * lines + 0.2)
@@ -85,7 +102,8 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
         for chain, line in enumerate(values):
             colour = CHAIN_COLOURS[chain % len(CHAIN_COLOURS)]
             each.plot(line, color=colour, linewidth=0.9, alpha=0.85)
-        each.set_title(name.replace("_", " "), loc="left")
+        each.set_title(name.replace("_", " "), loc="left", fontsize=9, color=INK)
+        each.xaxis.set_major_locator(MaxNLocator(integer=True))
         each.grid(axis="y", color=GRID, linewidth=0.6)
         each.margins(x=0.01)
     for each in axes[max(0, len(quantities) - per_line) : len(quantities)]:
@@ -116,16 +134,34 @@ def image_lines(
     return figure
 
 
-def side_by_side(lines: dict[str, np.ndarray]) -> Figure:
-    """Matrices of one shape beside one another, name -> (M, D)."""
-    figure, axes = figure_of(1, len(lines), width=3.4 * len(lines) + 0.5, height=3.2)
+def side_by_side(
+    lines: dict[str, np.ndarray],
+    rows: np.ndarray | None = None,
+    columns: np.ndarray | None = None,
+) -> Figure:
+    """Matrices of one shape beside one another, name -> (M, D).
+
+    Up to 40 rows and 20 columns have their ids, `rows` and `columns`, at them.
+    """
+    num_columns = next(iter(lines.values())).shape[1]
+    if num_columns > _MOST_IDS_BESIDE:
+        columns = None
+    num_rows = len(next(iter(lines.values())))
+    named = rows is not None and num_rows <= _MOST_ROW_IDS
+    height = max(3.2, 0.14 * num_rows + 1.2) if named else 3.2
+    width = 3.4 if columns is None else max(3.4, 0.2 * num_columns)
+    figure, axes = figure_of(1, len(lines), width=width * len(lines) + 0.5, height=height)
     scale = colour_scale(np.concatenate(list(lines.values())))
     for each, (name, values) in zip(axes, lines.items(), strict=True):
         picture = each.imshow(values, aspect="auto", interpolation="nearest", **scale)
-        each.set_title(name, loc="left")
+        each.set_title(name, loc="left", fontsize=9, color=INK)
         each.set_xlabel("column")
         bare(each)
+        _label_columns(each, columns)
     axes[0].set_ylabel("row")
+    if rows is not None and named:
+        labels = [shortened(name) for name in rows.tolist()]
+        axes[0].set_yticks(range(num_rows), labels, parse_math=False)
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
 

@@ -23,6 +23,7 @@ from jaxmf.plot.panels import (
     image_lines,
     images,
     matrix,
+    row_titles,
     side_by_side,
     trace_panels,
 )
@@ -198,7 +199,7 @@ class Plots:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
-        shared = posterior.cooccurrence(Positions(rows[order]))
+        shared = posterior.cooccurrence(Positions(rows[order])).values
         figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)
@@ -270,8 +271,10 @@ class Plots:
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
         if image_shape is None:
-            return side_by_side(lines)
-        return image_lines(lines, [f"row {row}" for row in positions], image_shape)
+            ids = posterior.data.row_names
+            ids = None if ids is None else np.asarray(ids)[positions]
+            return side_by_side(lines, ids, posterior.data.column_names)
+        return image_lines(lines, row_titles(posterior.data.row_names, positions), image_shape)
 
     @shows(CELLS)
     def held_out(self, truth: object, *, max_cells: int = 2_000) -> Figure:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 INK = "#1f2933"
-MUTED = "#7b8794"
+MUTED = "#5b6875"
 GRID = "#e4e7eb"
 CHAIN_COLOURS = ("#2f6db5", "#d9822b", "#3a9d6e", "#b5467b", "#7a5fc0", "#8a6d3b")
 SIGNED = ("#1d4e89", "#7fb0dd", "#ffffff", "#f4b678", "#b3541e")
@@ -60,7 +60,7 @@ def empty(words: str) -> Figure:
     return figure
 
 
-def colours(colours: Sequence[str], *, missing: str = "#eef0f2") -> Colormap:
+def colours(colours: Sequence[str], *, missing: str = "#b8c0c9") -> Colormap:
     """A map through the given colours; missing values get a colour of their own."""
     from matplotlib.colors import LinearSegmentedColormap
 

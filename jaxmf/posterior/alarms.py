@@ -36,6 +36,7 @@ _SHORT_DOCUMENT = 20  # words
 _FEWEST_CELLS = 5  # of a column whose sd is compared with the noise
 _FALSE_UNITS = 0.01  # the probability that chance alone puts the sd of some column below the noise
 _PREDICTION_ERRORS = 3.0
+_STEPS_OF_ROUND_TRIPS = 20  # for each replica, after which one should have come back
 
 
 class RunWarning(UserWarning):
@@ -256,6 +257,23 @@ def _has_short_documents(posterior: Summaries) -> bool:
     return bool(data.num_tokens < _SHORT_DOCUMENT * num_documents)
 
 
+def _replicas(posterior: Summaries) -> Iterator[Alarm]:
+    """Replicas of which no state came back from the lowest power."""
+    run = posterior.meta.run
+    num_steps = int(run.get("num_samples", 0)) * int(run.get("thin", 1))
+    if "temper" not in run or any(run["round_trips"]):
+        return
+    if num_steps < _STEPS_OF_ROUND_TRIPS * run["temper"]:
+        return
+    share = min(run["swap_acceptance"])
+    yield Alarm(
+        "round trips",
+        f"temper={run['temper']}: no state came back from the lowest power, {run['powers'][-1]:g}, "
+        f"in {num_steps} steps, so that replicas have not helped the chains. Raise num_samples, or "
+        f"change temper (neighbours swap in {share:.0%} of the steps or more)",
+    )
+
+
 def _drift(posterior: Summaries) -> Iterator[Alarm]:
     """A log joint whose second half lies to one side of its first, in all chains."""
     values = posterior.draws.get("log_joint")
@@ -369,6 +387,7 @@ _CHECKS = (
     _noise,
     _units,
     _rhat,
+    _replicas,
     _drift,
     _free_energy,
     _evidence,

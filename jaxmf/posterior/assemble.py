@@ -18,7 +18,7 @@ from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
 from jaxmf.model import Anneals, HasParticles, HoldsOutOnes, Model
-from jaxmf.posterior import kept_cells
+from jaxmf.posterior import kept_cells, replicas
 from jaxmf.posterior.evidence import annealed_evidence
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
@@ -234,8 +234,21 @@ def _joined(earlier: np.ndarray, later: np.ndarray) -> np.ndarray:
 
 def algorithm_of(posterior: Posterior) -> Algorithm:
     """The algorithm that made a posterior, built again from its model and options."""
+    return _with_replicas(_sampler_of(posterior), posterior)
+
+
+def _sampler_of(posterior: Posterior) -> Algorithm:
     entry = registry.entry_of(posterior.model)
     return entry.builder(posterior.model, posterior.meta.method)(**posterior.meta.options)
+
+
+def _with_replicas(algorithm: Algorithm, posterior: Posterior) -> Algorithm:
+    meta = posterior.meta
+    if "temper" not in meta.run:
+        return algorithm
+    return replicas.with_replicas(
+        algorithm, posterior.model, posterior.data, meta.options, meta.run["temper"]
+    )
 
 
 def extend(
@@ -299,12 +312,12 @@ def _extend_chains(
     posterior: Posterior, num_samples: int, settings: dict[str, object]
 ) -> Posterior:
     meta, began = posterior.meta, time.perf_counter()
-    algorithm, cells = algorithm_of(posterior), posterior.predicted_at
+    algorithm, cells = _sampler_of(posterior), posterior.predicted_at
     if cells:
         keep = "predicted_mean" in posterior.draws
         algorithm = kept_cells.with_predictions(algorithm, posterior.model, cells, keep=keep)
     run = run_engine(
-        algorithm,
+        _with_replicas(algorithm, posterior),
         posterior.data,
         seed=meta.seed,
         num_samples=num_samples,
@@ -315,6 +328,8 @@ def _extend_chains(
         **{"chain_method": meta.run["chain_method"], **settings},
     )
     settings = dict(meta.run) | {"num_samples": run.num_draws}
+    if "temper" in meta.run:
+        settings |= replicas.facts(run, meta.run["temper"])
     meta = dataclasses.replace(meta, run=settings, **outcome(run, began))
     return from_chains(posterior.model, posterior.data, run, meta, cells)
 

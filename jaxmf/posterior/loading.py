@@ -27,6 +27,7 @@ from jaxmf.engine.result import Schedule
 from jaxmf.model import Model
 from jaxmf.posterior.posterior import Posterior
 from jaxmf.posterior.records import Evidence, Meta
+from jaxmf.posterior.replicas import check_temper
 from jaxmf.posterior.saving import FORMAT, MANIFEST
 
 _GROUPS = ("draws", "averages", "trace", "predicted_at", "weights", "state", "data", "features")
@@ -211,6 +212,8 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
     for name in _COUNTS.get(method, ()):
         if not json_file.is_count(values["run"].get(name)):
             raise ValueError(f"{name} cannot be {json_file.shown(values['run'].get(name))}")
+    if "temper" in values["run"]:
+        check_temper(model, values["run"]["temper"])
     return Meta(**values)
 
 

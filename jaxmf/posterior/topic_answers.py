@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from jaxmf.posterior.document_topics import DocumentTopics, SimilarDocuments
     from jaxmf.posterior.topic_draws import MatchedTopics
     from jaxmf.posterior.topic_table import Topics
+    from jaxmf.posterior.topics_over import TopicsOver
 
 
 class TopicAnswers(Draws):
@@ -78,6 +79,26 @@ class TopicAnswers(Draws):
         from jaxmf.posterior import document_topics
 
         return document_topics.document_topics(self, self._matched_topics)
+
+    def topics_over(self, values: object, *, num_bins: int = 10) -> TopicsOver:
+        """What part of the documents is of which topic over time, or another number they have.
+
+        The parts of `document_topics`, averaged over the documents of a bin in every draw.
+
+        Args:
+            values: a number of every document, such as its year: a mapping or pandas Series by id
+                of the document, or a list in their order. Documents with NaN are left out.
+            num_bins: bins of equal width; one for each value where there are no more values.
+        Returns:
+            Means with posterior standard deviations by bin; `.to_pandas()` is the table.
+        Raises:
+            TypeError: a value that is no number.
+            ValueError: a document without a value, all of them missing; the model has no topics.
+        """
+        from jaxmf.posterior import topics_over
+
+        check_count("num_bins", num_bins)
+        return topics_over.topics_over(self, self._matched_topics, values, num_bins)
 
     def similar_documents(self, document: object, n: int = 10) -> SimilarDocuments:
         """The documents of the data whose topics are most like those of one of them.

@@ -75,10 +75,11 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
 def noise_while_annealed(
     progress: Array, prior: Hyperparameter, free: Array, start: Array
 ) -> Array:
-    """The scale of the noise after its update: at least a fifth of its start while annealing.
+    """The scale of the noise after its update, bounded below while annealing.
 
-    The sweeps see weak weights and give a row many features; seen with the whole weights these
-    leave little noise, and less noise asks for more features, without end on a few rows of noise.
+    The sweeps see weak weights, and with little noise would give every row features of its own,
+    which leave still less noise. So the bound falls from the start to a fifth of it as the weights
+    rise from a fifth to all of their scale: the two meet only at the end.
 
     Args:
       progress: () float, the share of the warm-up that is over.
@@ -88,7 +89,7 @@ def noise_while_annealed(
     """
     if is_fixed(prior):
         return free
-    floor = ANNEALED_START * start
+    floor = ANNEALED_START * start / annealed_factor(progress)
     bounded = is_annealed(progress) & (floor > 0) & prior.support(floor)
     return jnp.where(bounded, jnp.maximum(free, floor), free)
 

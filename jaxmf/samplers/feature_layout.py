@@ -8,7 +8,7 @@ from jax.typing import DTypeLike
 
 from jaxmf.priors.features import RowByRowPrior
 from jaxmf.special import as_normals
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 
 class FeaturePrior(RowByRowPrior, Protocol):
@@ -66,6 +66,16 @@ def row_prior(
         movable=jnp.concatenate([fixed, exists]),
         free=jnp.concatenate([fixed, ~exists]),
     )
+
+
+def capacity(state: PyTree) -> dict[str, int]:
+    """Slots for features of a state with z (N, K), fixed features among them."""
+    return {"features": state.z.shape[-1]}
+
+
+def num_features(z: Array) -> Array:
+    """() int32: the columns of z (N, K) bool that some row has."""
+    return jnp.sum(jnp.any(z, axis=0), dtype=jnp.int32)
 
 
 class RowDraws(NamedTuple):

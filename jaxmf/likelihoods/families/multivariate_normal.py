@@ -273,7 +273,7 @@ class NormalInverseWishart(Family):
         weight, degrees = cache.prior[0] + num_values, cache.prior[1] + num_values
         share = weight / (weight + 1)
         deviation = value - location
-        distance = _last_summed(_product(inverse, deviation) * deviation)
+        distance = _squared_lengths(inverse, deviation)
         level = log_rising((degrees + 1 - self.size) / 2, self.size / 2)
         level += self.size / 2 * (jnp.log(share) - jnp.log(jnp.pi)) - log_determinant / 2
         return level - (degrees + 1) / 2 * jnp.log1p(share * distance)
@@ -381,10 +381,13 @@ def _product(matrices: Array, vectors: Array) -> Array:
     return jax.lax.fori_loop(0, matrices.shape[1], add, jnp.zeros_like(vectors))
 
 
-def _last_summed(values: Array) -> Array:
-    """Sums (L,) of values (L, D)."""
-    if values.size <= _MOST_SUMMED:
-        return jnp.sum(values, axis=1)
+def _squared_lengths(matrices: Array, vectors: Array) -> Array:
+    """x'A x (L,) of symmetric matrices (L, D, D) and vectors (L, D)."""
+    if matrices.size <= _MOST_SUMMED:
+        # One sum over both axes: of a sum of sums for many rows at once XLA of jaxlib 0.10.2 makes
+        # a CPU program with wrong results (jax issue 39103).
+        return jnp.sum(matrices * vectors[:, None, :] * vectors[:, :, None], axis=(1, 2))
+    values = _product(matrices, vectors) * vectors
 
     def add(index: Array, total: Array) -> Array:
         return total + jax.lax.dynamic_index_in_dim(values, index, 1, keepdims=False)

@@ -113,12 +113,33 @@ def step(
     data = model.centred(data)
     direction = _direction(model, data, progress) if plan.anneal else None
     noise_factor = _noise_factor(state, progress, direction) if plan.anneal else 1.0
+    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
+    state, info = move_features(plan, model, key, state, data, noise_factor=noise_factor)
+    if plan.anneal:
+        keep_key = jax.random.fold_in(key, 5)
+        state = _keep_features(model, keep_key, state, progress, direction)
+    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
+    if plan.anneal:
+        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
+        new = new._replace(weight_scale=scale)
+    return new, info
+
+
+def move_features(
+    plan: SamplerPlan,
+    model: BinaryMF,
+    key: Key,
+    state: State,
+    data: Dense,
+    *,
+    noise_factor: Array | float,
+) -> tuple[State, Info]:
+    """U, V, splits and merges, with the likelihood to the power 1 / noise_factor^2."""
     options: dict[str, Any] = {
         "several": plan.several,
         "whole_rows": plan.whole_rows,
         "noise_factor": noise_factor,
     }
-    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data)
     state, rows = update_rows(model, jax.random.fold_in(key, 1), state, data, **options)
     state, columns = update_columns(model, jax.random.fold_in(key, 2), state, data, **options)
     overflow = merge_overflow(rows.overflow, columns.overflow)
@@ -132,14 +153,7 @@ def step(
             noise_factor=noise_factor,
         )
         overflow = merge_overflow(overflow, info.overflow)
-    if plan.anneal:
-        keep_key = jax.random.fold_in(key, 5)
-        state = _keep_features(model, keep_key, state, progress, direction)
-    new, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data)
-    if plan.anneal:
-        scale = hold_while_annealed(progress, state.weight_scale, new.weight_scale)
-        new = new._replace(weight_scale=scale)
-    return new, Info(overflow=overflow)
+    return state, Info(overflow=overflow)
 
 
 def _direction(model: BinaryMF, data: Dense, progress: Array) -> LeadingDirection | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import jax.numpy as jnp
 
-from jaxmf.compensated import normal_change
+from jaxmf.compensated import log_ratio, normal_change
 from jaxmf.data import Dense
 from jaxmf.likelihoods import bilinear, plaid
 from jaxmf.likelihoods.cells.gaussian import Gaussian
@@ -55,33 +55,46 @@ def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
             weight_scale=state.weight_scale,
             weight_mean=model.summed_out_mean(),
         )
-    each = model.likelihood_at(state).log_density(data.values, entries(state))
-    if data.observed is not None:
-        each = jnp.where(data.observed, each, 0)
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
-    return jnp.sum(each) + prior.log_density(state.weights, there)
+    return log_likelihood_of_cells(model, state, data) + prior.log_density(state.weights, there)
 
 
-def scale_density(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
+def log_likelihood_of_cells(model: BinaryMF, state: State, data: Dense) -> Array:
+    """log p(observed X | U, V, W): () float."""
+    each = model.likelihood_at(state).log_density(data.values, entries(state))
+    return jnp.sum(each if data.observed is None else jnp.where(data.observed, each, 0))
+
+
+def scale_density(
+    model: BinaryMF, state: State, data: Dense, *, power: Array | float = 1.0
+) -> ScaleDensity:
     """Log density at other scales of noise and weights, less that at the state's.
 
     What it sums is summed once.
 
     With W summed out log p(X | U, V), missing cells as imputed; else that of the observed Gaussian
-    cells and of the weights that are there, up to a constant.
+    cells and of the weights that are there, up to a constant. `power` is that of the likelihood of
+    a cell given W: N(x; m, s^2)^b is N(x; m, s^2 / b) times a constant and s^(1 - b).
     """
     if state.weights is not None:
-        return _explicit(model, state, data)
+        return _explicit(model, state, data, power)
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     statistics = spectrum(
         state.u, state.v, complete(state, data), weight_mean=model.summed_out_mean()
     )
-    before = state.noise_scale, state.weight_scale
-    return lambda noise, weight: bilinear.log_marginal_change(statistics, before, (noise, weight))
+    start = state.noise_scale
+    widening = 1 / jnp.sqrt(jnp.asarray(power, start.dtype))
+
+    def change(noise: Array, weight: Array) -> Array:
+        before, after = (start * widening, state.weight_scale), (noise * widening, weight)
+        cells_change = statistics.num_cells * (1 - power) * log_ratio(noise, start)
+        return bilinear.log_marginal_change(statistics, before, after) + cells_change
+
+    return change
 
 
-def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
+def _explicit(model: BinaryMF, state: State, data: Dense, power: Array | float) -> ScaleDensity:
     assert state.weights is not None
     prior = model.weight_prior(state)
     there = prior.there(model.row_exists(state), model.column_exists(state))
@@ -101,5 +114,5 @@ def _explicit(model: BinaryMF, state: State, data: Dense) -> ScaleDensity:
         num_cells = jnp.asarray(errors.size, squares.dtype)
     total = jnp.sum(errors)
     return lambda noise, weight: (
-        normal_change(num_cells, total, state.noise_scale, noise) + weight_change(weight)
+        power * normal_change(num_cells, total, state.noise_scale, noise) + weight_change(weight)
     )

@@ -23,13 +23,16 @@ if TYPE_CHECKING:
 
 
 def update_hyperparameters(
-    model: BinaryMF, key: Key, state: State, data: Dense
+    model: BinaryMF, key: Key, state: State, data: Dense, *, power: Array | float = 1.0
 ) -> tuple[State, Info]:
-    """Kernel: alpha and concentration of both sides, hyperparameters of cells and weights."""
+    """Kernel: alpha and concentration of both sides, hyperparameters of cells and weights.
+
+    `power` is that of the likelihood of a cell given W, below 1 on the way from the prior.
+    """
     state = _update_row_prior(model, jax.random.fold_in(key, 0), state)
     turned = _update_row_prior(model.transpose(), jax.random.fold_in(key, 1), state.transpose())
     update = _update_rates if isinstance(model.likelihood, Poisson) else _update_scales
-    state = update(model, jax.random.fold_in(key, 2), turned.transpose(), data)
+    state = update(model, jax.random.fold_in(key, 2), turned.transpose(), data, power)
     return state, Info(overflow={})
 
 
@@ -48,13 +51,15 @@ def _update_row_prior(model: BinaryMF, key: Key, state: State) -> State:
     )
 
 
-def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+def _update_scales(
+    model: BinaryMF, key: Key, state: State, data: Dense, power: Array | float
+) -> State:
     """The two scales by slices, one after the other."""
     priors = [hyperprior(model, name) for name in ("noise_scale", "weight_scale")]
     noise_prior, weight_prior = (1.0 if prior is None else prior for prior in priors)
     if hyper.is_fixed(noise_prior) and hyper.is_fixed(weight_prior):
         return state
-    log_density = scale_density(model, state, data)
+    log_density = scale_density(model, state, data, power=power)
     noise = update_scale(
         jax.random.fold_in(key, 0),
         noise_prior,
@@ -70,7 +75,9 @@ def _update_scales(model: BinaryMF, key: Key, state: State, data: Dense) -> Stat
     return state._replace(noise_scale=noise, weight_scale=weight)
 
 
-def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State:
+def _update_rates(
+    model: BinaryMF, key: Key, state: State, data: Dense, power: Array | float
+) -> State:
     """Of Poisson cells: rate and shape of the Gamma prior of W given W, and the base rate.
 
     weight_rate | W ~ Gamma(a + n weight_shape, rate b + sum W) under a Gamma(a, b) prior, n weights
@@ -105,7 +112,7 @@ def _update_rates(model: BinaryMF, key: Key, state: State, data: Dense) -> State
 
     def log_density(value: Array) -> Array:
         likelihood = model.likelihood_at(state._replace(base_rate=value))
-        return jnp.sum(jnp.where(seen, likelihood.log_kernel(data.values, eta), 0))
+        return power * jnp.sum(jnp.where(seen, likelihood.log_kernel(data.values, eta), 0))
 
     base_rate = update_scale(
         jax.random.fold_in(key, 2), base_rate_prior, state.base_rate, log_density

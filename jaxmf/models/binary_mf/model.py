@@ -33,6 +33,7 @@ from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.likelihoods.cells.poisson import Poisson
 from jaxmf.model import Model, settings_of
 from jaxmf.models.binary_mf import (
+    annealed,
     chain,
     checks,
     choice,
@@ -51,6 +52,7 @@ from jaxmf.priors.features import BetaBernoulli
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
 from jaxmf.readable import Readable
+from jaxmf.samplers.annealed_smc import AnnealedModel
 from jaxmf.samplers.bilinear.weight_prior import WeightPrior
 from jaxmf.types import Array, Key
 
@@ -302,11 +304,8 @@ class BinaryMF(Readable, Model):
         """As `simulate`, with () bool whether a side that grows uses its last slot."""
         state_key, x_key = jax.random.split(key)
         state = self.simulate_state(state_key, *shape, capacity)
-        overflow = jnp.zeros((), bool)
-        for prior, bits in ((self.row_prior, state.u), (self.column_prior, state.v)):
-            if not isinstance(prior, BetaBernoulli):
-                overflow |= jnp.any(bits[:, -1])
-        return state, Dense(self.simulate_data(x_key, state)), overflow
+        rows, columns = simulation.last_slots(self, state).values()
+        return state, Dense(self.simulate_data(x_key, state)), rows | columns
 
     def simulate_state(self, key: Key, num_rows: int, num_columns: int, capacity: int) -> State:
         """A state from the prior, weights included."""
@@ -394,6 +393,28 @@ class BinaryMF(Readable, Model):
             capacity=capacity_of,
             limit=Partial(chain.limit, plan),
         )
+
+    def annealed(
+        self,
+        data: Dense,
+        *,
+        weights: str | None = None,
+        several: int | None = None,
+        capacity: int | None = None,
+    ) -> AnnealedModel:
+        """What `jaxmf.smc` does with one state of the chain.
+
+        Args:
+          data: (I, J); missing cells have no factor in the likelihood.
+          weights: as in `sampler`: "collapsed" for complete data with a Gaussian likelihood, the
+            default there; "explicit" for all.
+          several: as in `sampler`.
+          capacity: slots to begin with, on either side; they double when a state needs more.
+
+        Raises:
+          ValueError: as `sampler`, or "collapsed" where cells are missing.
+        """
+        return annealed.annealed(self, data, weights=weights, several=several, capacity=capacity)
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""

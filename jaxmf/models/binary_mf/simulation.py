@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxmf.models.binary_mf import defaults, fixed, sides
 from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State, entries
 from jaxmf.priors import hyper
+from jaxmf.priors.features import IndianBuffet
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ def simulate_state(
     model: BinaryMF, key: Key, num_rows: int, num_columns: int, capacity: int
 ) -> State:
     """A state from the prior, weights included."""
+    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
+    return simulate_in_slots(model, key, (num_rows, num_columns), num_slots)
+
+
+def simulate_in_slots(
+    model: BinaryMF, key: Key, shape: tuple[int, int], num_slots: tuple[int, int]
+) -> State:
+    """A state from the prior, weights included, with so many slots for rows and for columns."""
     keys = jax.random.split(key, 3)
     values = {
         name: hyper.sample_prior(
@@ -28,8 +37,16 @@ def simulate_state(
         for index, name in enumerate(HYPERPARAMETERS)
         for prior in (defaults.hyperprior(model, name),)
     }
-    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
-    return draw_state(model, keys[1], values, (num_rows, num_columns), num_slots)
+    return draw_state(model, keys[1], values, shape, num_slots)
+
+
+def last_slots(model: BinaryMF, state: State) -> dict[str, Array]:
+    """Which sides grow and use their last slot, () bool each: so many may have been too few."""
+    sides_and_bits = (("row", model.row_prior, state.u), ("column", model.column_prior, state.v))
+    return {
+        f"{side}_features": jnp.any(bits[:, -1]) & isinstance(prior, IndianBuffet)
+        for side, prior, bits in sides_and_bits
+    }
 
 
 def draw_state(

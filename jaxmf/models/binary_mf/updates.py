@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info, merge_overflow
+from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.models.binary_mf.state import State, complete, entries
 from jaxmf.priors.features import IndianBuffet
 from jaxmf.samplers import split_merge
@@ -21,6 +22,7 @@ from jaxmf.samplers.bilinear.collapsed import collapsed_bilinear_sweep
 from jaxmf.samplers.bilinear.explicit import explicit_sweep
 from jaxmf.samplers.bilinear.plaid import collapsed_plaid_sweep
 from jaxmf.samplers.bilinear.side import Side
+from jaxmf.samplers.bilinear.weight_proposals import propose_weights
 from jaxmf.samplers.split_merge_gaussian import bilinear_columns
 from jaxmf.types import Array, Key
 
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from jaxmf.models.binary_mf.model import BinaryMF
 
 _NUM_SCANS = 2
+_NUM_ROUNDS = 4  # proposals to each row of W
 
 
 def update_rows(
@@ -203,22 +206,30 @@ def _split_or_merge_rows(
     return state._replace(u=u), Info(overflow={"row_features": overflow})
 
 
-def update_weights(model: BinaryMF, key: Key, state: State, data: Dense) -> tuple[State, Info]:
-    """Kernel: W given U and V, where it is kept."""
+def update_weights(
+    model: BinaryMF, key: Key, state: State, data: Dense, *, power: Array | None = None
+) -> tuple[State, Info]:
+    """Kernel: W given U and V, where it is kept.
+
+    `power` is that of the likelihood on the way from the prior, or None. Gaussian cells have it in
+    their noise; others have no conditional distribution that can be drawn from, and W is proposed.
+    """
     if state.weights is None:
         return state, Info(overflow={})
+    likelihood: Likelihood = model.likelihood_at(state)
+    if power is not None:
+        likelihood = likelihood.annealed(1 / jnp.sqrt(power))
+    options: dict[str, Any] = {
+        "likelihood": likelihood,
+        "weight_prior": model.weight_prior(state),
+        "row_exists": model.row_exists(state),
+        "column_exists": model.column_exists(state),
+    }
+    arrays = state.u, state.v, state.weights, data.values, data.observed
+    if isinstance(likelihood, Tempered):
+        weights = propose_weights(key, Side(*arrays), num_rounds=_NUM_ROUNDS, **options)
+        return state._replace(weights=weights), Info(overflow={})
     finite = not any(isinstance(p, IndianBuffet) for p in (model.row_prior, model.column_prior))
-    weights = weight_moves.draw_weights(
-        key,
-        state.u,
-        state.v,
-        state.weights,
-        data.values,
-        data.observed,
-        likelihood=model.likelihood_at(state),
-        weight_prior=model.weight_prior(state),
-        row_exists=model.row_exists(state),
-        column_exists=model.column_exists(state),
-        jointly=finite and state.weights.size <= weight_moves.MOST_PAIRS,
-    )
+    jointly = finite and state.weights.size <= weight_moves.MOST_PAIRS
+    weights = weight_moves.draw_weights(key, *arrays, jointly=jointly, **options)
     return state._replace(weights=weights), Info(overflow={})

@@ -5,12 +5,14 @@ The kernels that a step is made of are in `updates.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
@@ -26,6 +28,7 @@ from jaxmf.models.feature_model.updates import (
 from jaxmf.priors.features import sample_by_rows
 from jaxmf.samplers import explicit_rows
 from jaxmf.samplers.annealing import annealed_factor
+from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
@@ -73,9 +76,35 @@ def step(
     progress: Array,
 ) -> tuple[FeatureState, Info]:
     """Rows of Z, moves of Y, hyperparameters."""
-    power: Array | float = 1.0
-    if plan.anneal:
-        power = annealed_factor(progress) ** 2
+    power: Array | float = annealed_factor(progress) ** 2 if plan.anneal else 1.0
+    state, info = _update_features(plan, model, key, state, data, power=power)
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    return state, info
+
+
+def powered_step(
+    plan: SamplerPlan,
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    power: Array,
+) -> tuple[FeatureState, Info]:
+    """The step with the likelihood to a power, for the hyperparameters too."""
+    state, info = _update_features(plan, model, key, state, data, power=power)
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data, power=power)
+    return state, info
+
+
+def _update_features(
+    plan: SamplerPlan,
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    *,
+    power: Array | float,
+) -> tuple[FeatureState, Info]:
     state, info = update_rows(model, jax.random.fold_in(key, 0), state, data, power=power)
     values_key = jax.random.fold_in(key, 1)
 
@@ -84,9 +113,29 @@ def step(
         return update_values(model, move_key, state._replace(y=y), data, power=power)[0].y
 
     # a loop, of which one turn is compiled, rather than all turns in a row
-    state = state._replace(y=jax.lax.fori_loop(0, plan.num_value_moves, move, state.y))
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
-    return state, info
+    return state._replace(y=jax.lax.fori_loop(0, plan.num_value_moves, move, state.y)), info
+
+
+def draw_from_prior(
+    plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense, sizes: dict[str, int] | None
+) -> tuple[FeatureState, dict[str, Array]]:
+    """A state from the prior, for `jaxmf.smc`."""
+    num_slots = plan.num_slots if sizes is None else sizes["features"]
+    draw, overflow = model.simulate_features(key, data.num_rows, num_slots)
+    return state_of(model, draw), {"features": overflow}
+
+
+def state_of(model: FeatureModel, draw: dict[str, Array]) -> FeatureState:
+    """The state of a chain at a draw from the prior."""
+    values = {name: draw[name] for name in hyperparameters.priors_of(model)}
+    return FeatureState(draw["z"], filled(model, draw["z"], draw["y"]), values)
+
+
+def measure(model: FeatureModel, state: FeatureState, data: Dense) -> Array:
+    """log p(observed X | Z, Y), () float."""
+    fixed = hyperparameters.at_values(model, state.hyperparameters)
+    rows = jax.vmap(fixed.row_log_likelihood, in_axes=(0, 0, 0, None))
+    return jnp.sum(rows(data.values, data.observed, state.z, state.y))
 
 
 def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> dict[str, Array]:
@@ -96,7 +145,7 @@ def record(model: FeatureModel, key: Key, state: FeatureState, data: Dense) -> d
     exists = model.prior.exists(jnp.sum(state.z, axis=0, dtype=jnp.result_type(float)))
     return draw | {
         "y": explicit_rows.where_slots(exists, state.y, jnp.zeros_like(state.y)),
-        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
+        "num_features": num_features(state.z),
         "log_joint": model.log_joint(draw, data),
     }
 
@@ -108,9 +157,14 @@ def grow(model: FeatureModel, state: FeatureState, sizes: dict[str, int]) -> Fea
     return state._replace(z=slots.pad_axis(state.z, 1, size), y=more)
 
 
-def capacity(state: PyTree) -> dict[str, int]:
-    """Slots for features."""
-    return {"features": state.z.shape[-1]}
+def shared(model: FeatureModel) -> dict[str, Callable[..., PyTree]]:
+    """What a chain and `jaxmf.smc` both do with a state."""
+    return {
+        "record": Partial(record, model),
+        "grow": Partial(grow, model),
+        "capacity": capacity,
+        "limit": limit,
+    }
 
 
 def limit(data: Dense) -> dict[str, Limit]:

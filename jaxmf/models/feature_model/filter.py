@@ -24,15 +24,13 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm
 from jaxmf.models.feature_model.rejuvenation import update_particle
-from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers import feature_particles
 from jaxmf.samplers.explicit_rows import where_slots
-from jaxmf.samplers.feature_layout import row_prior
-from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, particle_filter
+from jaxmf.samplers.feature_particles import conditional_of, no_rows, one_child, with_row
+from jaxmf.samplers.smc import ParticleModel
 from jaxmf.special import poisson
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
@@ -70,43 +68,14 @@ class Plan:
     rejuvenates: bool
 
 
-def build_filter(
-    model: FeatureModel,
-    *,
-    num_particles: int = 1_000,
-    resample_fn: ResampleFn = systematic,
-    ess_threshold: float | TriggerFn = 0.5,
-    rejuvenate_every: int = 0,
-    capacity: int | None = None,
-    batch_size: int | None = None,
-) -> Algorithm:
-    """The particle filter of a `FeatureModel`; options as in `FeatureModel.filter`.
-
-    Raises:
-        ValueError: an option out of its range, or optimal resampling.
-    """
-    if resample_fn is optimal:
-        raise ValueError(
-            "resample_fn=optimal chooses among enumerated children, and features of any "
-            "distribution cannot be enumerated: use systematic, stratified, residual or multinomial"
-        )
-    plan = Plan(num_slots=model.num_slots(capacity), rejuvenates=rejuvenate_every > 0)
-    particle_model = ParticleModel(
+def filter_of_rows(model: FeatureModel, plan: Plan) -> ParticleModel:
+    """What a particle does with a row."""
+    return ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, model),
         extend=Partial(extend),
-        keep=None if plan.rejuvenates else Partial(keep),
-        rejuvenate=Partial(rejuvenate, model) if plan.rejuvenates else None,
+        rejuvenate=Partial(rejuvenate, model),
         grow=Partial(grow, model),
-        capacity=Partial(capacity_of),
-    )
-    return particle_filter(
-        particle_model,
-        num_particles=num_particles,
-        resample_fn=resample_fn,
-        ess_threshold=ess_threshold,
-        rejuvenate_every=rejuvenate_every,
-        batch_size=batch_size,
     )
 
 
@@ -116,22 +85,18 @@ def init(plan: Plan, model: FeatureModel, key: Key, data: Dense) -> Particle:
     counts = jnp.zeros((num_slots,), jnp.result_type(float))
     drawn = model.draw_features(key, num_slots)
     there = model.prior.exists(counts)
-    return Particle(
-        y=where_slots(there, drawn, model.filling(num_slots)),
-        counts=counts,
-        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
-        z=jnp.zeros((data.values.shape[0], num_slots), bool) if plan.rejuvenates else None,
-    )
+    rows = no_rows(data.num_rows, num_slots, counts.dtype, carries_z=plan.rejuvenates)
+    return Particle(y=where_slots(there, drawn, model.filling(num_slots)), **rows)
 
 
 def propose(
     model: FeatureModel, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Choice, Array, dict[str, Array]]:
+) -> tuple[PyTree, Array, dict[str, Array]]:
     """One child: Algorithm 1 for its bits, the prior for new rows of Y; the weight is eq 5."""
     num_slots = particle.counts.shape[0]
     dtype = particle.counts.dtype
     streams = [jax.random.fold_in(key, index) for index in range(3)]
-    conditional = row_prior(model.prior, particle.counts, (row + 1).astype(dtype), num_fixed=0)
+    conditional = conditional_of(model.prior, particle, row)
     uniforms = jax.random.uniform(streams[0], (num_slots,), dtype)
     bits = conditional.movable & (uniforms < jax.nn.sigmoid(conditional.log_odds))
     num_new = poisson(streams[1], conditional.rate)
@@ -140,10 +105,8 @@ def propose(
     z = bits | claim.claimed
     x, observed = data.row(row)
     log_weight = model.row_log_likelihood(x, observed, z, y)
-    choice = Choice(z=z, y=y)
     # a row with fewer new features than were drawn has the wrong weight, resampled or not
-    overflow = {"features": claim.overflow}
-    return jax.tree.map(lambda leaf: leaf[None], choice), log_weight[None], overflow
+    return *one_child(Choice(z=z, y=y), log_weight), {"features": claim.overflow}
 
 
 def extend(
@@ -151,19 +114,7 @@ def extend(
 ) -> tuple[Particle, dict[str, Array]]:
     """The particle with row `row` as chosen."""
     del key, data
-    particle = Particle(
-        y=choice.y,
-        counts=particle.counts + choice.z,
-        row=None if particle.row is None else choice.z,
-        z=None if particle.z is None else particle.z.at[row].set(choice.z),
-    )
-    return particle, {}
-
-
-def keep(particle: Particle) -> dict[str, Array]:
-    """What the history keeps of a row."""
-    assert particle.row is not None
-    return {"z": particle.row}
+    return with_row(particle._replace(y=choice.y), choice.z, row), {}
 
 
 def rejuvenate(
@@ -180,22 +131,8 @@ def rejuvenate(
 
 def grow(model: FeatureModel, particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for features, or room for more rows."""
-    y, counts, row, z = particle
     if "features" in sizes:
-        size = sizes["features"]
-        present = counts.shape[0]
-        y = jnp.concatenate([y, model.filling(size - present)])
-        counts = slots.pad_axis(counts, 0, size)
-        row = None if row is None else slots.pad_axis(row, 0, size)
-        z = None if z is None else slots.pad_axis(z, 1, size)
-    if "rows" in sizes and z is not None:
-        z = slots.pad_axis(z, 0, sizes["rows"])
-    return Particle(y=y, counts=counts, row=row, z=z)
-
-
-def capacity_of(particle: Particle) -> dict[str, int]:
-    """Sizes of the growing axes, from shapes."""
-    sizes = {"features": particle.counts.shape[-1]}
-    if particle.z is not None:
-        sizes["rows"] = particle.z.shape[-2]
-    return sizes
+        more = model.filling(sizes["features"] - particle.counts.shape[0])
+        particle = particle._replace(y=jnp.concatenate([particle.y, more]))
+    grown: Particle = feature_particles.grow(particle, sizes)
+    return grown

@@ -31,19 +31,19 @@ from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.model import Model
 from jaxmf.models.feature_model import (
-    annealed,
     chain,
     checks,
     hyperparameters,
     queries,
     row_likelihoods,
-    updates,
 )
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
 from jaxmf.readable import Readable
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
 from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.feature_layout import num_features
+from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
 
@@ -298,11 +298,7 @@ class FeatureModel(Readable, Model):
         """
         feature_key, x_key = jax.random.split(key)
         draw, _ = self.simulate_features(feature_key, data.num_rows, 32)
-        values = {name: draw[name] for name in self.hyperparameters}
-        state = FeatureState(
-            z=draw["z"], y=updates.filled(self, draw["z"], draw["y"]), hyperparameters=values
-        )
-        return state, Dense(self.simulate_data(x_key, draw), data.observed)
+        return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw), data.observed)
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
@@ -313,10 +309,7 @@ class FeatureModel(Readable, Model):
         """
         feature_key, x_key = jax.random.split(key)
         draw, overflow = self.simulate_features(feature_key, shape[0], capacity)
-        values = {name: draw[name] for name in self.hyperparameters}
-        y = updates.filled(self, draw["z"], draw["y"])
-        state = FeatureState(z=draw["z"], y=y, hyperparameters=values)
-        return state, Dense(self.simulate_data(x_key, draw)), overflow
+        return chain.state_of(self, draw), Dense(self.simulate_data(x_key, draw)), overflow
 
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
@@ -362,18 +355,21 @@ class FeatureModel(Readable, Model):
             TypeError: `prior` is of another class and has no `log_prob`.
             ValueError: a number of moves or a capacity below 1.
         """
-        checks.check_density(self.prior)
-        num_value_moves = check_count("num_value_moves", num_value_moves)
-        plan = chain.SamplerPlan(
-            num_slots=self.num_slots(capacity), anneal=anneal, num_value_moves=num_value_moves
-        )
+        plan = self._plan(num_value_moves, capacity, anneal=anneal)
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
-            record=Partial(chain.record, self),
-            grow=Partial(chain.grow, self),
-            capacity=chain.capacity,
-            limit=chain.limit,
+            **chain.shared(self),
+        )
+
+    def _plan(
+        self, num_value_moves: int, capacity: int | None, *, anneal: bool
+    ) -> chain.SamplerPlan:
+        checks.check_density(self.prior)
+        return chain.SamplerPlan(
+            num_slots=self.num_slots(capacity),
+            anneal=anneal,
+            num_value_moves=check_count("num_value_moves", num_value_moves),
         )
 
     def annealed(
@@ -389,20 +385,13 @@ class FeatureModel(Readable, Model):
             TypeError, ValueError: as `sampler`.
         """
         del data
-        checks.check_density(self.prior)
-        plan = annealed.AnnealingPlan(
-            num_slots=self.num_slots(capacity),
-            num_value_moves=check_count("num_value_moves", num_value_moves),
-        )
+        plan = self._plan(num_value_moves, capacity, anneal=False)
         return annealed_model(
-            init=Partial(annealed.init, plan, self),
-            step=Partial(annealed.step, plan, self),
-            measure=Partial(annealed.measure, self),
+            init=Partial(chain.draw_from_prior, plan, self),
+            step=Partial(chain.powered_step, plan, self),
+            measure=Partial(chain.measure, self),
             log_ratio=log_ratio_of_powers,
-            record=Partial(chain.record, self),
-            grow=Partial(chain.grow, self),
-            capacity=chain.capacity,
-            limit=chain.limit,
+            **chain.shared(self),
         )
 
     def filter(
@@ -430,26 +419,23 @@ class FeatureModel(Readable, Model):
         Returns:
             Algorithm with the growing axis "features", and "rows" where particles carry all Z.
         """
-        from jaxmf.models.feature_model.filter import build_filter
+        from jaxmf.models.feature_model.filter import Plan, filter_of_rows
 
-        return build_filter(
-            checks.without_priors(self),
+        refuse_optimal(resample_fn, "features of any distribution cannot be enumerated")
+        plan = Plan(num_slots=self.num_slots(capacity), rejuvenates=rejuvenate_every > 0)
+        return feature_filter(
+            filter_of_rows(checks.without_priors(self), plan),
             num_particles=num_particles,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,
             rejuvenate_every=rejuvenate_every,
-            capacity=capacity,
             batch_size=batch_size,
         )
 
     def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
-        z = path["z"] if particle.z is None else particle.z
-        draw = {
-            "z": z,
-            "y": particle.y,
-            "num_features": jnp.sum(jnp.any(z, axis=0), dtype=jnp.int32),
-        }
+        z = whole_z(particle, path)
+        draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
         if hasattr(self.prior, "log_prob"):
             draw["log_joint"] = self.log_joint(draw, data)
         return draw

@@ -7,8 +7,6 @@ counts where s is drawn, and in the evidence.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import jax
@@ -18,20 +16,12 @@ from jaxmf.data import Dense
 from jaxmf.engine import Info
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian import updates
+from jaxmf.models.linear_gaussian.chain import SamplerPlan
 from jaxmf.models.linear_gaussian.state import State
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
-
-
-@partial(jax.tree_util.register_dataclass, data_fields=[], meta_fields=["num_slots", "sweep"])
-@dataclass(frozen=True)
-class AnnealingPlan:
-    """The structural options, all of them static."""
-
-    num_slots: int
-    sweep: str
 
 
 class Measured(NamedTuple):
@@ -42,27 +32,8 @@ class Measured(NamedTuple):
     feature_scale: Array
 
 
-def init(
-    plan: AnnealingPlan,
-    model: LinearGaussianIBP,
-    key: Key,
-    data: Dense,
-    sizes: dict[str, int] | None,
-) -> tuple[State, dict[str, Array]]:
-    """A state from the prior."""
-    num_slots = plan.num_slots if sizes is None else sizes["features"]
-    z_key, hyper_key = jax.random.split(key)
-    capacity = num_slots - model.first_slot()
-    state, overflow = model.simulate_state(z_key, hyper_key, data.values.shape[0], capacity)
-    hyperparameters = {
-        name: getattr(state, name).astype(data.values.dtype)
-        for name in ("alpha", "concentration", "noise_scale", "feature_scale")
-    }
-    return state._replace(**hyperparameters), {"features": overflow}
-
-
 def step(
-    plan: AnnealingPlan,
+    plan: SamplerPlan,
     model: LinearGaussianIBP,
     key: Key,
     state: State,
@@ -77,7 +48,7 @@ def step(
         model, jax.random.fold_in(key, 0), widened, data, sweep=plan.sweep
     )
     widened, _ = updates.update_by_change_of_basis(
-        model, jax.random.fold_in(key, 1), widened, data, num_draws=1
+        model, jax.random.fold_in(key, 1), widened, data, num_draws=plan.change_basis
     )
     state = widened._replace(noise_scale=noise)
     state, _ = updates.update_hyperparameters(

@@ -5,18 +5,19 @@ The kernels that a step is made of are in `updates.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.devices import AUTO
 from jaxmf.engine import Info, Limit, merge_overflow
-from jaxmf.models.linear_gaussian.state import State
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
 from jaxmf.models.linear_gaussian.updates import (
     update_by_change_of_basis,
     update_by_split_merge,
@@ -30,13 +31,13 @@ from jaxmf.samplers.annealing import (
     hold_while_annealed,
     noise_while_annealed,
 )
+from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit, whole_rows_limit
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
 
-SWEEPS = ("collapsed", "parallel", "whole_rows")
 # How many features the start of the annealing lets the largest row take.
 _MOST_NEW_FEATURES = 25
 WHOLE_ROWS_REMEDY = "use sweep='collapsed'"
@@ -56,17 +57,6 @@ class SamplerPlan:
     anneal: bool
     split_merge: int
     change_basis: int
-
-
-def check_sweep(sweep: object) -> None:
-    """Refuses a sweep that there is not.
-
-    Raises:
-        ValueError: it is unknown; the message names those there are.
-    """
-    if sweep not in SWEEPS:
-        known = ", ".join((AUTO, *SWEEPS))
-        raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
 
 
 def init(plan: SamplerPlan, model: LinearGaussianIBP, key: Key, data: Dense) -> State:
@@ -175,29 +165,25 @@ def record(model: LinearGaussianIBP, key: Key, state: State, data: Dense) -> dic
     del key
     return {
         "z": state.z,
-        "alpha": state.alpha,
-        "concentration": state.concentration,
-        "noise_scale": state.noise_scale,
-        "feature_scale": state.feature_scale,
-        "num_features": num_features(model, state),
+        **{name: getattr(state, name) for name in HYPERPARAMETERS},
+        "num_features": num_features(state.z[:, model.first_slot() :]),
         "log_joint": model.log_joint(state, data),
     }
 
 
-def num_features(model: LinearGaussianIBP, state: State) -> Array:
-    """() int32: features that some row has, the bias feature not counted."""
-    return jnp.sum(jnp.any(state.z[:, model.first_slot() :], axis=0), dtype=jnp.int32)
-
-
-def grow(plan: SamplerPlan, state: State, sizes: dict[str, int]) -> State:
+def grow(state: State, sizes: dict[str, int]) -> State:
     """The state with more slots for features."""
-    del plan
     return state._replace(z=slots.pad_axis(state.z, 1, sizes["features"]))
 
 
-def capacity(state: PyTree) -> dict[str, int]:
-    """Slots for features, the bias feature among them."""
-    return {"features": state.z.shape[-1]}
+def shared(plan: SamplerPlan, model: LinearGaussianIBP) -> dict[str, Callable[..., PyTree]]:
+    """What a chain and `jaxmf.smc` both do with a state."""
+    return {
+        "record": Partial(record, model),
+        "grow": grow,
+        "capacity": capacity,
+        "limit": Partial(limit, plan),
+    }
 
 
 def row_arrays() -> tuple[str, ...]:

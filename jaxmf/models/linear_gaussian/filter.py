@@ -5,7 +5,7 @@ O(K^2 + K D) whatever came before. Where hyperparameters have priors, or the clo
 also has Z'Z, Z'X and tr X'X; where earlier rows are rejuvenated, the whole Z and, with missing
 cells, its own X. Weights are of the observed cells alone; the missing ones are drawn afterwards.
 
-Open `build_filter` first, then `propose` and `extend`.
+Open `filter_of_rows` first, then `propose` and `extend`.
 
 Source: Wood & Griffiths (2006), section 4.1, with row-wise statistics in place of eq 7.
 """
@@ -20,18 +20,15 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import (
     Particle,
     Plan,
     Statistics,
     add_row,
-    capacity_of,
     check_num_slots,
     grow,
     init,
-    keep,
     recomputed,
     spectrum_of,
 )
@@ -44,11 +41,9 @@ from jaxmf.models.linear_gaussian.proposals import (
 )
 from jaxmf.models.linear_gaussian.updates import update_scales
 from jaxmf.priors import hyper
-from jaxmf.samplers.cloud import TriggerFn
 from jaxmf.samplers.collapsed_sweep import collapsed_sweep
 from jaxmf.samplers.hyper import update_feature_prior
-from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, particle_filter
+from jaxmf.samplers.smc import ParticleModel
 from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
@@ -57,81 +52,22 @@ if TYPE_CHECKING:
 PROPOSALS = ("prior", "exact")
 
 
-def build_filter(
-    model: LinearGaussianIBP,
-    *,
-    num_particles: int = 1_000,
-    proposal: str = "prior",
-    resample_fn: ResampleFn = systematic,
-    ess_threshold: float | TriggerFn = 0.5,
-    rejuvenate_every: int = 0,
-    anneal_from: float = 1.0,
-    anneal_steps: int = 0,
-    capacity: int | None = None,
-    batch_size: int | None = None,
-) -> Algorithm:
-    """The particle filter of a `LinearGaussianIBP`; one step takes in one row.
-
-    Args:
-        model: the description.
-        num_particles: P.
-        proposal: "prior": features of a row from their prior given the earlier rows, as in the
-            paper. "exact": from their conditional given the row as well, a sum over all 2^K
-            settings and any number of new features; better weights, for few features.
-        resample_fn: scheme of `jaxmf.samplers.resampling`. `optimal` needs the exact proposal: it
-            chooses among all children of all particles.
-        ess_threshold: resample when the effective sample size is below this share of P; 1 for
-            every row, as Algorithm 2 does.
-        rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
-            every tempering step; 0 for none.
-        anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
-            of the first rows stick less.
-        anneal_steps: importance steps after the last row that bring the factor to 1,
-            geometrically. As many further steps must be run.
-        capacity: slots for features to begin with; they double when a particle needs more.
-        batch_size: how many particles are worked on at once; None for all.
-
-    Returns:
-        Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+def filter_of_rows(model: LinearGaussianIBP, plan: Plan) -> ParticleModel:
+    """What a particle does with a row.
 
     Raises:
         ValueError: an unknown proposal, options that do not go together, too many slots for the
             exact proposal.
     """
-    plan = Plan(
-        num_slots=model.num_slots(_start_capacity(capacity, resample_fn)),
-        proposal=proposal,
-        has_children=resample_fn is optimal,
-        rejuvenates=rejuvenate_every > 0,
-        anneal_from=float(anneal_from),
-        anneal_steps=int(anneal_steps),
-    )
     _check_plan(plan, model)
-    particle_model = ParticleModel(
+    return ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),
         extend=Partial(extend, plan, model),
-        keep=None if plan.rejuvenates else Partial(keep),
-        rejuvenate=Partial(rejuvenate, plan, model) if plan.rejuvenates else None,
+        rejuvenate=Partial(rejuvenate, plan, model),
         temper=Partial(temper, plan) if plan.anneal_steps else None,
         grow=Partial(grow, plan, model),
-        capacity=Partial(capacity_of),
     )
-    return particle_filter(
-        particle_model,
-        num_particles=num_particles,
-        resample_fn=resample_fn,
-        ess_threshold=ess_threshold,
-        rejuvenate_every=rejuvenate_every,
-        batch_size=batch_size,
-    )
-
-
-def _start_capacity(capacity: int | None, resample_fn: ResampleFn) -> int:
-    """Start small: the cost of a particle follows the number of slots."""
-    if capacity is not None:
-        return capacity
-    return 4 if resample_fn is optimal else 8
 
 
 def _check_plan(plan: Plan, model: LinearGaussianIBP) -> None:

@@ -14,44 +14,35 @@ sections 2 and 4; Griffiths & Ghahramani (2005).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 from jax.typing import DTypeLike
 
-from jaxmf.arguments import MOST_SLOTS, check_count, check_flag
+from jaxmf.arguments import check_count, check_flag
 from jaxmf.data import Dense, units
-from jaxmf.devices import AUTO, choose_sweep, default_platform
+from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.feature_models import BuffetModel, draw_from_prior
 from jaxmf.likelihoods import gaussian
-from jaxmf.model import Model
+from jaxmf.likelihoods.cells.gaussian import Gaussian
 from jaxmf.models.linear_gaussian import annealed, chain, defaults, queries
-from jaxmf.models.linear_gaussian.state import State, complete, scales
+from jaxmf.models.linear_gaussian.particle import Plan
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State, complete, scales
 from jaxmf.priors import hyper
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
 from jaxmf.programs import full_products
-from jaxmf.readable import Readable
 from jaxmf.row_shards import DATA_AXIS
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model
+from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.feature_particles import feature_filter
 from jaxmf.samplers.feature_rows import check_whole_rows
-from jaxmf.samplers.resampling import ResampleFn, systematic
+from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
 from jaxmf.types import Array, Draw, Key, PyTree
-
-if TYPE_CHECKING:
-    import numpyro.distributions as dist
-
-    from jaxmf.models.linear_gaussian.particle import Particle
-
-
-def _default_alpha() -> dist.Distribution:
-    import numpyro.distributions as dist
-
-    return dist.Gamma(1.0, 1.0)
 
 
 @partial(
@@ -60,7 +51,7 @@ def _default_alpha() -> dist.Distribution:
     meta_fields=["num_features", "bias"],
 )
 @dataclass(frozen=True, kw_only=True)
-class LinearGaussianIBP(Readable, Model):
+class LinearGaussianIBP(BuffetModel):
     """Binary latent features of unknown number with Gaussian loadings and noise.
 
     X = offset + Z Y + noise with Z from an Indian buffet process, or from the finite beta-Bernoulli
@@ -71,8 +62,8 @@ class LinearGaussianIBP(Readable, Model):
       alpha: mass of the prior of Z, the expected number of features of a row; a positive number or
         a numpyro distribution. A Gamma is updated exactly, others by slice sampling.
       noise_scale: standard deviation of the noise, in the units of the data: a number or a numpyro
-        distribution. None: LogUniform(s / 100, 2 s), s the root mean square of the data about the
-        offset (without data 1).
+        distribution; short for `likelihood=Gaussian(noise_scale)`. None: LogUniform(s / 100, 2 s),
+        s the root mean square of the data about the offset (without data 1).
       feature_scale: standard deviation of the entries of Y, likewise. None: InverseGamma(2, 2 s).
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
@@ -100,18 +91,21 @@ class LinearGaussianIBP(Readable, Model):
     num_features: int | None = None
     bias: bool = False
     offset: float | Array | None = None
+    likelihood: InitVar[Gaussian | None] = None
 
     cells_given_draw = "summed out"  # Y is, so that cells of a column depend on each other
 
-    def __post_init__(self) -> None:
-        if self.alpha is None:
-            object.__setattr__(self, "alpha", _default_alpha())
-        for name in ("alpha", "noise_scale", "feature_scale", "concentration"):
+    hyperparameter_names = HYPERPARAMETERS
+    sweeps = ("collapsed", "parallel", "whole_rows")
+    kind = "linear_gaussian"
+
+    def __post_init__(self, likelihood: Gaussian | None) -> None:
+        self.take_likelihood(likelihood, Gaussian)
+        self.check_buffet()
+        for name in ("noise_scale", "feature_scale"):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
         defaults.validate_offset(self.offset)
-        if self.num_features is not None:
-            check_count("num_features", self.num_features, most=MOST_SLOTS)
         check_flag("bias", self.bias)
 
     def matched(self, data: Dense) -> LinearGaussianIBP:
@@ -142,16 +136,6 @@ class LinearGaussianIBP(Readable, Model):
     def centred(self, data: Dense) -> Dense:
         """The data minus the offset."""
         return units.centred(data, self.offset)
-
-    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
-        """The prior of Z at the state's numbers."""
-        return self.feature_prior(state.alpha, state.concentration)
-
-    def feature_prior(self, alpha: Array, concentration: Array) -> IndianBuffet | BetaBernoulli:
-        """The prior of Z at given numbers."""
-        if self.num_features is None:
-            return IndianBuffet(alpha, concentration)
-        return BetaBernoulli(alpha, concentration, self.num_features)
 
     def first_slot(self) -> int:
         """The slot of the first feature: 1 with a bias feature, else 0."""
@@ -184,63 +168,29 @@ class LinearGaussianIBP(Readable, Model):
         log_likelihood = gaussian.log_likelihood(
             state.z, x, (gram, cross), state.noise_scale, state.feature_scale
         )
-        return log_prior + log_likelihood + self._log_hyperprior(state)
-
-    def _log_hyperprior(self, state: State) -> Array:
-        model = defaults.completed(self)
-        terms = [
-            hyper.log_prior(getattr(model, name), getattr(state, name))
-            for name in ("alpha", "concentration", "noise_scale", "feature_scale")
-        ]
-        return sum(terms[1:], terms[0])
-
-    def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> tuple[State, Dense]:
-        """A state from the prior and complete data from it.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: N.
-          num_columns: D.
-          capacity: slots for features; raised to what the model needs where that is more.
-
-        Returns:
-          State and Dense (N, D). Nothing says so when `capacity` was too small: the last features
-          are then missing from Z. Its chance is negligible at a few times alpha log N.
-        """
-        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
-        return state, data
+        log_hyperprior = defaults.completed(self).log_hyperprior(state)
+        return log_prior + log_likelihood + log_hyperprior
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """As `simulate`, with () bool whether `capacity` was too small."""
+        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
-        state, overflow = self.simulate_state(z_key, hyper_key, shape[0], capacity)
+        state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state, shape[1])), overflow
 
     def simulate_state(
-        self, z_key: Key, hyper_key: Key, num_rows: int, capacity: int
+        self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
         """A state from the prior, and () bool whether `capacity` was too small for it."""
+        num_rows = shape[0]
         model = defaults.completed(self)
-        alpha, concentration, noise, feature = (
-            hyper.sample_prior(key, prior)
-            for key, prior in zip(
-                jax.random.split(hyper_key, 4),
-                (model.alpha, model.concentration, model.noise_scale, model.feature_scale),
-                strict=True,
-            )
-        )
-        state = State(
-            z=jnp.zeros((num_rows, 0), bool),
-            x=None,
-            alpha=alpha,
-            concentration=concentration,
-            noise_scale=noise,
-            feature_scale=feature,
-        )
+        keys = jax.random.split(hyper_key, len(HYPERPARAMETERS))
+        values = {
+            name: hyper.sample_prior(key, getattr(model, name))
+            for key, name in zip(keys, HYPERPARAMETERS, strict=True)
+        }
+        state = State(z=jnp.zeros((num_rows, 0), bool), x=None, **values)
         num_slots = max(capacity, self.num_features or 1)
         z, overflow = self.prior(state).sample(z_key, num_rows, num_slots)
         if self.bias:
@@ -297,21 +247,16 @@ class LinearGaussianIBP(Readable, Model):
           ValueError: an unknown sweep, a capacity below 1, too many slots for "whole_rows", or a
             negative number of proposals or changes.
         """
-        if sweep == AUTO:
-            sweep = self.device_options({}, platform=default_platform())["sweep"]
-        chain.check_sweep(sweep)
-        # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
-        # program is compiled in place of two
-        first = 8 if sweep == "whole_rows" else 24
-        num_slots = self.num_slots(first if capacity is None else capacity)
-        if sweep == "whole_rows":
-            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
+        sweep = self.chosen_sweep(sweep)
         if isinstance(split_merge, bool) or not isinstance(split_merge, int) or split_merge < 0:
             raise ValueError(
                 f"split_merge is a number of proposals a sweep, 0 for none, got {split_merge!r}"
             )
+        # an annealed start passes 16 features on its way; 24 slots cost a sweep the same, and one
+        # program is compiled in place of two
+        first = 8 if sweep == "whole_rows" else 24
         plan = chain.SamplerPlan(
-            num_slots=num_slots,
+            num_slots=self._slots_of_sweep(sweep, first if capacity is None else capacity),
             sweep=sweep,
             anneal=check_flag("anneal", anneal),
             split_merge=split_merge,
@@ -321,34 +266,20 @@ class LinearGaussianIBP(Readable, Model):
         return algorithm(
             init=Partial(chain.init, plan, model),
             step=Partial(chain.step, plan, model),
-            record=Partial(chain.record, model),
-            grow=Partial(chain.grow, plan),
-            capacity=chain.capacity,
-            limit=Partial(chain.limit, plan),
+            **chain.shared(plan, model),
             row_arrays=chain.row_arrays if sweep == "parallel" else None,
         )
 
-    def device_options(
-        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
-        """The sweep: see `Model`."""
-        if options.get("sweep", AUTO) != AUTO:
-            return {}
-        num_rows = None if data is None else data.num_rows
-        return {"sweep": choose_sweep("linear_gaussian", platform, num_rows)}
+    def _slots_of_sweep(self, sweep: str, capacity: int) -> int:
+        num_slots = self.num_slots(capacity)
+        if sweep == "whole_rows":
+            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
+        return num_slots
 
     def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
         """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
         is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")
         return (DATA_AXIS,) if is_parallel else ()
-
-    def num_slots(self, capacity: int | None = None) -> int:
-        """Slots for a wished capacity, the bias feature and all features of a finite model held."""
-        if capacity is not None:
-            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
-        if self.num_features is not None:
-            return self.num_features + self.first_slot()
-        return (16 if capacity is None else capacity) + self.first_slot()
 
     def annealed(
         self, data: Dense, *, sweep: str = AUTO, capacity: int | None = None
@@ -369,24 +300,16 @@ class LinearGaussianIBP(Readable, Model):
                 "FeatureModel(likelihood=mf.Gaussian(noise_scale), feature_prior=...), or "
                 "jaxmf.particle_filter"
             )
-        if sweep == AUTO:
-            sweep = self.device_options({}, platform=default_platform(), data=data)["sweep"]
-        chain.check_sweep(sweep)
-        num_slots = self.num_slots(8 if capacity is None else capacity)
-        if sweep == "whole_rows":
-            check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
-        plan = annealed.AnnealingPlan(num_slots=num_slots, sweep=sweep)
-        sampler_plan = chain.SamplerPlan(num_slots, sweep, False, 0, 1)
+        sweep = self.chosen_sweep(sweep, data)
+        num_slots = self._slots_of_sweep(sweep, 8 if capacity is None else capacity)
+        plan = chain.SamplerPlan(num_slots, sweep, anneal=False, split_merge=0, change_basis=1)
         model = defaults.completed(self)
         return annealed_model(
-            init=Partial(annealed.init, plan, model),
+            init=Partial(draw_from_prior, plan, model),
             step=Partial(annealed.step, plan, model),
             measure=Partial(annealed.measure, model),
             log_ratio=annealed.log_ratio,
-            record=Partial(chain.record, model),
-            grow=Partial(chain.grow, sampler_plan),
-            capacity=chain.capacity,
-            limit=Partial(chain.limit, sampler_plan),
+            **chain.shared(plan, model),
         )
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
@@ -460,26 +383,59 @@ class LinearGaussianIBP(Readable, Model):
         num_particles: int = 1_000,
         proposal: str = "prior",
         resample_fn: ResampleFn = systematic,
-        ess_threshold: float = 0.5,
+        ess_threshold: float | TriggerFn = 0.5,
         rejuvenate_every: int = 0,
         anneal_from: float = 1.0,
         anneal_steps: int = 0,
         capacity: int | None = None,
         batch_size: int | None = None,
     ) -> Algorithm:
-        """The particle filter, a row a step; options as in `filter.py`."""
-        from jaxmf.models.linear_gaussian.filter import build_filter
+        """The particle filter, a row a step; see `filter.py`.
 
-        return build_filter(
-            defaults.completed(self),
-            num_particles=num_particles,
+        Args:
+          num_particles: P.
+          proposal: "prior": features of a row from their prior given the earlier rows, as in the
+            paper. "exact": from their conditional given the row as well, a sum over all 2^K
+            settings and any number of new features; better weights, for few features.
+          resample_fn: scheme of `jaxmf.samplers.resampling`. `optimal` needs the exact proposal: it
+            chooses among all children of all particles.
+          ess_threshold: resample when the effective sample size is below this share of P; 1 for
+            every row, as Algorithm 2 does.
+          rejuvenate_every: a Gibbs sweep over all rows so far after every so many rows, and after
+            every tempering step; 0 for none.
+          anneal_from: pass the rows with the feature scale multiplied by this; below 1 the features
+            of the first rows stick less.
+          anneal_steps: importance steps after the last row that bring the factor to 1,
+            geometrically. As many further steps must be run.
+          capacity: slots for features to begin with; they double when a particle needs more.
+          batch_size: how many particles are worked on at once; None for all.
+
+        Returns:
+          Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+
+        Raises:
+          ValueError: an unknown proposal, options that do not go together, too many slots for the
+            exact proposal.
+        """
+        from jaxmf.models.linear_gaussian.filter import filter_of_rows
+
+        has_children = resample_fn is optimal
+        # few to begin with: the cost of a particle follows the number of slots
+        first = 4 if has_children else 8
+        plan = Plan(
+            num_slots=self.num_slots(first if capacity is None else capacity),
             proposal=proposal,
+            has_children=has_children,
+            rejuvenates=rejuvenate_every > 0,
+            anneal_from=float(anneal_from),
+            anneal_steps=int(anneal_steps),
+        )
+        return feature_filter(
+            filter_of_rows(defaults.completed(self), plan),
+            num_particles=num_particles,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,
             rejuvenate_every=rejuvenate_every,
-            anneal_from=anneal_from,
-            anneal_steps=anneal_steps,
-            capacity=capacity,
             batch_size=batch_size,
         )
 

@@ -6,7 +6,7 @@ Open `Particle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,9 +15,11 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.likelihoods.gaussian import RowPosterior
+from jaxmf.models.linear_gaussian.state import HYPERPARAMETERS, State
 from jaxmf.priors import hyper
-from jaxmf.samplers.feature_layout import Scales
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.samplers import feature_particles
+from jaxmf.samplers.feature_layout import Scales, num_features
+from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.linear_gaussian.model import LinearGaussianIBP
@@ -114,10 +116,9 @@ def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particl
     """A particle before the first row, its hyperparameters from their priors."""
     num_rows, num_columns = data.values.shape
     num_slots, dtype = plan.num_slots, data.values.dtype
-    names = ("alpha", "concentration", "noise_scale", "feature_scale")
     values = {
         name: hyper.sample_prior(jax.random.fold_in(key, index), getattr(model, name)).astype(dtype)
-        for index, name in enumerate(names)
+        for index, name in enumerate(HYPERPARAMETERS)
     }
     statistics = None
     if needs_statistics(plan, model):
@@ -129,12 +130,10 @@ def init(plan: Plan, model: LinearGaussianIBP, key: Key, data: Dense) -> Particl
     missing = data.observed is not None
     particle = Particle(
         posterior=RowPosterior(jnp.zeros((0, 0), dtype), jnp.zeros((0, num_columns), dtype)),
-        counts=jnp.zeros((num_slots,), dtype),
-        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
         statistics=statistics,
-        z=jnp.zeros((num_rows, num_slots), bool) if plan.rejuvenates else None,
         x=jnp.zeros(data.values.shape, dtype) if plan.rejuvenates and missing else None,
         share=jnp.asarray(plan.anneal_from, dtype) if plan.anneal_steps else None,
+        **feature_particles.no_rows(num_rows, num_slots, dtype, carries_z=plan.rejuvenates),
         **values,
     )
     return particle._replace(posterior=_pad_posterior(particle, num_slots))
@@ -151,24 +150,17 @@ def add_row(particle: Particle, z_row: Array, x: Array, row: Array) -> Particle:
             penalised=statistics.penalised
             + gaussian.penalised_squares(particle.posterior, features, x),
         )
-    return particle._replace(
+    particle = particle._replace(
         posterior=gaussian.add_row(particle.posterior, features, x),
-        counts=particle.counts + features,
-        row=None if particle.row is None else z_row,
         statistics=statistics,
-        z=None if particle.z is None else particle.z.at[row].set(z_row),
         x=None if particle.x is None else particle.x.at[row].set(x),
     )
-
-
-def keep(particle: Particle) -> dict[str, Array]:
-    """What the history keeps of a row."""
-    assert particle.row is not None
-    return {"z": particle.row}
+    with_features: Particle = feature_particles.with_row(particle, z_row, row)
+    return with_features
 
 
 def particle_draw(
-    model: Any, particle: Particle, path: dict[str, Array], data: Dense
+    model: LinearGaussianIBP, particle: Particle, path: dict[str, Array], data: Dense
 ) -> dict[str, Array]:
     """What a draw holds of one particle, whole Z included.
 
@@ -178,17 +170,11 @@ def particle_draw(
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
         data: all rows that were taken in.
     """
-    z = particle.z if particle.z is not None else path["z"]
-    draw = {
-        "z": z,
-        "alpha": particle.alpha,
-        "concentration": particle.concentration,
-        "noise_scale": particle.noise_scale,
-        "feature_scale": particle.feature_scale,
-        "num_features": jnp.sum(jnp.any(z[:, model.first_slot() :], axis=0), dtype=jnp.int32),
-    }
+    z = feature_particles.whole_z(particle, path)
+    values = {name: getattr(particle, name) for name in HYPERPARAMETERS}
+    draw = {"z": z, **values, "num_features": num_features(z[:, model.first_slot() :])}
     if data.observed is None or particle.x is not None:
-        draw["log_joint"] = model.log_joint(particle._replace(z=z), data)
+        draw["log_joint"] = model.log_joint(State(z=z, x=particle.x, **values), data)
     return draw
 
 
@@ -196,45 +182,23 @@ def grow(
     plan: Plan, model: LinearGaussianIBP, particle: Particle, sizes: dict[str, int]
 ) -> Particle:
     """The particle with more slots for features, or room for more rows."""
+    particle = feature_particles.grow(particle, sizes)
     if "features" in sizes:
         particle = _grow_features(plan, model, particle, sizes["features"])
-    if "rows" in sizes:
-        z, x = (
-            None if leaf is None else slots.pad_axis(leaf, 0, sizes["rows"])
-            for leaf in (particle.z, particle.x)
-        )
-        particle = particle._replace(z=z, x=x)
+    if "rows" in sizes and particle.x is not None:
+        particle = particle._replace(x=slots.pad_axis(particle.x, 0, sizes["rows"]))
     return particle
 
 
 def _grow_features(plan: Plan, model: LinearGaussianIBP, particle: Particle, size: int) -> Particle:
     check_num_slots(plan, model, size)
-
-    def pad(leaf: PyTree, *axes: int) -> PyTree:
-        for axis in axes if leaf is not None else ():
-            leaf = slots.pad_axis(leaf, axis, size)
-        return leaf
-
     statistics = particle.statistics
     if statistics is not None:
         statistics = statistics._replace(
-            gram=pad(statistics.gram, 0, 1), cross=pad(statistics.cross, 0)
+            gram=slots.pad_axis(slots.pad_axis(statistics.gram, 0, size), 1, size),
+            cross=slots.pad_axis(statistics.cross, 0, size),
         )
-    return particle._replace(
-        posterior=_pad_posterior(particle, size),
-        counts=pad(particle.counts, 0),
-        row=pad(particle.row, 0),
-        statistics=statistics,
-        z=pad(particle.z, 1),
-    )
-
-
-def capacity_of(particle: Particle) -> dict[str, int]:
-    """Sizes of the growing axes, from shapes."""
-    sizes = {"features": particle.counts.shape[-1]}
-    if particle.z is not None:
-        sizes["rows"] = particle.z.shape[-2]
-    return sizes
+    return particle._replace(posterior=_pad_posterior(particle, size), statistics=statistics)
 
 
 def _pad_posterior(particle: Particle, size: int) -> RowPosterior:

@@ -6,7 +6,7 @@ conditional given the row as well, a sum over all settings. Open `propose` first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxmf.data import Dense
 from jaxmf.likelihoods import gaussian
 from jaxmf.models.linear_gaussian.particle import Particle, Plan
-from jaxmf.samplers import feature_rows, row_enumeration
-from jaxmf.samplers.feature_layout import RowPrior, Scales, row_prior
+from jaxmf.samplers import feature_particles, feature_rows, row_enumeration
+from jaxmf.samplers.feature_layout import RowPrior, Scales
+from jaxmf.samplers.feature_particles import Setting, one_child
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -24,13 +25,6 @@ if TYPE_CHECKING:
 _MAX_NEW = 100_000
 # Numbers of new features that are children of their own; the last stands for all larger ones.
 _NUM_COUNTS = 4
-
-
-class Setting(NamedTuple):
-    """A child: bits of existing features (K,) bool, and the number of new ones."""
-
-    bits: Array
-    num_new: Array
 
 
 def propose(
@@ -56,7 +50,7 @@ def _weighed_children(
     log_weight, block = row_enumeration.sum_settings(
         key, fit, conditional, particle.scales, first=model.first_slot()
     )
-    return jax.tree.map(lambda leaf: leaf[None], block), log_weight[None]
+    return one_child(block, log_weight)
 
 
 def _propose_from_prior(
@@ -66,7 +60,7 @@ def _propose_from_prior(
     conditional: RowPrior,
     x: Array,
     observed: Array | None,
-) -> tuple[Setting, Array]:
+) -> tuple[PyTree, Array]:
     """Algorithm 1; the weight is the density of the observed cells (eqs 5 and 7)."""
     dtype = x.dtype
     # One vector whose head does not depend on the capacity: the number, then a slot each.
@@ -80,8 +74,7 @@ def _propose_from_prior(
     log_weight = gaussian.log_normal_row(
         squared_error, 1 + inflation + num_new / scales.ratio, num_observed, scales.noise_variance
     )
-    child = Setting(bits, num_new)
-    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None]
+    return one_child(Setting(bits, num_new), log_weight)
 
 
 def _all_children(
@@ -156,8 +149,9 @@ def _fit_of(
 
 def conditional_of(model: LinearGaussianIBP, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
-    num_rows = (row + 1).astype(particle.counts.dtype)
-    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=model.first_slot())
+    return feature_particles.conditional_of(
+        model.prior(particle), particle, row, num_fixed=model.first_slot()
+    )
 
 
 def always_on_of(model: LinearGaussianIBP, particle: Particle) -> Array:

@@ -8,6 +8,8 @@ from jaxmf.data import Dense
 from jaxmf.samplers.feature_layout import Scales
 from jaxmf.types import Array
 
+HYPERPARAMETERS = ("alpha", "concentration", "noise_scale", "feature_scale")
+
 
 class State(NamedTuple):
     """Where a chain is; Y is summed out.

@@ -5,27 +5,28 @@ The kernels that a step is made of are in `updates.py`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
 import jax.numpy as jnp
+from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.devices import AUTO
 from jaxmf.engine import Info, Limit, merge_overflow
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
+from jaxmf.likelihoods import noisy_or
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, parameters_of
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
 from jaxmf.priors import hyper
+from jaxmf.samplers.feature_layout import capacity, num_features
 from jaxmf.samplers.feature_rows import features_limit
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
-
-SWEEPS = ("sequential", "parallel")
 
 
 @partial(
@@ -40,17 +41,6 @@ class SamplerPlan:
     num_slots: int
     sweep: str
     num_moves: int
-
-
-def check_sweep(sweep: object) -> None:
-    """Refuses a sweep that there is not.
-
-    Raises:
-        ValueError: it is unknown; the message names those there are.
-    """
-    if sweep not in SWEEPS:
-        known = ", ".join((AUTO, *SWEEPS))
-        raise ValueError(f"sweep must be one of {known}, got {sweep!r}")
 
 
 def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
@@ -73,12 +63,34 @@ def step(
 ) -> tuple[State, Info]:
     """A sweep, moves of whole causes, hyperparameters."""
     del progress
-    state, sweep = update_features(model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep)
-    state, moves = move_features(
-        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves
+    return powered_step(plan, model, key, state, data, None)
+
+
+def powered_step(
+    plan: SamplerPlan, model: NoisyOrIBP, key: Key, state: State, data: Dense, power: Array | None
+) -> tuple[State, Info]:
+    """The step with the likelihood of a cell given its active causes to a power, None for one.
+
+    See `likelihoods.noisy_or.PoweredParameters` for what that makes of causes whose activity is
+    summed out.
+    """
+    state, sweep = update_features(
+        model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, power=power
     )
-    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 2), state, data)
+    state, moves = move_features(
+        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves, power=power
+    )
+    hyper_key = jax.random.fold_in(key, 2)
+    state, _ = update_hyperparameters(
+        model, hyper_key, state, data, power=1.0 if power is None else power
+    )
     return state, Info(overflow=merge_overflow(sweep.overflow, moves.overflow))
+
+
+def measure(state: State, data: Dense) -> Array:
+    """log p(observed X | Z, Y), () float."""
+    tally = noisy_or.tally(state.z, state.y, data.values, data.observed)
+    return noisy_or.log_likelihood(tally, parameters_of(state))
 
 
 def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, Array]:
@@ -88,7 +100,7 @@ def record(model: NoisyOrIBP, key: Key, state: State, data: Dense) -> dict[str, 
         "z": state.z,
         "y": state.y,
         **{name: getattr(state, name) for name in HYPERPARAMETERS},
-        "num_features": jnp.sum(jnp.any(state.z, axis=0), dtype=jnp.int32),
+        "num_features": num_features(state.z),
         "log_joint": model.log_joint(state, data),
     }
 
@@ -102,9 +114,9 @@ def grow(state: State, sizes: dict[str, int]) -> State:
     )
 
 
-def capacity(state: PyTree) -> dict[str, int]:
-    """Slots for causes."""
-    return {"features": state.z.shape[-1]}
+def shared(model: NoisyOrIBP) -> dict[str, Callable[..., PyTree]]:
+    """What a chain and `jaxmf.smc` both do with a state."""
+    return {"record": Partial(record, model), "grow": grow, "capacity": capacity, "limit": limit}
 
 
 def limit(data: Dense) -> dict[str, Limit]:

@@ -6,14 +6,14 @@ jointly given the row. Weights are of the observed cells alone. Where hyperparam
 they live in the particle and are refreshed after each row; where earlier rows are rejuvenated, the
 particle carries its whole Z.
 
-Open `build_filter` first, then `propose` and `extend`.
+Open `filter_of_rows` first, then `propose` and `extend`.
 
 Source: Wood & Griffiths (2006), section 5.1.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -22,22 +22,20 @@ from jax.tree_util import Partial
 
 from jaxmf import slots
 from jaxmf.data import Dense
-from jaxmf.engine import Algorithm
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Parameters
 from jaxmf.models.noisy_or.particle import (
     Particle,
     Plan,
     add_row,
-    capacity_of,
     grow,
     init,
-    keep,
 )
 from jaxmf.models.noisy_or.state import parameters_of
 from jaxmf.models.noisy_or.updates import update_at_counts
-from jaxmf.samplers.cloud import TriggerFn
-from jaxmf.samplers.feature_layout import RowPrior, row_prior
+from jaxmf.samplers import feature_particles
+from jaxmf.samplers.feature_layout import RowPrior
+from jaxmf.samplers.feature_particles import Setting, one_child
 from jaxmf.samplers.feature_rows import draw_index
 from jaxmf.samplers.noisy_or.new_causes import (
     count_table,
@@ -45,10 +43,9 @@ from jaxmf.samplers.noisy_or.new_causes import (
     new_cause_log_weights,
 )
 from jaxmf.samplers.noisy_or.sweep import noisy_or_sweep
-from jaxmf.samplers.resampling import ResampleFn, optimal, systematic
-from jaxmf.samplers.smc import ParticleModel, particle_filter
+from jaxmf.samplers.smc import ParticleModel
 from jaxmf.special import poisson
-from jaxmf.types import Array, Key
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
@@ -58,80 +55,26 @@ PROPOSALS = ("prior", "informed")
 _SHARE_OF_PRIOR = 0.05
 
 
-class Setting(NamedTuple):
-    """A child: bits of existing causes (K,) bool, and the number of new ones."""
-
-    bits: Array
-    num_new: Array
-
-
-def build_filter(
-    model: NoisyOrIBP,
-    *,
-    num_particles: int = 1_000,
-    proposal: str = "prior",
-    resample_fn: ResampleFn = systematic,
-    ess_threshold: float | TriggerFn = 0.5,
-    rejuvenate_every: int = 0,
-    capacity: int | None = None,
-    batch_size: int | None = None,
-) -> Algorithm:
-    """The particle filter of a `NoisyOrIBP`; one step takes in one row.
-
-    Args:
-        model: the description.
-        num_particles: P.
-        proposal: "prior": causes of a row from their prior given the earlier rows, as in the
-            paper. "informed": bit by bit, each given the row and those before it, with the bits
-            still to come and the new causes averaged over in each cell; the number of new causes
-            from its exact sum. Better weights for a few times the work.
-        resample_fn: scheme of `jaxmf.samplers.resampling`, other than `optimal`.
-        ess_threshold: resample when the effective sample size is below this share of P.
-        rejuvenate_every: a Gibbs sweep over all rows so far, and Y, after every so many rows; 0
-            for none.
-        capacity: slots for causes to begin with; they double when a particle needs more.
-        batch_size: how many particles are worked on at once; None for all.
-
-    Returns:
-        Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+def filter_of_rows(model: NoisyOrIBP, plan: Plan) -> ParticleModel:
+    """What a particle does with a row.
 
     Raises:
-        ValueError: an unknown proposal, or optimal resampling.
+        ValueError: an unknown proposal.
     """
-    if proposal not in PROPOSALS:
-        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {proposal!r}")
-    if resample_fn is optimal:
-        raise ValueError(
-            "resample_fn=optimal chooses among enumerated children, and a row has too many here; "
-            "use systematic, stratified, residual or multinomial"
-        )
-    plan = Plan(
-        num_slots=model.num_slots(8 if capacity is None else capacity),
-        proposal=proposal,
-        rejuvenates=rejuvenate_every > 0,
-    )
-    particle_model = ParticleModel(
+    if plan.proposal not in PROPOSALS:
+        raise ValueError(f"proposal must be one of {', '.join(PROPOSALS)}, got {plan.proposal!r}")
+    return ParticleModel(
         init=Partial(init, plan, model),
         propose=Partial(propose, plan, model),
         extend=Partial(extend, model),
-        keep=None if plan.rejuvenates else Partial(keep),
-        rejuvenate=Partial(rejuvenate, model) if plan.rejuvenates else None,
+        rejuvenate=Partial(rejuvenate, model),
         grow=Partial(grow),
-        capacity=Partial(capacity_of),
-    )
-    return particle_filter(
-        particle_model,
-        num_particles=num_particles,
-        resample_fn=resample_fn,
-        ess_threshold=ess_threshold,
-        rejuvenate_every=rejuvenate_every,
-        batch_size=batch_size,
     )
 
 
 def propose(
     plan: Plan, model: NoisyOrIBP, key: Key, particle: Particle, data: Dense, row: Array
-) -> tuple[Setting, Array, dict[str, Array]]:
+) -> tuple[PyTree, Array, dict[str, Array]]:
     """The child of a particle with row `row`, its log weight, and whether its sum was cut off."""
     cells = noisy_or.cells_of(*data.row(row))
     conditional = _conditional(model, particle, row)
@@ -139,8 +82,7 @@ def propose(
     child, log_weight, cut_off = propose_fn(
         key, particle.y, cells, conditional, parameters_of(particle), particle.counts.dtype
     )
-    overflow = {"features": cut_off}
-    return jax.tree.map(lambda leaf: leaf[None], child), log_weight[None], overflow
+    return *one_child(child, log_weight), {"features": cut_off}
 
 
 def propose_from_prior(
@@ -271,8 +213,7 @@ def rejuvenate(
 
 def _conditional(model: NoisyOrIBP, particle: Particle, row: Array) -> RowPrior:
     """The prior of row `row` given the earlier ones; rows are counted from 1 in it."""
-    num_rows = (row + 1).astype(particle.counts.dtype)
-    return row_prior(model.prior(particle), particle.counts, num_rows, num_fixed=0)
+    return feature_particles.conditional_of(model.prior(particle), particle, row)
 
 
 def _log_probability(eta: Array, cells: Cells, parameters: Parameters, unseen: Array) -> Array:

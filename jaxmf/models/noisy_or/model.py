@@ -15,42 +15,38 @@ hidden causes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from jaxmf.arguments import MOST_SLOTS, check_count
+from jaxmf.arguments import check_count
 from jaxmf.data import Dense, checks
-from jaxmf.devices import AUTO, choose_sweep, default_platform
+from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
+from jaxmf.feature_models import BuffetModel, draw_from_prior
 from jaxmf.likelihoods import noisy_or
+from jaxmf.likelihoods.cells.noisy_or import NoisyOr
 from jaxmf.likelihoods.noisy_or import Tally
-from jaxmf.model import Model
-from jaxmf.models.noisy_or import annealed, chain, queries
+from jaxmf.models.noisy_or import chain, queries
+from jaxmf.models.noisy_or.particle import Plan
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State, active_counts, parameters_of
 from jaxmf.priors import hyper
-from jaxmf.priors.features import BetaBernoulli, IndianBuffet
 from jaxmf.priors.hyper import Hyperparameter
-from jaxmf.readable import Readable
 from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
+from jaxmf.samplers.cloud import TriggerFn
+from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key, PyTree
-
-if TYPE_CHECKING:
-    from jaxmf.models.noisy_or.particle import Particle
 
 
 def _default_priors() -> dict[str, object]:
     import numpyro.distributions as dist
 
     return {
-        "alpha": dist.Gamma(1.0, 1.0),
         "cause_probability": dist.Beta(1.0, 1.0),
         "efficacy": dist.Beta(1.0, 1.0),
         "leak": dist.Beta(1.0, 9.0),
@@ -63,7 +59,7 @@ def _default_priors() -> dict[str, object]:
     meta_fields=["num_features"],
 )
 @dataclass(frozen=True, kw_only=True)
-class NoisyOrIBP(Readable, Model):
+class NoisyOrIBP(BuffetModel):
     """Hidden causes of unknown number that turn binary variables on (noisy-OR).
 
     P(x_nd = 1) = 1 - (1 - leak) (1 - efficacy)^(active causes of row n in column d), with the rows
@@ -81,6 +77,7 @@ class NoisyOrIBP(Readable, Model):
       concentration: beta of the two-parameter process; 1 is the ordinary one.
       num_features: None for the Indian buffet process; a number K for the finite model in which
         cause k has probability Beta(alpha concentration / K, concentration).
+      likelihood: `NoisyOr(efficacy, leak)` in place of these two.
 
     Raises:
       TypeError, ValueError: if a hyperparameter lies outside its range, or its prior is over other
@@ -98,22 +95,25 @@ class NoisyOrIBP(Readable, Model):
     leak: Hyperparameter = None
     concentration: Hyperparameter = 1.0
     num_features: int | None = None
+    likelihood: InitVar[NoisyOr | None] = None
 
     cell_distribution = "bernoulli"
     cells_given_draw = "independent"
 
-    def __post_init__(self) -> None:
+    hyperparameter_names = HYPERPARAMETERS
+    sweeps = ("sequential", "parallel")
+    kind = "noisy_or"
+
+    def __post_init__(self, likelihood: NoisyOr | None) -> None:
+        self.take_likelihood(likelihood, NoisyOr)
+        self.check_buffet()
         if any(getattr(self, name) is None for name in HYPERPARAMETERS):
             for name, default in _default_priors().items():
                 if getattr(self, name) is None:
                     object.__setattr__(self, name, default)
-        hyper.validate("alpha", self.alpha)
-        hyper.validate("concentration", self.concentration)
         hyper.validate_probability("cause_probability", self.cause_probability)
         hyper.validate_probability("efficacy", self.efficacy, zero=True, one=True)
         hyper.validate_probability("leak", self.leak, zero=True)
-        if self.num_features is not None:
-            check_count("num_features", self.num_features, most=MOST_SLOTS)
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses observed values other than 0 and 1.
@@ -138,20 +138,6 @@ class NoisyOrIBP(Readable, Model):
                 "Threshold it first, for instance x > 0.",
             )
 
-    def prior(self, state: State | Particle) -> IndianBuffet | BetaBernoulli:
-        """The prior of Z at the state's numbers."""
-        return self.feature_prior(state.alpha, state.concentration)
-
-    def feature_prior(self, alpha: Array, concentration: Array) -> IndianBuffet | BetaBernoulli:
-        """The prior of Z at given numbers."""
-        if self.num_features is None:
-            return IndianBuffet(alpha, concentration)
-        return BetaBernoulli(alpha, concentration, self.num_features)
-
-    def first_slot(self) -> int:
-        """The slot of the first cause: 0."""
-        return 0
-
     def log_joint(self, state: State, data: Dense) -> Array:
         """log p(Z, Y, observed X, hyperparameters).
 
@@ -175,46 +161,26 @@ class NoisyOrIBP(Readable, Model):
         ones, zeros = active_counts(prior, features, state.y)
         parameters = parameters_of(state)
         log_activity = ones * parameters.log_odds + (ones + zeros) * parameters.log_inactive
-        terms = [
-            hyper.log_prior(getattr(self, name), getattr(state, name)) for name in HYPERPARAMETERS
-        ]
         return (
             prior.log_prob_labelled(features, state.z.shape[0])
             + log_activity
             + noisy_or.log_likelihood(counts, parameters)
-            + sum(terms[1:], terms[0])
+            + self.log_hyperprior(state)
         )
-
-    def simulate(
-        self, key: Key, num_rows: int, num_columns: int, *, capacity: int = 32
-    ) -> tuple[State, Dense]:
-        """A state from the prior and complete data from it.
-
-        Args:
-          key: typed PRNG key.
-          num_rows: N.
-          num_columns: D.
-          capacity: slots for causes; raised to what the model needs where that is more.
-
-        Returns:
-          State and Dense (N, D). Nothing says so when `capacity` was too small: the last causes
-          are then missing from Z. Its chance is negligible at a few times alpha log N.
-        """
-        state, data, _ = self.simulate_matrix(key, (num_rows, num_columns), capacity)
-        return state, data
 
     def simulate_matrix(
         self, key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Dense, Array]:
-        """As `simulate`, with () bool whether `capacity` was too small."""
+        """A state from the prior, complete data, and () bool whether `capacity` was too small."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
-        state, overflow = self.simulate_state(z_key, hyper_key, *shape, capacity)
+        state, overflow = self.simulate_state(z_key, hyper_key, shape, capacity)
         return state, Dense(self.simulate_data(x_key, state)), overflow
 
     def simulate_state(
-        self, z_key: Key, hyper_key: Key, num_rows: int, num_columns: int, capacity: int
+        self, z_key: Key, hyper_key: Key, shape: tuple[int, int], capacity: int
     ) -> tuple[State, Array]:
         """A state from the prior, and () bool whether `capacity` was too small for it."""
+        num_rows, num_columns = shape
         values = {
             name: hyper.sample_prior(jax.random.fold_in(hyper_key, index), getattr(self, name))
             for index, name in enumerate(HYPERPARAMETERS)
@@ -238,15 +204,6 @@ class NoisyOrIBP(Readable, Model):
         uniforms = jax.random.uniform(key, eta.shape, dtype)
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
-    def device_options(
-        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
-        """The sweep: see `Model`."""
-        if options.get("sweep", AUTO) != AUTO:
-            return {}
-        num_rows = None if data is None else data.num_rows
-        return {"sweep": choose_sweep("noisy_or", platform, num_rows)}
-
     def sampler(
         self, *, sweep: str = AUTO, num_moves: int = 6, capacity: int | None = None
     ) -> Algorithm:
@@ -267,20 +224,11 @@ class NoisyOrIBP(Readable, Model):
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
-        if sweep == AUTO:
-            sweep = self.device_options({}, platform=default_platform())["sweep"]
-        chain.check_sweep(sweep)
-        num_moves = check_count("num_moves", num_moves, least=0)
-        plan = chain.SamplerPlan(
-            num_slots=self.num_slots(capacity), sweep=sweep, num_moves=num_moves
-        )
+        plan = self._plan(self.chosen_sweep(sweep), num_moves, capacity)
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
-            record=Partial(chain.record, self),
-            grow=Partial(chain.grow),
-            capacity=chain.capacity,
-            limit=chain.limit,
+            **chain.shared(self),
         )
 
     def annealed(
@@ -296,32 +244,22 @@ class NoisyOrIBP(Readable, Model):
         Raises:
           ValueError: as `sampler`.
         """
-        if sweep == AUTO:
-            sweep = self.device_options({}, platform=default_platform(), data=data)["sweep"]
-        chain.check_sweep(sweep)
-        plan = annealed.AnnealingPlan(
-            num_slots=self.num_slots(8 if capacity is None else capacity),
+        sweep = self.chosen_sweep(sweep, data)
+        plan = self._plan(sweep, num_moves, 8 if capacity is None else capacity)
+        return annealed_model(
+            init=Partial(draw_from_prior, plan, self),
+            step=Partial(chain.powered_step, plan, self),
+            measure=chain.measure,
+            log_ratio=log_ratio_of_powers,
+            **chain.shared(self),
+        )
+
+    def _plan(self, sweep: str, num_moves: int, capacity: int | None) -> chain.SamplerPlan:
+        return chain.SamplerPlan(
+            num_slots=self.num_slots(capacity),
             sweep=sweep,
             num_moves=check_count("num_moves", num_moves, least=0),
         )
-        return annealed_model(
-            init=Partial(annealed.init, plan, self),
-            step=Partial(annealed.step, plan, self),
-            measure=annealed.measure,
-            log_ratio=log_ratio_of_powers,
-            record=Partial(chain.record, self),
-            grow=chain.grow,
-            capacity=chain.capacity,
-            limit=chain.limit,
-        )
-
-    def num_slots(self, capacity: int | None = None) -> int:
-        """Slots for a wished capacity, all causes of a finite model held."""
-        if capacity is not None:
-            capacity = check_count("capacity", capacity, most=MOST_SLOTS)
-        if self.num_features is not None:
-            return self.num_features
-        return 16 if capacity is None else capacity
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:
         """Probability that each cause is active in each column, and its sd: each (K, D) float.
@@ -379,22 +317,43 @@ class NoisyOrIBP(Readable, Model):
         num_particles: int = 1_000,
         proposal: str = "prior",
         resample_fn: ResampleFn = systematic,
-        ess_threshold: float = 0.5,
+        ess_threshold: float | TriggerFn = 0.5,
         rejuvenate_every: int = 0,
         capacity: int | None = None,
         batch_size: int | None = None,
     ) -> Algorithm:
-        """The particle filter of Algorithm 3, a row a step; options as in `filter.py`."""
-        from jaxmf.models.noisy_or.filter import build_filter
+        """The particle filter of Algorithm 3, a row a step; see `filter.py`.
 
-        return build_filter(
-            self,
+        Args:
+          num_particles: P.
+          proposal: "prior": causes of a row from their prior given the earlier rows, as in the
+            paper. "informed": bit by bit, each given the row and those before it, with the bits
+            still to come and the new causes averaged over in each cell; the number of new causes
+            from its exact sum. Better weights for a few times the work.
+          resample_fn: scheme of `jaxmf.samplers.resampling`, other than `optimal`.
+          ess_threshold: resample when the effective sample size is below this share of P.
+          rejuvenate_every: a Gibbs sweep over all rows so far, and Y, after every so many rows; 0
+            for none.
+          capacity: slots for causes to begin with; they double when a particle needs more.
+          batch_size: how many particles are worked on at once; None for all.
+
+        Returns:
+          Algorithm with the growing axis "features", and "rows" where particles carry the whole Z.
+
+        Raises:
+          ValueError: an unknown proposal, or optimal resampling.
+        """
+        from jaxmf.models.noisy_or.filter import filter_of_rows
+
+        refuse_optimal(resample_fn, "a row has too many here")
+        num_slots = self.num_slots(8 if capacity is None else capacity)
+        plan = Plan(num_slots, proposal=proposal, rejuvenates=rejuvenate_every > 0)
+        return feature_filter(
+            filter_of_rows(self, plan),
             num_particles=num_particles,
-            proposal=proposal,
             resample_fn=resample_fn,
             ess_threshold=ess_threshold,
             rejuvenate_every=rejuvenate_every,
-            capacity=capacity,
             batch_size=batch_size,
         )
 

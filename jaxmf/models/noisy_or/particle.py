@@ -6,7 +6,7 @@ Open `Particle` first. `filter.py` says what a filter does with it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,12 @@ from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.likelihoods import noisy_or
 from jaxmf.likelihoods.noisy_or import Cells, Tally
-from jaxmf.models.noisy_or.state import HYPERPARAMETERS
+from jaxmf.models.noisy_or.state import HYPERPARAMETERS, State
 from jaxmf.models.noisy_or.updates import needs_tally
 from jaxmf.priors import hyper
-from jaxmf.types import Array, Key, PyTree
+from jaxmf.samplers import feature_particles
+from jaxmf.samplers.feature_layout import num_features
+from jaxmf.types import Array, Key
 
 if TYPE_CHECKING:
     from jaxmf.models.noisy_or.model import NoisyOrIBP
@@ -72,10 +74,8 @@ def init(plan: Plan, model: NoisyOrIBP, key: Key, data: Dense) -> Particle:
     nothing = jnp.zeros((num_slots + 1,), dtype)
     particle = Particle(
         y=jnp.zeros((num_slots, num_columns), bool),
-        counts=jnp.zeros((num_slots,), dtype),
-        row=None if plan.rejuvenates else jnp.zeros((num_slots,), bool),
         tally=Tally(nothing, nothing) if needs_tally(model) else None,
-        z=jnp.zeros((num_rows, num_slots), bool) if plan.rejuvenates else None,
+        **feature_particles.no_rows(num_rows, num_slots, dtype, carries_z=plan.rejuvenates),
         **values,
     )
     if model.num_features is None:
@@ -95,23 +95,14 @@ def add_row(particle: Particle, z_row: Array, y: Array, cells: Cells, row: Array
         eta = noisy_or.num_active(z_row, y, dtype)
         more = noisy_or.tally_of(eta, cells, z_row.shape[0] + 1)
         tally = jax.tree.map(jnp.add, tally, more)
-    return particle._replace(
-        y=y,
-        counts=particle.counts + z_row,
-        row=None if particle.row is None else z_row,
-        tally=tally,
-        z=None if particle.z is None else particle.z.at[row].set(z_row),
+    with_causes: Particle = feature_particles.with_row(
+        particle._replace(y=y, tally=tally), z_row, row
     )
-
-
-def keep(particle: Particle) -> dict[str, Array]:
-    """What the history keeps of a row."""
-    assert particle.row is not None
-    return {"z": particle.row}
+    return with_causes
 
 
 def particle_draw(
-    model: Any, particle: Particle, path: dict[str, Array], data: Dense
+    model: NoisyOrIBP, particle: Particle, path: dict[str, Array], data: Dense
 ) -> dict[str, Array]:
     """What a draw holds of one particle, whole Z included.
 
@@ -121,40 +112,25 @@ def particle_draw(
         path: what the history kept, "z" (N, K) bool; empty where the particle carries Z.
         data: all rows that were taken in.
     """
-    z = particle.z if particle.z is not None else path["z"]
+    z = feature_particles.whole_z(particle, path)
     z = slots.pad_axis(z, 1, max(z.shape[1], particle.y.shape[0]))
+    values = {name: getattr(particle, name) for name in HYPERPARAMETERS}
     return {
         "z": z,
         "y": particle.y,
-        **{name: getattr(particle, name) for name in HYPERPARAMETERS},
-        "num_features": jnp.sum(jnp.any(z, axis=0), dtype=jnp.int32),
-        "log_joint": model.log_joint(particle._replace(z=z), data),
+        **values,
+        "num_features": num_features(z),
+        "log_joint": model.log_joint(State(z=z, y=particle.y, **values), data),
     }
 
 
 def grow(particle: Particle, sizes: dict[str, int]) -> Particle:
     """The particle with more slots for causes, or room for more rows."""
-
-    def pad(leaf: PyTree, axis: int, size: int) -> PyTree:
-        return None if leaf is None else slots.pad_axis(leaf, axis, size)
-
+    particle = feature_particles.grow(particle, sizes)
     if "features" in sizes:
         size = sizes["features"]
         particle = particle._replace(
-            y=pad(particle.y, 0, size),
-            counts=pad(particle.counts, 0, size),
-            row=pad(particle.row, 0, size),
-            z=pad(particle.z, 1, size),
-            tally=jax.tree.map(lambda leaf: pad(leaf, 0, size + 1), particle.tally),
+            y=slots.pad_axis(particle.y, 0, size),
+            tally=jax.tree.map(lambda leaf: slots.pad_axis(leaf, 0, size + 1), particle.tally),
         )
-    if "rows" in sizes:
-        particle = particle._replace(z=pad(particle.z, 0, sizes["rows"]))
     return particle
-
-
-def capacity_of(particle: Particle) -> dict[str, int]:
-    """Sizes of the growing axes, from shapes."""
-    sizes = {"features": particle.counts.shape[-1]}
-    if particle.z is not None:
-        sizes["rows"] = particle.z.shape[-2]
-    return sizes

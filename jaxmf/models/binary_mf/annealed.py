@@ -1,0 +1,126 @@
+"""Binary matrix factorisation on its way from prior to posterior: its likelihood to a power.
+
+The power is that of the likelihood of a cell given U, V and W. Gaussian cells see it as wider
+noise, and of complete data W may be summed out at every power: N(x; m, s^2)^b is N(x; m, s^2 / b)
+times a factor of s and b alone, which counts where s is drawn, and in the evidence.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from jaxmf.data import Dense
+from jaxmf.devices import default_platform
+from jaxmf.engine import Info
+from jaxmf.likelihoods import bilinear, plaid
+from jaxmf.models.binary_mf import chain, checks, density, simulation
+from jaxmf.models.binary_mf import state as states
+from jaxmf.models.binary_mf.hyperparameters import update_hyperparameters
+from jaxmf.models.binary_mf.state import HYPERPARAMETERS, State
+from jaxmf.models.binary_mf.updates import update_weights
+from jaxmf.samplers.annealed_smc import AnnealedModel, annealed_model, log_ratio_of_powers
+from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.binary_mf.model import BinaryMF
+
+
+class Measured(NamedTuple):
+    """What the likelihood at any power needs of a state without W."""
+
+    spectrum: bilinear.Spectrum
+    noise_scale: Array
+    weight_scale: Array
+
+
+def annealed(
+    model: BinaryMF,
+    data: Dense,
+    *,
+    weights: str | None,
+    several: int | None,
+    capacity: int | None,
+) -> AnnealedModel:
+    """See `BinaryMF.annealed`."""
+    if weights == "collapsed" and data.observed is not None:
+        raise ValueError(
+            'weights: "collapsed" is for complete data in jaxmf.smc, and cells are missing; leave '
+            'it out, or set weights="explicit"'
+        )
+    if weights is None and data.observed is not None:
+        weights = "explicit"
+    left = model.device_options({"weights": weights}, platform=default_platform(), data=data)
+    chosen = checks.weights_option(model, left.get("weights", weights))
+    capacity = 8 if capacity is None else capacity
+    plan = chain.SamplerPlan(
+        row_slots=model.num_slots(capacity, "rows"),
+        column_slots=model.num_slots(capacity, "columns"),
+        collapsed=chosen == "collapsed",
+        whole_rows=False,
+        anneal=False,
+        several=checks.several_option(several, chosen, "bits"),
+    )
+    return annealed_model(
+        init=Partial(init, plan, model),
+        step=Partial(step, plan, model),
+        measure=Partial(measure if plan.collapsed else log_likelihood, model),
+        log_ratio=log_ratio if plan.collapsed else log_ratio_of_powers,
+        record=Partial(chain.record, model),
+        grow=Partial(chain.grow, plan),
+        capacity=states.capacity,
+        limit=Partial(chain.limit, plan),
+    )
+
+
+def init(
+    plan: chain.SamplerPlan, model: BinaryMF, key: Key, data: Dense, sizes: dict[str, int] | None
+) -> tuple[State, dict[str, Array]]:
+    """A state from the prior."""
+    num_slots = plan.row_slots, plan.column_slots
+    if sizes is not None:
+        num_slots = sizes["row_features"], sizes["column_features"]
+    num_rows, num_columns = data.values.shape
+    state = simulation.simulate_in_slots(model, key, (num_rows, num_columns), num_slots)
+    dtype = data.values.dtype
+    values = {name: jnp.asarray(getattr(state, name), dtype) for name in HYPERPARAMETERS}
+    assert state.weights is not None
+    weights = None if plan.collapsed else state.weights.astype(dtype)
+    return state._replace(weights=weights, **values), simulation.last_slots(model, state)
+
+
+def step(
+    plan: chain.SamplerPlan, model: BinaryMF, key: Key, state: State, data: Dense, power: Array
+) -> tuple[State, Info]:
+    """W where it is kept, U, V and hyperparameters, with the likelihood to a power."""
+    data = model.centred(data)
+    state, _ = update_weights(model, jax.random.fold_in(key, 0), state, data, power=power)
+    state, info = chain.move_features(
+        plan, model, key, state, data, noise_factor=1 / jnp.sqrt(power)
+    )
+    state, _ = update_hyperparameters(model, jax.random.fold_in(key, 3), state, data, power=power)
+    return state, info
+
+
+def measure(model: BinaryMF, state: State, data: Dense) -> Measured:
+    """The statistics of `log_ratio`."""
+    spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
+    x, weight_mean = model.centred(data).values, model.summed_out_mean()
+    statistics = spectrum(state.u, state.v, x, weight_mean=weight_mean)
+    return Measured(statistics, state.noise_scale, state.weight_scale)
+
+
+def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
+    """log p(observed X | U, V, W), () float."""
+    return density.log_likelihood_of_cells(model, state, model.centred(data))
+
+
+def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
+    """log of p(X | U, V)^after, W summed out, over the same with the power `before`."""
+    spectrum, noise, weight = measured
+    return bilinear.log_power_change(
+        spectrum, noise_scale=noise, weight_scale=weight, powers=(before, after)
+    )

@@ -1,0 +1,93 @@
+"""Chains of `jaxmf.sample(..., temper=R)`: the tempered algorithm of a model, and how it did."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from jaxmf import registry
+from jaxmf.arguments import check_count
+from jaxmf.data import Container
+from jaxmf.devices import platform_of
+from jaxmf.engine import Algorithm, Run
+from jaxmf.model import Anneals, Model
+from jaxmf.samplers.tempering import report, tempered
+
+_MOST_REPLICAS = 128
+
+
+def check_temper(model: Model, temper: object) -> int:
+    """The number of replicas.
+
+    Args:
+        model: of the run.
+        temper: what the user wants.
+
+    Raises:
+        TypeError, ValueError: it is not from 2 to 128; the model has no powers of its likelihood.
+    """
+    num_replicas = check_count("temper", temper, 2, most=_MOST_REPLICAS)
+    if not isinstance(model, Anneals):
+        known = [e.class_name for e in registry.all_entries() if issubclass(e.model, Anneals)]
+        raise ValueError(
+            f"temper: {type(model).__name__} cannot be run at powers of its likelihood, "
+            f"{', '.join(known)} can; leave it out"
+        )
+    return num_replicas
+
+
+def with_replicas(
+    algorithm: Algorithm,
+    model: Model,
+    data: Container,
+    options: Mapping[str, object],
+    num_replicas: int,
+) -> Algorithm:
+    """The sampler of a model, each chain with replicas at powers of the likelihood.
+
+    Args:
+        algorithm: the model's sampler with these options.
+        model: an `Anneals`.
+        data: the container.
+        options: of the sampler.
+        num_replicas: R, of each chain.
+
+    Raises:
+        ValueError: the model cannot be annealed with these data, or with these options.
+    """
+    assert isinstance(model, Anneals)
+    entry = registry.entry_of(model)
+    names = [setting.name for setting in registry.annealing_settings(entry)]
+    annealed = model.annealed(data, **{n: value for n, value in options.items() if n in names})
+    key = jax.random.key(0)
+    sampled = jax.tree.structure(jax.eval_shape(algorithm.init, key, data))
+    shapes, _ = jax.eval_shape(lambda data: annealed.init(key, data, None), data)
+    if sampled != jax.tree.structure(shapes):
+        raise ValueError(
+            f"temper: for these data replicas of {type(model).__name__} keep what its sampler sums "
+            'out; set weights="explicit", or leave temper out'
+        )
+    return tempered(
+        algorithm,
+        annealed,
+        num_replicas=num_replicas,
+        side_by_side=platform_of(data) != "cpu",
+    )
+
+
+def facts(run: Run, num_replicas: int) -> dict[str, object]:
+    """What `Meta.run` says of the replicas.
+
+    Returns:
+        ``temper``: R; ``powers``: R numbers, the geometric mean over chains; ``swap_acceptance``:
+        R - 1 numbers, the mean over chains; ``round_trips``: a count for each chain.
+    """
+    powers, acceptance, round_trips = report(run.state)
+    return {
+        "temper": num_replicas,
+        "powers": [float(f"{p:.3g}") for p in np.exp(np.log(powers).mean(axis=0))],
+        "swap_acceptance": [float(f"{p:.3g}") for p in acceptance.mean(axis=0)],
+        "round_trips": round_trips.tolist(),
+    }

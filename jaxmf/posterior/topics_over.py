@@ -1,0 +1,103 @@
+"""Shares of topics over time, or another number that each document has."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from jaxmf.answers import Answer
+from jaxmf.arguments import check_numbers
+from jaxmf.posterior.document_topics import documents_of, mean_and_sd
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.topic_draws import MatchedTopics, topic_blocks
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class TopicsOver(Answer):
+    """What part of the tokens of documents is of which topic, in bins of a number.
+
+    Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
+
+    Args:
+        lower, upper: (B,) the bins, the upper end within the last one only; equal where each value
+            has a bin.
+        num_documents: (B,) int, documents with tokens in each bin.
+        mean: (B, G) posterior mean of the part, averaged over the documents of a bin; NaN where
+            there are none.
+        sd: (B, G) its posterior standard deviation, for these documents: how documents vary
+            within a bin is no part of it.
+    """
+
+    lower: np.ndarray
+    upper: np.ndarray
+    num_documents: np.ndarray
+    mean: np.ndarray
+    sd: np.ndarray
+
+    _axes: ClassVar = {"mean sd": "bin topic", "lower upper num_documents": "bin"}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line for each bin and topic."""
+        num_bins, num_topics = self.mean.shape
+        by_bin = {name: getattr(self, name) for name in ("lower", "upper", "num_documents")}
+        return {
+            **{name: np.repeat(values, num_topics) for name, values in by_bin.items()},
+            "topic": np.tile(np.arange(num_topics), num_bins),
+            "share": self.mean.ravel(),
+            "sd": self.sd.ravel(),
+        }
+
+
+def topics_over(
+    posterior: Draws, matched: MatchedTopics, values: object, num_bins: int
+) -> TopicsOver:
+    """See `Posterior.topics_over`."""
+    blocks = topic_blocks(posterior)
+    documents = documents_of(posterior, blocks.document)
+    covariate = _checked_values(documents, values)
+    tokens = np.asarray(posterior.model.over(posterior.data)[1].columns[blocks.document])
+    is_used = np.isfinite(covariate) & (np.bincount(tokens, minlength=covariate.size) > 0)
+    if not is_used.any():
+        raise ValueError("values: no document with tokens has a finite one")
+    lower, upper, bins = _bins(covariate[is_used], num_bins)
+    num_documents = np.bincount(bins, minlength=lower.size)
+    # averages over the documents of each bin
+    average = np.zeros((lower.size, documents.size))
+    average[bins, np.flatnonzero(is_used)] = 1
+    average /= np.where(num_documents > 0, num_documents, np.nan)[:, None]
+    mean, sd = mean_and_sd(posterior, matched, lambda part: average @ np.nan_to_num(part))
+    return TopicsOver(lower, upper, num_documents, mean, sd)
+
+
+def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
+    """The value of every document: (N,) float.
+
+    Raises:
+        ValueError: a document has none, or there are more or fewer than documents.
+    """
+    if hasattr(values, "to_dict"):  # a pandas Series, by its index
+        values = values.to_dict()
+    if isinstance(values, Mapping):
+        for document in documents.tolist():
+            if document not in values:
+                raise ValueError(
+                    f"values: the document {document!r} has none; pass NaN to leave it out"
+                )
+        values = [values[document] for document in documents.tolist()]
+    covariate = check_numbers("values", values)
+    if covariate.size != documents.size:
+        raise ValueError(f"values: are {covariate.size}, and there are {documents.size} documents")
+    return covariate
+
+
+def _bins(covariate: np.ndarray, num_bins: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Lower and upper ends (B,), and the bin of each document: one for each value if few enough."""
+    unique, inverse = np.unique(covariate, return_inverse=True)
+    if unique.size <= num_bins:
+        return unique, unique, inverse
+    edges = np.linspace(unique[0], unique[-1], num_bins + 1)
+    bins = np.clip(np.searchsorted(edges, covariate, side="right") - 1, 0, num_bins - 1)
+    return edges[:-1], edges[1:], bins
