@@ -145,7 +145,9 @@ class NetworkModel(Readable, Model, ABC):
                 "parallel": all tokens at once given parameters drawn for the purpose, and over the
                 devices of a mesh axis "data". Both are exact; the second mixes more slowly a sweep.
                 Where groups come and go it starts with sequential updates of 256 tokens, which make
-                and remove groups. "auto": the first on a CPU and where the network has no other,
+                and remove groups. "sparse", for LDA and HDPLDA: as "sequential", document after
+                document, with work a token that follows the topics of its word instead of all of
+                them; faster from about XXX topics on. "auto": the first on a CPU and where the network has no other,
                 the second on accelerators but for few tokens.
             split_merge: proposals a sweep to split a group or merge two, for every indicator with a
                 DirichletProcess, PitmanYor or HDP prior whose groups partition observed blocks
@@ -185,7 +187,7 @@ class NetworkModel(Readable, Model, ABC):
         sizes = [
             network.blocks[n].distribution.num_groups(capacity or 1) for n in network.indicators
         ]
-        is_wide = sweep == "sequential" and max(sizes, default=0) >= LONG_ROW
+        is_wide = sweep != "parallel" and max(sizes, default=0) >= LONG_ROW
         grows = any(network.blocks[name].distribution.grows for name in network.indicators)
         return algorithm(
             init=Partial(starting.init, plan, self),
