@@ -140,6 +140,15 @@ def test_a_token_that_is_not_taken_out_first_is_caught_by_the_joint_distribution
         check_joint("fixed")
 
 
+@pytest.mark.parametrize("sweep", ["sequential", "sparse"])
+def test_five_thousand_topics_compile_to_one_kernel(sweep):
+    network = topics(mf.Dirichlet(5_000, 0.1), 0.5).at(FIVE)
+    sampler = network.sampler(sweep=sweep)
+    state = state_of(network, [4_999, 0, 7, 7, 4_000])
+    after, _ = jax.jit(sampler.step)(jax.random.key(0), state, FIVE, jnp.ones(()))
+    assert np.all((after.values["topic"] >= 0) & (after.values["topic"] < 5_000))
+
+
 @pytest.mark.slow
 def test_a_growing_number_of_topics_asks_for_more_slots_and_finishes():
     post = mf.sample(

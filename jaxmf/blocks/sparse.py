@@ -256,7 +256,8 @@ class _Sweep(NamedTuple):
         pseudo, _ = self.distribution.pseudo(cache)
         weights = (cache.counts[0] + pseudo) / (totals + whole)
         weights = jnp.pad(weights, (0, -self.num_topics % _PIECE))
-        return _Table(weights, jnp.sum(weights.reshape(-1, _PIECE), axis=1))
+        sums = tables.in_runs(weights.reshape(-1, _PIECE), axis=1)
+        return _Table(weights, jnp.concatenate(sums))
 
     def moved(
         self,
