@@ -56,8 +56,8 @@ def smc(
     chosen by a first run, of which nothing else is used; the evidence of the others is unbiased.
 
     Args:
-        model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, `BinaryMF`, or a model with `annealed`, see
-            `jaxmf.model.Anneals`.
+        model: `LinearGaussianIBP`, `NoisyOrIBP`, `FeatureModel`, `BinaryMF`, or a model with
+            `annealed`, see `jaxmf.model.Anneals`.
         data: a container, or what one can be made of.
         num_particles: particles of a run, a multiple of `chain_length`.
         num_runs: independent runs, pooled by their evidence; 2 or more for an error.

@@ -10,11 +10,12 @@ from __future__ import annotations
 import html
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from jaxmf.answers import Answer, as_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
@@ -29,7 +30,7 @@ CHAIN_COLUMNS = ("mean", "sd", "5 %", "95 %", "R-hat", "ESS")
 WEIGHTED_COLUMNS = ("mean", "sd", "5 %", "95 %")
 
 
-class Summary:
+class Summary(Answer):
     """A small table of values with a name to each row; prints well, also in a notebook.
 
     Args:
@@ -44,6 +45,8 @@ class Summary:
         >>> float(table["alpha", "mean"])
         1.25
     """
+
+    _axes: ClassVar = {"values": "quantity statistic"}
 
     def __init__(
         self, names: Sequence[str], columns: Sequence[str], values: np.ndarray, caption: str = ""
@@ -73,29 +76,24 @@ class Summary:
             for row in self.values
         ]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The same as a pandas DataFrame."""
-        import pandas as pd
+    def table(self) -> dict[str, np.ndarray]:
+        """The columns by name, without the names of the rows."""
+        return dict(zip(self.columns, self.values.T, strict=True))
 
-        return pd.DataFrame(self.values, index=self.names, columns=self.columns)
+    def to_pandas(self) -> pd.DataFrame:
+        """The same as a pandas DataFrame, the names of the rows as its index."""
+        return super().to_pandas().set_axis(self.names)
+
+    def coordinates(self) -> dict[str, object]:
+        return {"quantity": self.names, "statistic": self.columns}
 
     def __repr__(self) -> str:
-        cells = self.cells()
-        first = max([len(name) for name in self.names], default=0)
-        widths = [
-            max([len(column)] + [len(row[i]) for row in cells])
-            for i, column in enumerate(self.columns)
-        ]
-        lines = [
-            " " * first + "".join(f"  {c:>{w}}" for c, w in zip(self.columns, widths, strict=True))
-        ]
-        for name, row in zip(self.names, cells, strict=True):
-            values = "".join(f"  {cell:>{w}}" for cell, w in zip(row, widths, strict=True))
-            lines.append(f"{name:<{first}}{values}")
-        lines += [self.caption] if self.caption else []
+        body = zip(self.names, self.cells(), strict=True)
+        shown = [as_text([("", *self.columns), *((name, *cells) for name, cells in body)])]
+        shown += [self.caption] if self.caption else []
         for note in self.notes:
-            lines.append(textwrap.fill(f"Warning: {note}.", 88, subsequent_indent="  "))
-        return "\n".join(lines)
+            shown.append(textwrap.fill(f"Warning: {note}.", 88, subsequent_indent="  "))
+        return "\n".join(shown)
 
     def _repr_html_(self) -> str:
         head = "".join(f"<th>{html.escape(column)}</th>" for column in self.columns)
@@ -273,6 +271,21 @@ def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = N
         scaled = bits * np.sqrt(weights[some]).astype(np.float32)[:, None, None]
         wide = np.moveaxis(scaled, 0, 1).reshape(rows.size, -1)
         total += wide @ wide.T
+    return total
+
+
+def probability_of_sharing(z: np.ndarray, weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """P(two rows share a feature or more) over weighted draws: (R, R) float.
+
+    Args:
+        z: (S, N, K) bool.
+        weights: (S,), summing to one.
+        rows: (R,) int, which rows.
+    """
+    total = np.zeros((rows.size, rows.size))
+    for index in np.flatnonzero(weights):
+        bits = z[index][rows].astype(np.float32)
+        total += weights[index] * (bits @ bits.T > 0)
     return total
 
 

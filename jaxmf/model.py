@@ -472,6 +472,29 @@ class CompletesDocuments(Protocol[Data]):
 
 
 @runtime_checkable
+class ScoresDocuments(Protocol[Data]):
+    """Knows the probability of whole documents: `Posterior.document_log_likelihood`."""
+
+    def log_probability_of_documents(
+        self,
+        key: Key,
+        draw: Draw,
+        data: Data,
+        words: Array,
+        lengths: Array,
+        /,
+        *,
+        documents: Array,
+        num_particles: int,
+    ) -> Array:
+        """Unbiased estimates of p(words (M, N) of documents of these lengths | draw), logs: (M,).
+
+        Each document has random numbers by its index in `documents`, (M,) int.
+        """
+        ...
+
+
+@runtime_checkable
 class RanksWords(CompletesDocuments[Data], Protocol[Data]):
     """Ranks the words, or items, that a document or basket may have next."""
 

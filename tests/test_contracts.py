@@ -17,7 +17,8 @@ CAPABILITIES = {
     if value.__module__ == contracts.__name__
 }
 NETWORK = {"HasGroups", "HasNetwork"}
-TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ShowsColumns", "TransformsDocuments"}
+TOPICS = NETWORK | {"CompletesDocuments", "RanksWords", "ScoresDocuments"}
+TOPICS |= {"ShowsColumns", "TransformsDocuments"}
 MIXTURE = NETWORK | {"DrawsCells", "HasPointwiseLikelihood", "HasRowGroups"}
 MIXTURE |= {"PredictsCells", "TransformsRows"}
 RATINGS = MIXTURE - {"HasRowGroups"} | {

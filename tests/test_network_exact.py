@@ -52,6 +52,9 @@ def path(by="sub"):
     }
 
 
+PACHINKO = mf.PAM((2, 2), level_concentration=(0.5, [0.4, 0.9])).network().blocks
+
+
 def both(prior, by=("group", "kind")):
     return {
         "group": mf.Block(prior, by="document"),
@@ -92,7 +95,7 @@ CASES = {
         (),
     ),
     "path, one by one": (path(), ()),
-    "path, together": (path(), (("super", "sub"),)),
+    "path, together": (PACHINKO | {"word": words("level_2")}, (("level_1", "level_2"),)),
     "path to both": (path(("super", "sub")), (("super", "sub"),)),
     "two sides": (both(mf.Dirichlet(2, 0.7)), ()),
     "two sides, together": (both(mf.Dirichlet(2, 0.7)), (("group", "kind"),)),

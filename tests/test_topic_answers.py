@@ -115,6 +115,20 @@ def test_similarity_is_that_of_the_words(fitted):
     np.testing.assert_allclose(topics.nearest, others.max(0), rtol=1e-6)
 
 
+def test_topics_are_arrays_with_words_and_documents_as_labels(fitted):
+    topics, documents = fitted.topics(), fitted.document_topics()
+    labelled = topics.to_xarray()
+    word = topics.words[1]
+    np.testing.assert_array_equal(
+        labelled["word_probabilities"].sel(word=word), topics.word_probabilities[:, 1]
+    )
+    assert labelled["label"].values.tolist() == list(topics.labels())
+    shares = documents.to_xarray()["mean"].sel(document=documents.documents[2])
+    np.testing.assert_array_equal(shares, documents.mean[2])
+    for each in (topics, documents):
+        assert each._repr_html_().startswith("<table")
+
+
 def test_topics_of_documents_are_shares_of_their_tokens(fitted):
     found = fitted.document_topics()
     shares = draws_of(TOPICS)["topic_counts"].reshape(-1, NUM_DOCUMENTS, NUM_TOPICS)[..., ORDER]

@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from numpyro.distributions import Gamma
 from scipy import sparse
 
 import jaxmf as mf
@@ -116,6 +117,36 @@ def test_saved_and_loaded(fitted, tmp_path):
     assert "<h2>Topics</h2>" in page
     assert 'alt="map of the topics"' in page
     assert "word11" in page
+
+
+def test_pachinko_allocation_has_concentrations_of_each_level(fitted, tmp_path):
+    data = fitted[0].data
+    learned = Gamma(1.0, 1.0).expand([3])
+    model = mf.PAM((2, 3), level_concentration=[[0.1, 0.4], learned])
+    run = {"num_warmup": 1, "num_samples": 2, "num_chains": 1, "progress": False}
+    post = mf.sample(model, data, **run)
+    assert post.draws["level_2_concentration"].shape == (1, 2, 3)
+    assert "level_1_concentration" not in post.draws
+    assert np.unique(post.draws["level_2_concentration"]).size == 6
+    again = mf.load(post.save(tmp_path / "run"))
+    first = again.model.network().blocks["level_1"].distribution
+    np.testing.assert_allclose(first.concentration, [0.1, 0.4], rtol=1e-6)
+    for name, values in post.draws.items():
+        np.testing.assert_array_equal(again.draws[name], values)
+
+
+@pytest.mark.parametrize(
+    ("concentrations", "message"),
+    [
+        ((0.1,), "level_concentration: has 1 entries for 2 levels"),
+        ((0.1, [0.2, 0.3]), r"level_concentration\[1\] must be one number or 3 of them"),
+        ((0.1, [0.2, -0.3, 0.4]), r"level_concentration\[1\] must be positive .* position 1"),
+        ((-0.1, 0.2), r"level_concentration\[0\] must be positive"),
+    ],
+)
+def test_wrong_concentrations_of_a_level_are_named(concentrations, message):
+    with pytest.raises(ValueError, match=message):
+        mf.PAM((2, 3), level_concentration=concentrations)
 
 
 def test_wrong_questions_are_answered_in_words(fitted):

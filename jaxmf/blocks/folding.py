@@ -207,11 +207,11 @@ def _held(network: Network, draw: Draw, column: str) -> Network:
             distribution = _KnownPartition(table.reshape(-1, table.shape[-1]))
             blocks[name] = block.with_distribution(distribution)
         elif not block.observed:
-            blocks[name] = block.with_distribution(_prior_of_new_levels(network, draw, name))
+            blocks[name] = block.with_distribution(prior_of_new_levels(network, draw, name))
     return type(network)(blocks, network.order)
 
 
-def _prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
+def prior_of_new_levels(network: Network, draw: Draw, name: str) -> Dirichlet:
     """The prior of a new level's probabilities: a Dirichlet prior around the shared weights."""
     distribution, counts = network.blocks[name].distribution, draw[f"{name}_counts"]
     if not distribution.labels_shared:

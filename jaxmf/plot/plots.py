@@ -198,7 +198,7 @@ class Plots:
             rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
-        shared = posterior.cooccurrence(Positions(rows[order]))
+        shared = posterior.cooccurrence(Positions(rows[order])).values
         figure, (axes,) = figure_of(1, 1, width=4.8, height=4.0)
         picture = axes.imshow(shared, cmap=colours(SEQUENTIAL), vmin=0, interpolation="nearest")
         bare(axes)

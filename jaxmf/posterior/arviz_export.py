@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.answers import import_extra
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -16,12 +17,7 @@ if TYPE_CHECKING:
 
 def to_arviz(posterior: Posterior, *, log_likelihood: bool) -> xr.DataTree:
     """See `Posterior.to_arviz`."""
-    try:
-        import arviz_base
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError(
-            "to_arviz needs arviz-base, an extra: pip install 'jaxmf[arviz]'"
-        ) from None
+    arviz_base = import_extra("arviz_base", "to_arviz", "arviz")
     draws = _equally_weighted(posterior, dict(posterior.draws))
     groups = {"posterior": draws}
     if "log_joint" in draws:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import jax
 import numpy as np
 
+from jaxmf.answers import Answer, Lines, shortened
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, Pair, lacks
-from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Draw, Key
@@ -24,7 +23,7 @@ _MOST_SHOWN = 4  # ids of a bicluster's rows, or columns, in what is printed
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Biclusters:
+class Biclusters(Answer):
     """The biclusters of one draw, the surest first: the largest weight in standard deviations.
 
     Args:
@@ -56,6 +55,15 @@ class Biclusters:
     column_names: np.ndarray
     chain: int
     draw: int
+
+    _axes: ClassVar = {
+        "row_features column_features weights weight_sd": "bicluster",
+        "rows row_probabilities": "bicluster row",
+        "columns column_probabilities": "bicluster column",
+    }
+
+    def coordinates(self) -> dict[str, object]:
+        return {"row": self.row_names, "column": self.column_names}
 
     def __len__(self) -> int:
         return self.weights.size
@@ -93,12 +101,6 @@ class Biclusters:
             "columns": [self.ids(index, "column") for index in indices],
         }
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame: one line a bicluster."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
     def members(self) -> pd.DataFrame:
         """One line for each row and each column of a bicluster, with its probability."""
         import pandas as pd
@@ -117,10 +119,10 @@ class Biclusters:
             columns["probability"] += probabilities[bicluster, member].tolist()
         return pd.DataFrame(columns).sort_values("bicluster", kind="stable", ignore_index=True)
 
-    def lines(self) -> list[tuple[str, ...]]:
+    def lines(self) -> Lines:
         """A heading, and a line for each bicluster: weight, counts, its most probable members."""
         heading = ("bicluster", "weight", "rows", "columns", "rows are", "columns are")
-        table: list[tuple[str, ...]] = [heading]
+        table: Lines = [heading]
         for index in range(len(self)):
             sides = [self.ids(index, side) for side in ("row", "column")]
             table.append(
@@ -128,25 +130,13 @@ class Biclusters:
                     str(index),
                     f"{self.weights[index]:.3g} ± {self.weight_sd[index]:.2g}",
                     *(str(len(ids)) for ids in sides),
-                    *(_shown(ids) for ids in sides),
+                    *(shortened(ids, _MOST_SHOWN) for ids in sides),
                 )
             )
         return table
 
-    def __repr__(self) -> str:
-        if not len(self):
-            return "no bicluster whose weight is beyond its uncertainty"
-        return printed.as_text(self.lines())
-
-    def _repr_html_(self) -> str:
-        if not len(self):
-            return f"<p>{html.escape(repr(self))}</p>"
-        return printed.as_html(self.lines())
-
-
-def _shown(ids: list[object]) -> str:
-    more = ", ..." if len(ids) > _MOST_SHOWN else ""
-    return ", ".join(map(str, ids[:_MOST_SHOWN])) + more
+    def footer(self) -> str:
+        return "" if len(self) else "no bicluster whose weight is beyond its uncertainty"
 
 
 def biclusters(posterior: Draws, num_sd: float, seed: int) -> Biclusters:

@@ -12,14 +12,16 @@ second one, so that the order of the draws matters little.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines, shortened
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
-from jaxmf.posterior import printed, tables
+from jaxmf.posterior import tables
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.records import largest_columns
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,11 +30,11 @@ MIN_OVERLAP = 0.5
 """Of the rows of a feature and of a cluster that it belongs to."""
 
 _MOST_CLUSTERS = 500
-_IDS_SHOWN, _COLUMNS_SHOWN = 4, 3
+_IDS_SHOWN = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class CertainFeatures:
+class CertainFeatures(Answer):
     """Clusters of features across draws and chains, the most probable first.
 
     Args:
@@ -60,6 +62,16 @@ class CertainFeatures:
     row_names: np.ndarray
     column_names: np.ndarray
 
+    _axes: ClassVar = {
+        "probabilities": "feature",
+        "by_chain": "chain feature",
+        "row_probabilities": "feature row",
+        "mean sd": "feature column",
+    }
+
+    def coordinates(self) -> dict[str, object]:
+        return {"row": self.row_names, "column": self.column_names}
+
     def __len__(self) -> int:
         return self.probabilities.size
 
@@ -79,12 +91,6 @@ class CertainFeatures:
             "rows": [self.rows(feature) for feature in range(len(self))],
         }
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame: one line a feature."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
     def members(self) -> pd.DataFrame:
         """How probably each row has each feature: a pandas DataFrame (rows, features)."""
         import pandas as pd
@@ -100,35 +106,23 @@ class CertainFeatures:
         index = pd.Index(self.column_names, name="column")
         return pd.DataFrame(values.T, index=index, columns=names)
 
-    def _lines(self) -> list[tuple[str, ...]]:
+    def lines(self) -> Lines:
         heading = ("feature", "probability", "chains", "rows", "rows are", "largest in")
-        lines: list[tuple[str, ...]] = [heading]
+        lines: Lines = [heading]
         for feature, expected in enumerate(self.row_probabilities.sum(axis=1)):
-            rows = self.rows(feature)
-            shown = ", ".join(map(str, rows[:_IDS_SHOWN])) + ", ..." * (len(rows) > _IDS_SHOWN)
-            columns = np.argsort(-np.abs(self.mean[feature]), kind="stable")[:_COLUMNS_SHOWN]
-            largest = [f"{self.column_names[d]} {self.mean[feature, d]:+.3g}" for d in columns]
+            shown = shortened(self.rows(feature), _IDS_SHOWN)
             num_chains = int((self.by_chain[:, feature] > 0.5).sum())
             chains = f"{num_chains} of {len(self.by_chain)}"
             probability = f"{self.probabilities[feature]:.2f}"
             cells = (str(feature), probability, chains, f"{expected:.1f}", shown)
-            lines.append((*cells, ", ".join(largest)))
+            lines.append((*cells, largest_columns(self.mean[feature], self.column_names)))
         return lines
 
-    def _caption(self) -> str:
+    def footer(self) -> str:
         return (
             f"{len(self)} features in {self.num_draws} draws of {len(self.by_chain)} chains; a "
             f"draw has {self.num_others:.1f} others, {self.num_single:.1f} of them of one row"
         )
-
-    def __repr__(self) -> str:
-        if not len(self):
-            return self._caption()
-        return f"{printed.as_text(self._lines(), right=(0, 1, 2, 3))}\n{self._caption()}"
-
-    def _repr_html_(self) -> str:
-        table = printed.as_html(self._lines()) if len(self) else ""
-        return f"{table}<p>{self._caption()}</p>"
 
 
 class _Matched(NamedTuple):
@@ -160,7 +154,6 @@ def certain_features(posterior: Draws, min_probability: float) -> CertainFeature
     slots = np.where(slots >= 0, slots + num_biases, -1)
     mean, sd = _moments(posterior, (chains, draws), weights, slots)
     data = posterior.data
-    width = mean.shape[1]
     return CertainFeatures(
         probabilities=probabilities[order],
         by_chain=_by_chain(is_found[:, order], chains, weights, posterior.num_chains),
@@ -171,9 +164,7 @@ def certain_features(posterior: Draws, min_probability: float) -> CertainFeature
         num_single=single,
         num_draws=chains.size,
         row_names=ids_or_positions(data.row_names, data.num_rows),
-        column_names=ids_or_positions(
-            data.column_names if width == data.num_columns else None, width
-        ),
+        column_names=tables.column_ids(data, mean.shape[1]),
     )
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines
 from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
@@ -19,7 +20,7 @@ _TOPICS_SHOWN = 4
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class DocumentTopics:
+class DocumentTopics(Answer):
     """What part of the tokens of every document is of which topic.
 
     Topics are those of `Posterior.topics`, in its order; 0 counts where a draw lacks a topic.
@@ -39,6 +40,11 @@ class DocumentTopics:
     unmatched: np.ndarray
     column: str = "document"
 
+    _axes: ClassVar = {"mean sd": "document topic", "unmatched": "document"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"document": self.documents}
+
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line for each document and topic."""
         num_documents, num_topics = self.mean.shape
@@ -57,21 +63,23 @@ class DocumentTopics:
         columns = pd.RangeIndex(self.mean.shape[1], name="topic")
         return pd.DataFrame(self.mean, index=index, columns=columns)
 
-    def __repr__(self) -> str:
+    def lines(self) -> Lines:
         names = [str(name) for name in self.documents[:_SHOWN]]
-        width = max(map(len, names))
-        lines = []
+        lines: Lines = [(self.column, "topics")]
         for name, mean, sd in zip(names, self.mean, self.sd, strict=False):
             best = np.argsort(-mean, kind="stable")[:_TOPICS_SHOWN]
             nothing = "no tokens" if np.isnan(mean).any() else "every topic below 0.5%"
             shown = [f"topic {k} {mean[k]:.0%} ± {sd[k]:.0%}" for k in best if mean[k] >= 0.005]
-            lines.append(f"{name:<{width}}  " + (", ".join(shown) or nothing))
-        hidden = self.documents.size - len(names)
-        return "\n".join([*lines, *([f"and {hidden:,} more"] if hidden else [])])
+            lines.append((name, ", ".join(shown) or nothing))
+        return lines
+
+    def footer(self) -> str:
+        hidden = self.documents.size - _SHOWN
+        return f"and {hidden:,} more" if hidden > 0 else ""
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class SimilarDocuments:
+class SimilarDocuments(Answer):
     """Documents with topics like those of one document, the most similar first.
 
     Args:
@@ -85,19 +93,14 @@ class SimilarDocuments:
     similarity: np.ndarray
     sd: np.ndarray
 
+    _axes: ClassVar = {"similarity sd": "document"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"document": self.documents}
+
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a document."""
         return {"document": self.documents, "similarity": self.similarity, "sd": self.sd}
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
-    def __repr__(self) -> str:
-        lines = zip(self.documents, self.similarity, self.sd, strict=True)
-        return "\n".join(f"{mean:.2f} ± {sd:.2f}  {name}" for name, mean, sd in lines)
 
 
 def document_topics(posterior: Draws, matched: MatchedTopics) -> DocumentTopics:

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 from jaxmf.arguments import check_count, check_number, check_seed
 from jaxmf.data import Tokens, as_container
 from jaxmf.diagnostics import HeldOutScore
-from jaxmf.model import CompletesDocuments
+from jaxmf.model import CompletesDocuments, ScoresDocuments
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
     from jaxmf.posterior.biclusters import Biclusters
+    from jaxmf.posterior.left_to_right import DocumentScore
     from jaxmf.posterior.row_groups import RowGroups
     from jaxmf.posterior.side_groups import GroupWeights
     from jaxmf.posterior.topics import TopEntries
@@ -164,4 +165,52 @@ class GroupAnswers(Draws):
         tokens = as_container(new_documents, Tokens, "new_documents")
         new = self.container(tokens, "new_documents", unknown=unknown)
         score = topics.document_completion(self, new, num_draws=num_draws, seed=seed)
+        return score._replace(num_dropped=tokens.num_tokens - new.num_tokens)
+
+    def document_log_likelihood(
+        self,
+        new_documents: object,
+        *,
+        unknown: str = "error",
+        num_draws: int = 10,
+        num_particles: int = 20,
+        seed: int = 0,
+    ) -> DocumentScore:
+        """Log probability of whole new documents, by particles from left to right.
+
+        Nothing of a document is used up to find its topics, as `document_completion` does: the
+        probability of each word given those before it, topics summed out, is estimated and
+        multiplied up (Wallach, Murray, Salakhutdinov & Mimno 2009), without bias for any number of
+        particles, and p(document) is averaged over draws. The probabilities of words in topics are
+        their means in each draw. Time grows with words, draws, particles and topics.
+
+        Args:
+            new_documents: tokens or counts, as `document_completion` takes them.
+            unknown: of words that the data lacks: "error", or "drop" to leave them out.
+            num_draws: posterior draws used, evenly spread.
+            num_particles: of each document in each draw; more of them for long documents.
+            seed: of the particles.
+        Returns:
+            The log probability of each document with its Monte Carlo error over draws, their mean
+            by word (the perplexity is exp(-mean)) with its standard error over documents.
+        Warns:
+            UserWarning: more than half of the tokens are left out, or all those of a document.
+        Raises:
+            ValueError: the model has no words of documents, or none of the documents has a word.
+        """
+        from jaxmf.posterior import left_to_right
+
+        check_count("num_draws", num_draws)
+        check_count("num_particles", num_particles)
+        check_seed("seed", seed)
+        if not isinstance(self.model, ScoresDocuments):
+            raise ValueError(
+                f"{type(self.model).__name__} knows no probability of whole documents; LDA, "
+                "HDPLDA and PAM do"
+            )
+        tokens = as_container(new_documents, Tokens, "new_documents")
+        new = self.container(tokens, "new_documents", unknown=unknown)
+        score = left_to_right.document_log_likelihood(
+            self, new, num_draws=num_draws, num_particles=num_particles, seed=seed
+        )
         return score._replace(num_dropped=tokens.num_tokens - new.num_tokens)

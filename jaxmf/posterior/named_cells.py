@@ -34,7 +34,7 @@ def read_cells(
     rows, columns = pair
     sides = (rows, "row", f"{name}: rows"), (columns, "column", f"{name}: columns")
     if not drop:
-        return Positions(*(_read_index(index, data, word, called) for index, word, called in sides))
+        return Positions(*(read_index(index, data, word, called) for index, word, called in sides))
     found = Positions(
         *(positions_or_unknown(index, data, word, called) for index, word, called in sides)
     )
@@ -110,7 +110,7 @@ def positions_or_unknown(
     names = getattr(data, f"{word}_names")
     called = f"{word}s" if argument is None else argument
     if names is None or isinstance(index, Positions):
-        return _read_index(index, data, word, called)
+        return read_index(index, data, word, called)
     array = _index_array(index, called)
     _check_kind(array, names, word, called)
     table = {name: position for position, name in enumerate(names.tolist())}
@@ -120,7 +120,7 @@ def positions_or_unknown(
 def read_rows(rows: object, data: object, *, drop: bool = False) -> np.ndarray:
     """Positions (R,) int64 of rows given by id or `Positions`, as in `read_cells`."""
     if not drop:
-        return _read_index(rows, data, "row", "rows")
+        return read_index(rows, data, "row", "rows")
     found = positions_or_unknown(rows, data, "row")
     if not (found >= 0).any():
         raise ValueError(
@@ -129,7 +129,7 @@ def read_rows(rows: object, data: object, *, drop: bool = False) -> np.ndarray:
     return found[found >= 0]
 
 
-def _read_index(index: object, data: object, word: str, argument: str) -> np.ndarray:
+def read_index(index: object, data: object, word: str, argument: str) -> np.ndarray:
     """Positions of rows or columns; `argument` is what the user calls them."""
     names, size = getattr(data, f"{word}_names"), getattr(data, f"num_{word}s")
     if isinstance(index, Positions):

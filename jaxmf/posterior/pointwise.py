@@ -9,17 +9,16 @@ out of them.
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines
 from jaxmf.model import CompletesDocuments, HasCategories, HasGroups, HasNetwork, PredictsCells
 from jaxmf.posterior import categories, leave_one_out, left_out_tokens, named_cells
 from jaxmf.posterior.cells import check_draws
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from jaxmf.posterior.draws import Draws
 
 _MOST_VALUES = 2**27
@@ -62,7 +61,7 @@ class Units(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class LogLikelihood:
+class LogLikelihood(Answer):
     """The log likelihood of M observed cells, or tokens, given every draw.
 
     Args:
@@ -91,23 +90,26 @@ class LogLikelihood:
         """Whether the sum over cells is the log likelihood of the data given the draw."""
         return self.conditional_on == _CONDITIONS["independent"]
 
-    def to_pandas(self) -> pd.DataFrame:
+    _axes: ClassVar = {"values": "chain draw cell"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {name: ("cell", ids) for name, ids in self._ids().items()}
+
+    def _ids(self) -> dict[str, np.ndarray]:
+        """Rows and columns of the cells, by id where there are ids."""
+        return {
+            "row": self.rows if self.row_names is None else self.row_names,
+            "column": self.columns if self.column_names is None else self.column_names,
+        }
+
+    def table(self) -> dict[str, np.ndarray]:
         """One line a cell: its row and column, mean and sd of its log likelihood over draws.
 
         Both are weighted where draws are.
         """
-        import pandas as pd
-
         mean = self._mean(self.values)
         sd = np.sqrt(self._mean((self.values - mean) ** 2))
-        return pd.DataFrame(
-            {
-                "row": self.rows if self.row_names is None else self.row_names,
-                "column": self.columns if self.column_names is None else self.column_names,
-                "mean": mean,
-                "sd": sd,
-            }
-        )
+        return {**self._ids(), "mean": mean, "sd": sd}
 
     def _mean(self, values: np.ndarray) -> np.ndarray:
         """The mean over draws, (M,)."""
@@ -115,7 +117,10 @@ class LogLikelihood:
         mean: np.ndarray = np.average(values[is_used], axis=0, weights=self.weights[is_used])
         return mean
 
-    def __repr__(self) -> str:
+    def lines(self) -> Lines:
+        return [()]  # a table of all cells is asked for by `table`
+
+    def footer(self) -> str:
         chains, draws, count = self.values.shape
         unit = "word" if self.conditional_on == _CONDITIONS["tokens"] else "cell"
         mean = float(self._mean(self.values).mean())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.answers import Answer
 from jaxmf.data import Container
 from jaxmf.model import DrawsCells, HasPointwiseLikelihood, Model, Pair, PredictsCells
 from jaxmf.posterior.cell_distributions import (
@@ -22,9 +23,6 @@ from jaxmf.posterior.cell_distributions import (
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key, PyTree
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 # Numbers a block of draws may hold on the device, and predictive draws may hold on the host.
 _BLOCK_SIZE = 2**24
 _FEW_VALUES = 2**22  # in all draws
@@ -32,7 +30,7 @@ _DRAWS_SIZE = 2**26
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Prediction:
+class Prediction(Answer):
     """What the posterior says about M cells.
 
     The predictive distribution of a cell is a mixture over posterior draws: the mean is the mean of
@@ -62,6 +60,13 @@ class Prediction:
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
 
+    _axes: ClassVar = {"mean sd": "cell", "quantiles": "level cell", "draws": "draw cell"}
+
+    def coordinates(self) -> dict[str, object]:
+        table = self.table()
+        ids = {name: ("cell", table[name]) for name in ("row", "column")}
+        return {"level": list(self.levels), **ids}
+
     def __len__(self) -> int:
         return int(self.rows.size)
 
@@ -76,33 +81,16 @@ class Prediction:
         quantiles = zip(self.levels, self.quantiles, strict=True)
         return columns | {f"{100 * level:g}%": values for level, values in quantiles}
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
     def to_array(self, shape: tuple[int, int]) -> np.ndarray:
         """The means in a matrix of a shape, NaN where nothing was predicted."""
         matrix = np.full(shape, np.nan)
         matrix[self.rows, self.columns] = self.mean
         return matrix
 
-    def __repr__(self) -> str:
-        table = self.table()
-        shown = min(len(self), 6)
-        lines = ["  ".join(f"{name:>10}" for name in table)]
-        for i in range(shown):
-            values = (column[i] for column in table.values())
-            lines.append("  ".join(f"{_text(value):>10}" for value in values))
-        if len(self) > shown:
-            lines.append(f"... {len(self) - shown:,} more")
+    def footer(self) -> str:
+        hidden = super().footer()
         head = f"Prediction of {len(self):,} cells from {self.draws.shape[0]:,} draws"
-        return "\n".join([head, *lines])
-
-
-def _text(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+        return f"{head}: these {hidden}" if hidden else head
 
 
 @dataclasses.dataclass(frozen=True)

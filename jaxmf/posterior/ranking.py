@@ -8,12 +8,14 @@ of whole rows where it has them, else cell by cell.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.answers import Answer
 from jaxmf.arguments import check_count
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasCategories, Model, PredictsWholeRows, RanksColumns, ScoresCells
@@ -23,7 +25,6 @@ from jaxmf.programs import jit
 from jaxmf.types import Array, Draw
 
 if TYPE_CHECKING:
-    import pandas as pd
     from scipy.sparse import csr_array
 
 _BLOCK_CELLS = 2**23
@@ -95,7 +96,7 @@ class NextWords:
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Recommendations:
+class Recommendations(Answer):
     """The best columns of R rows, best first; a row with fewer than n left ends in -1 and NaN.
 
     Args:
@@ -112,39 +113,28 @@ class Recommendations:
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
 
+    def _ids(self) -> tuple[np.ndarray, np.ndarray]:
+        """Ids of rows and columns, or positions."""
+        rows = self.rows if self.row_names is None else self.row_names
+        return rows, self.columns if self.column_names is None else self.column_names
+
+    def coordinates(self) -> dict[str, object]:
+        return {"row": self._ids()[0], "rank": 1 + np.arange(self.columns.shape[1])}
+
+    def variables(self) -> dict[str, tuple[Sequence[str], np.ndarray]]:
+        arrays = {"column": self._ids()[1], **self.scores.table()}
+        return {name: (("row", "rank"), values) for name, values in arrays.items()}
+
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a recommendation."""
         kept = self.columns >= 0
-        rows = self.rows if self.row_names is None else self.row_names
-        columns = self.columns if self.column_names is None else self.column_names
+        rows, columns = self._ids()
         return {
             "row": np.broadcast_to(rows[:, None], kept.shape)[kept],
             "rank": np.broadcast_to(1 + np.arange(kept.shape[1]), kept.shape)[kept],
             "column": columns[kept],
             **{name: values[kept] for name, values in self.scores.table().items()},
         }
-
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
-    def __repr__(self) -> str:
-        table = self.table()
-        shown = min(len(table["row"]), 10)
-        lines = ["  ".join(f"{name:>12}" for name in table)]
-        for i in range(shown):
-            values = (column[i] for column in table.values())
-            lines.append(
-                "  ".join(
-                    f"{value:12.4g}" if isinstance(value, np.floating) else f"{value!s:>12}"
-                    for value in values
-                )
-            )
-        if len(table["row"]) > shown:
-            lines.append(f"... {len(table['row']) - shown:,} more")
-        return "\n".join(lines)
 
 
 def scores(posterior: Draws, cells: object) -> Scores:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+
+from jaxmf.answers import Answer, Lines
+from jaxmf.types import Names
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +48,17 @@ class Evidence(NamedTuple):
     standard_error: float
 
 
-class Features(NamedTuple):
+class _Features(NamedTuple):
+    mean: np.ndarray
+    sd: np.ndarray
+    counts: np.ndarray
+    slots: np.ndarray
+    chain: int
+    draw: int
+    columns: Names
+
+
+class Features(Answer, _Features):
     """The features of one draw, most frequent first.
 
     Args:
@@ -55,25 +68,50 @@ class Features(NamedTuple):
         slots: (K,) its column in the draw's Z.
         chain: which chain the draw is of.
         draw: which draw of it.
+        columns: D ids, or positions.
     """
 
-    mean: np.ndarray
-    sd: np.ndarray
-    counts: np.ndarray
-    slots: np.ndarray
-    chain: int
-    draw: int
+    _axes: ClassVar = {"mean sd": "feature column", "counts": "feature"}
 
-    def __repr__(self) -> str:
+    def coordinates(self) -> dict[str, object]:
+        return {"column": self.columns}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line for each feature and column of the data."""
+        num_features, width = self.mean.shape
+        return {
+            "feature": np.repeat(np.arange(num_features), width),
+            "rows": np.repeat(self.counts, width),
+            "column": np.tile(self.columns, num_features),
+            "mean": self.mean.ravel(),
+            "sd": self.sd.ravel(),
+        }
+
+    def lines(self) -> Lines:
+        sides = enumerate(zip(self.counts, self.mean, strict=True))
+        body = ((str(k), str(count), largest_columns(x, self.columns)) for k, (count, x) in sides)
+        return [("feature", "rows", "largest in"), *body]
+
+    def footer(self) -> str:
         num_features, width = self.mean.shape
         return (
             f"{num_features} features of {width} columns, from the draw with the highest log joint "
-            f"(chain {self.chain}, draw {self.draw}); rows that have them: "
-            f"{', '.join(str(int(count)) for count in self.counts)}"
+            f"(chain {self.chain}, draw {self.draw})"
         )
 
 
-class NumFeatures(NamedTuple):
+def largest_columns(values: np.ndarray, names: np.ndarray, most: int = 3) -> str:
+    """The columns in which a feature is largest, with its values there."""
+    columns = np.argsort(-np.abs(values), kind="stable")[:most]
+    return ", ".join(f"{names[column]} {values[column]:+.3g}" for column in columns)
+
+
+class _Distribution(NamedTuple):
+    values: np.ndarray
+    probabilities: np.ndarray
+
+
+class NumFeatures(Answer, _Distribution):
     """Posterior distribution of the number of features.
 
     Args:
@@ -81,8 +119,14 @@ class NumFeatures(NamedTuple):
         probabilities: (V,) float.
     """
 
-    values: np.ndarray
-    probabilities: np.ndarray
+    _axes: ClassVar = {"probabilities": "number"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"number": self.values}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a number."""
+        return {f"number of {self._counted()}": self.values, "probability": self.probabilities}
 
     @property
     def mean(self) -> float:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines
 from jaxmf.data import Container
+from jaxmf.data.names import ids_or_positions
 from jaxmf.model import GroupMoments, HasRowGroups, lacks
 from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
-from jaxmf.types import Draw
-
-if TYPE_CHECKING:
-    import pandas as pd
+from jaxmf.types import Draw, Names
 
 _MOST_COLUMNS = 6  # in what is printed
 _NO_ROWS = (
@@ -24,7 +23,7 @@ _NO_ROWS = (
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class RowGroups:
+class RowGroups(Answer):
     """The groups of one draw with rows, the largest first.
 
     Standard deviations are those given the partition of that draw. How sure the partition is,
@@ -57,7 +56,19 @@ class RowGroups:
     chain: int
     draw: int
     group_of_rows: np.ndarray | None = None
-    row_names: object = None
+    row_names: Names | None = None
+
+    _axes: ClassVar = {
+        "counts weights weight_sd": "group",
+        "mean mean_sd sd": "group column",
+        "group_of_rows": "row",
+    }
+
+    def coordinates(self) -> dict[str, object]:
+        if self.group_of_rows is None:
+            return {"column": self.columns}
+        rows = ids_or_positions(self.row_names, self.group_of_rows.size)
+        return {"column": self.columns, "row": rows}
 
     @property
     def labels(self) -> np.ndarray:
@@ -95,13 +106,7 @@ class RowGroups:
             "sd": self.sd.ravel(),
         }
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
-    def lines(self) -> list[tuple[str, ...]]:
+    def lines(self) -> Lines:
         """A heading, and a line for each group: rows, weight, and mean ± sd of a few columns."""
         shown = [str(column) for column in self.columns[:_MOST_COLUMNS]]
         more = ["..."] if self.columns.size > _MOST_COLUMNS else []
@@ -113,13 +118,8 @@ class RowGroups:
             table.append((str(group), str(int(count)), weight, *means, *more))
         return table
 
-    def __repr__(self) -> str:
-        lines = self.lines()
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        return "\n".join(
-            "  ".join(entry.rjust(width) for entry, width in zip(line, widths, strict=True))
-            for line in lines
-        )
+    def footer(self) -> str:
+        return ""
 
 
 def _with_error(value: float, error: float) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines
 from jaxmf.data import Container, MatrixContainer
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
@@ -14,14 +15,11 @@ from jaxmf.posterior.topics import TopEntries
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 SIDES = ("row", "column")
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class GroupWeights:
+class GroupWeights(Answer):
     """How probable the groups of one draw are, for one more row of every class.
 
     Args:
@@ -34,29 +32,32 @@ class GroupWeights:
     groups: np.ndarray
     weights: np.ndarray
 
-    def table(self) -> dict[str, np.ndarray]:
-        """Columns of a table with one line a class and group."""
+    _axes: ClassVar = {"weights": "class group"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"class": self._names(), "group": self.groups}
+
+    def _names(self) -> np.ndarray:
         names = np.empty(len(self.classes), object)
         names[:] = self.classes
+        return names
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a class and group."""
         return {
-            "class": np.repeat(names, self.groups.size),
+            "class": np.repeat(self._names(), self.groups.size),
             "group": np.tile(self.groups, len(self.classes)),
             "weight": self.weights.ravel(),
         }
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
-    def __repr__(self) -> str:
+    def lines(self) -> Lines:
         names = ["(none)" if name is None else str(name) for name in self.classes]
-        width = max(map(len, names))
-        return "\n".join(
-            f"{name:<{width}}  " + " ".join(f"{weight:6.1%}" for weight in weights)
-            for name, weights in zip(names, self.weights, strict=True)
-        )
+        body = zip(names, self.weights, strict=True)
+        heading = ("class", *(f"group {group}" for group in self.groups))
+        return [heading, *((name, *(f"{x:.1%}" for x in weights)) for name, weights in body)]
+
+    def footer(self) -> str:
+        return ""
 
 
 def has_groups(posterior: Draws) -> bool:

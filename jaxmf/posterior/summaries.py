@@ -6,11 +6,19 @@ from functools import cached_property
 
 import numpy as np
 
-from jaxmf.arguments import check_count, check_number
+from jaxmf.arguments import check_count, check_number, check_word
 from jaxmf.diagnostics import Summary
-from jaxmf.posterior import alarms, certain_features, leave_one_out, pointwise, tables
+from jaxmf.posterior import (
+    alarms,
+    certain_features,
+    cooccurrence,
+    leave_one_out,
+    pointwise,
+    tables,
+)
 from jaxmf.posterior.alarms import Alarm
 from jaxmf.posterior.certain_features import CertainFeatures
+from jaxmf.posterior.cooccurrence import Cooccurrence
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.leave_one_out import Comparison
 from jaxmf.posterior.pointwise import LogLikelihood
@@ -126,7 +134,9 @@ class Summaries(Draws):
         """
         return tables.num_groups(self, block)
 
-    def cooccurrence(self, rows: object = None) -> np.ndarray:
+    def cooccurrence(
+        self, rows: object = None, *, side: str = "row", measure: str | None = None
+    ) -> Cooccurrence:
         """E[ZZ' | X]: the expected number of features that two rows share.
 
         Of a mixture sampled with ``keep="assignments"`` the probability that they are in one group.
@@ -134,10 +144,18 @@ class Summaries(Draws):
         Args:
             rows: (R,) ids of rows, `mf.Positions(rows)`, or positions where the data has no ids;
                 all by default.
+            side: "column" for columns, and ids of such, of models with features of columns.
+            measure: "expected", or "probability" that two rows share one feature or more.
         Returns:
-            (R, R) float.
+            (R, R) numbers with the ids of the rows, an array for numpy; `.to_pandas()` has one
+            line a pair, `.to_xarray()` the matrix with its ids.
+        Raises:
+            ValueError: a model without such features or groups; ids that the data lacks.
         """
-        return tables.cooccurrence(self, rows)
+        check_word("side", side, cooccurrence.SIDES)
+        if measure is not None:
+            check_word("measure", measure, cooccurrence.MEASURES)
+        return cooccurrence.cooccurrence(self, rows, side=side, measure=measure)
 
     def features(self) -> Features:
         """The features of the reference draw (highest log joint), most frequent first.

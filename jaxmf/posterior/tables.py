@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from jaxmf import diagnostics, settings
-from jaxmf.data import Container
+from jaxmf.data import Container, MatrixContainer
+from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import Summary
-from jaxmf.model import HasBias, HasFeatures, HasNetwork, HasRowGroups, Pair, lacks, settings_of
-from jaxmf.posterior import named_cells, row_groups
+from jaxmf.model import HasBias, HasFeatures, HasNetwork, Pair, lacks, settings_of
 from jaxmf.posterior.alarms import alarms
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.records import Features, NumFeatures, NumGroups
@@ -19,9 +19,6 @@ from jaxmf.types import Draw
 
 if TYPE_CHECKING:
     from jaxmf.posterior.summaries import Summaries
-
-_MANY_ROWS = 20_000
-
 
 NUM_PAIRS = 3
 """Entries of ZZ' in a summary."""
@@ -140,23 +137,6 @@ def _distribution(posterior: Draws, name: str) -> tuple[np.ndarray, np.ndarray]:
     return values, np.bincount(value_indices, weights=weights)
 
 
-def cooccurrence(posterior: Draws, rows: object) -> np.ndarray:
-    """(R, R) float; see `Posterior.cooccurrence`."""
-    data = posterior.data
-    z = None if isinstance(posterior.model, HasRowGroups) else feature_bits(posterior)
-    if rows is None and data.num_rows > _MANY_ROWS:
-        raise ValueError(
-            f"cooccurrence of all {data.num_rows:,} rows is a matrix of "
-            f"{data.num_rows**2:,} entries; name the rows that matter: cooccurrence(rows)"
-        )
-    row_indices = None if rows is None else named_cells.read_rows(rows, data)
-    if z is None:
-        row_indices = np.arange(data.num_rows) if row_indices is None else np.asarray(row_indices)
-        return row_groups.probability_of_one_group(posterior, row_indices)
-    weights = posterior.weights.ravel()
-    return diagnostics.shared_features(z.reshape(-1, *z.shape[2:]), weights, row_indices)
-
-
 def features(posterior: Draws) -> Features:
     """See `Posterior.features`."""
     if not isinstance(posterior.model, HasFeatures):
@@ -175,7 +155,13 @@ def features(posterior: Draws) -> Features:
         slots=slots,
         chain=chain,
         draw=draw,
+        columns=column_ids(posterior.data, mean.shape[1]),
     )
+
+
+def column_ids(data: MatrixContainer, width: int) -> np.ndarray:
+    """Ids of what a feature has a value for, (width,): columns, or positions of something else."""
+    return ids_or_positions(data.column_names if width == data.num_columns else None, width)
 
 
 @jit

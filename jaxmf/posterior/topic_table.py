@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from jaxmf.answers import Answer, Lines
 from jaxmf.data.names import ids_or_positions
-from jaxmf.posterior import printed
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, TopicBlocks, topic_blocks
 from jaxmf.posterior.topics import TopEntries, named_entries
@@ -25,7 +25,7 @@ _MOSTLY = 0.95
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Topics:
+class Topics(Answer):
     """The topics of the reference draw, averaged over draws that have them.
 
     They stand in the order of their size in the reference draw; mean shares may have another.
@@ -67,6 +67,15 @@ class Topics:
     relevance: float
     num_draws: int
 
+    _axes: ClassVar = {
+        "shares share_sd found similarity nearest": "topic",
+        "found_by_chain": "chain topic",
+        "word_probabilities": "topic word",
+    }
+
+    def coordinates(self) -> dict[str, object]:
+        return {"word": self.words, "label": ("topic", self.labels())}
+
     def __len__(self) -> int:
         return self.shares.size
 
@@ -103,9 +112,7 @@ class Topics:
 
     def to_pandas(self) -> pd.DataFrame:
         """The table as a pandas DataFrame. `word_table` has the probabilities of all words."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table()).set_index("topic")
+        return super().to_pandas().set_index("topic")
 
     def word_table(self) -> pd.DataFrame:
         """The probabilities of all words in every topic: a pandas DataFrame (words, topics)."""
@@ -115,9 +122,9 @@ class Topics:
         columns = pd.RangeIndex(len(self), name="topic")
         return pd.DataFrame(self.word_probabilities.T, index=index, columns=columns)
 
-    def _lines(self) -> list[tuple[str, ...]]:
+    def lines(self) -> Lines:
         heading = ("topic", "share", "found", "similarity", "nearest", "words")
-        lines: list[tuple[str, ...]] = [heading]
+        lines: Lines = [heading]
         for topic, words in enumerate(self.lists()[:_SHOWN]):
             shown = ", ".join(map(str, words[:_WORDS_SHOWN]))
             share = f"{self.shares[topic]:.1%} ± {self.share_sd[topic]:.1%}"
@@ -129,7 +136,7 @@ class Topics:
             lines.append((str(topic), share, *measures, shown))
         return lines
 
-    def _caption(self) -> str:
+    def footer(self) -> str:
         num_certain = int((self.found >= _MOSTLY).sum())
         chains = len(self.found_by_chain)
         caption = (
@@ -138,12 +145,6 @@ class Topics:
         )
         hidden = len(self) - _SHOWN
         return f"{caption}; {hidden} smaller topics are not shown" if hidden > 0 else caption
-
-    def __repr__(self) -> str:
-        return f"{printed.as_text(self._lines(), right=range(5))}\n{self._caption()}"
-
-    def _repr_html_(self) -> str:
-        return f"{printed.as_html(self._lines())}<p>{self._caption()}</p>"
 
 
 def topics(posterior: Draws, matched: MatchedTopics, *, n: int, relevance: float) -> Topics:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from jaxmf import diagnostics
+from jaxmf.answers import Answer, Lines
 from jaxmf.data import Container, Tokens
 from jaxmf.diagnostics import HeldOutScore
 from jaxmf.model import CompletesDocuments, HasGroups, HasRowGroups, TransformsDocuments
@@ -16,12 +17,9 @@ from jaxmf.posterior.draws import Draws
 from jaxmf.programs import jit
 from jaxmf.types import Array, Draw, Key
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class TopEntries:
+class TopEntries(Answer):
     """The heaviest entries of groups, the largest group first.
 
     Args:
@@ -37,6 +35,11 @@ class TopEntries:
     shares: np.ndarray
     entries: np.ndarray
     weights: np.ndarray
+
+    _axes: ClassVar = {"shares": "group", "entries weights": "group rank"}
+
+    def coordinates(self) -> dict[str, object]:
+        return {"group": self.groups, "rank": 1 + np.arange(self.entries.shape[1])}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line an entry."""
@@ -55,18 +58,15 @@ class TopEntries:
         kept = ~np.isnan(self.weights)
         return [entries[here].tolist() for entries, here in zip(self.entries, kept, strict=True)]
 
-    def to_pandas(self) -> pd.DataFrame:
-        """The table as a pandas DataFrame."""
-        import pandas as pd
-
-        return pd.DataFrame(self.table())
-
-    def __repr__(self) -> str:
-        lines = [
-            f"{share:6.1%}  " + ", ".join(str(entry) for entry in entries)
-            for share, entries in zip(self.shares, self.lists(), strict=True)
+    def lines(self) -> Lines:
+        body = zip(self.shares, self.lists(), strict=True)
+        return [
+            ("share", "entries"),
+            *((f"{share:.1%}", ", ".join(map(str, entries))) for share, entries in body),
         ]
-        return "\n".join(lines)
+
+    def footer(self) -> str:
+        return ""
 
 
 def top_entries(posterior: Draws, column: str, n: int) -> TopEntries:

@@ -1,8 +1,8 @@
 """Binary matrix factorisation on its way from prior to posterior: its likelihood to a power.
 
 The power is that of the likelihood of a cell given U, V and W. Gaussian cells see it as wider
-noise, and of complete data W may be summed out at every power: N(x; m, s^2)^b is N(x; m, s^2 / b) times a
-factor of s and b alone, which counts where s is drawn, and in the evidence.
+noise, and of complete data W may be summed out at every power: N(x; m, s^2)^b is N(x; m, s^2 / b)
+times a factor of s and b alone, which counts where s is drawn, and in the evidence.
 """
 
 from __future__ import annotations

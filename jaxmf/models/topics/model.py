@@ -23,6 +23,7 @@ import jax
 from jaxmf.arguments import check_count
 from jaxmf.blocks import Block, Network
 from jaxmf.blocks.folding import fold_in
+from jaxmf.blocks.left_to_right import log_probability
 from jaxmf.blocks.model import NetworkModel
 from jaxmf.blocks.prediction import Draw, predict_categories
 from jaxmf.data import Tokens
@@ -65,6 +66,23 @@ class _TopicModel(WordModel):
         """p(word | document) of one more token of documents: (R, V) float."""
         network, _ = self.over(data)
         return predict_categories(network, draw, "word", data, {"document": documents}, folded)
+
+    def log_probability_of_documents(
+        self,
+        key: Key,
+        draw: Draw,
+        data: Tokens,
+        words: Array,
+        lengths: Array,
+        *,
+        documents: Array,
+        num_particles: int,
+    ) -> Array:
+        """log p(words | draw) of documents: (M,) float; see `jaxmf.blocks.left_to_right`."""
+        network, _ = self.over(data)
+        return log_probability(
+            network, key, draw, words, lengths, documents=documents, num_particles=num_particles
+        )
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["word_concentration"], meta_fields=[])
@@ -199,8 +217,10 @@ class PAM(_TopicModel):
 
     Args:
         num_topics: the numbers of topics of the levels, such as (10, 50).
-        level_concentration: of each topic of every level, in a document; a number or a numpyro
-            distribution.
+        level_concentration: of each topic of a level, in a document; a number or a numpyro
+            distribution for all levels, or a tuple with one for each level, the first one first: a
+            number, as many numbers as the level has topics, or a distribution (also a batch,
+            `Gamma(1, 1).expand([K])`).
         word_concentration: of each word; likewise.
 
     Raises:
@@ -212,7 +232,7 @@ class PAM(_TopicModel):
     """
 
     num_topics: tuple[int, ...]
-    level_concentration: Hyperparameter = 0.1
+    level_concentration: Hyperparameter | tuple[Hyperparameter, ...] = 0.1
     word_concentration: Hyperparameter = 0.01
 
     def __post_init__(self) -> None:
@@ -222,8 +242,13 @@ class PAM(_TopicModel):
         for size in sizes:
             check_count("num_topics", size)
         object.__setattr__(self, "num_topics", tuple(sizes))
-        for size in sizes:
-            hyper.validate_concentrations(self.level_concentration, size, "level_concentration")
+        if isinstance(self.level_concentration, list):
+            object.__setattr__(self, "level_concentration", tuple(self.level_concentration))
+        for level, concentration in enumerate(self._concentrations()):
+            name = "level_concentration"
+            if isinstance(self.level_concentration, tuple):
+                name = f"{name}[{level}]"
+            hyper.validate_concentrations(concentration, sizes[level], name)
         self.check_words()
         self.network()
 
@@ -237,11 +262,23 @@ class PAM(_TopicModel):
         """The path of a word."""
         return (tuple(f"level_{position + 1}" for position in range(len(self.num_topics))),)
 
+    def _concentrations(self) -> tuple[Hyperparameter, ...]:
+        """One for each level."""
+        concentrations, num_levels = self.level_concentration, len(self.num_topics)
+        if not isinstance(concentrations, tuple):
+            return (concentrations,) * num_levels
+        if len(concentrations) != num_levels:
+            raise ValueError(
+                f"level_concentration: has {len(concentrations)} entries for {num_levels} levels; "
+                "pass one for each level, or a single one for all"
+            )
+        return concentrations
+
     def network(self) -> Network:
         blocks: dict[str, Block] = {}
         above: tuple[str, ...] = ()
         for position, size in enumerate(self.num_topics):
-            prior: PartitionPrior = Dirichlet(size, self.level_concentration)
+            prior: PartitionPrior = Dirichlet(size, self._concentrations()[position])
             name = f"level_{position + 1}"
             blocks[name] = Block(prior, by=("document", *above))
             above = (name,)

@@ -1,0 +1,199 @@
+"""Answers: tables, arrays with labelled axes, and how both show themselves."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import re
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import xarray as xr
+
+_MOST_LINES = 10
+_NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?%?( ± \S+)?( of \d+)?|> \d+|nan|-?inf|\.\.\.|–|")
+
+Lines = list[tuple[str, ...]]
+
+_SIDES = {"row": "obs", "document": "obs", "column": "var", "word": "var"}
+
+
+def import_extra(module: str, caller: str, extra: str) -> ModuleType:
+    """An optional dependency.
+
+    Args:
+        module: its name.
+        caller: what needs it, as users call that.
+        extra: of jaxmf, which installs it.
+    Raises:
+        ModuleNotFoundError: it is not installed; the message names the extra.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError(
+            f"{caller} needs {module}, an extra: pip install 'jaxmf[{extra}]'", name=module
+        ) from None
+
+
+class Answer:
+    """What a posterior answers with: a table, arrays with labelled axes, text and HTML.
+
+    A subclass has `table`, and for arrays `_axes` and `coordinates`.
+    """
+
+    _axes: ClassVar[Mapping[str, str]] = {}
+    """Names of attributes -> names of their axes, both separated by blanks."""
+
+    def table(self) -> Mapping[str, object]:
+        """Columns of a table by name, with ids where the data has any."""
+        raise NotImplementedError
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The table as a pandas DataFrame.
+
+        Raises:
+            ModuleNotFoundError: pandas is not installed.
+        """
+        frame: pd.DataFrame = import_extra("pandas", "to_pandas", "data").DataFrame(self.table())
+        return frame
+
+    def coordinates(self) -> dict[str, object]:
+        """Labels of the axes: name of the axis -> labels, or name -> (axis, labels)."""
+        return {}
+
+    def variables(self) -> dict[str, tuple[Sequence[str], np.ndarray]]:
+        """The arrays: name -> (axes, values)."""
+        return {
+            name: (axes.split(), getattr(self, name))
+            for names, axes in self._axes.items()
+            for name in names.split()
+            if getattr(self, name) is not None
+        }
+
+    def to_xarray(self) -> xr.Dataset:
+        """The arrays as an `xarray.Dataset` whose axes have names, and ids where the data has any.
+
+        Raises:
+            ModuleNotFoundError: xarray is not installed (extra `arviz`).
+        """
+        xarray = import_extra("xarray", "to_xarray", "arviz")
+        dataset: xr.Dataset = xarray.Dataset(self.variables(), self.coordinates())
+        return dataset
+
+    def to_anndata(self, adata: object, *, prefix: str = "jaxmf") -> None:
+        """Write the arrays of numbers into an AnnData, matched by `obs_names` and `var_names`.
+
+        Arrays with an axis of rows (documents) are in `obs` or `obsm`, with one of columns (words)
+        in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``; other arrays are in `uns`.
+        What the data of the run lacks is NaN. Arrays of the same name are replaced.
+
+        Args:
+            adata: the AnnData, changed in place. Rows and columns without ids are matched by
+                position.
+            prefix: of the names.
+        Raises:
+            TypeError: not an AnnData.
+            ValueError: it lacks a row or a column, or has one twice; nothing is written then.
+        """
+        parts = "obs", "obsm", "obs_names", "var", "varm", "var_names", "uns"
+        if not all(hasattr(adata, part) for part in parts):
+            raise TypeError(f"adata: must be an AnnData, not {type(adata).__name__}")
+        written = []
+        for name, (axes, values) in self.variables().items():
+            array, part = np.asarray(values), "uns"
+            if array.dtype.kind not in "biuf":
+                continue
+            for axis, side in _SIDES.items():
+                if axis in axes:
+                    array = np.moveaxis(array, list(axes).index(axis), 0)
+                    array = _matched(array, self.coordinates()[axis], adata, side)
+                    part = side if array.ndim == 1 else f"{side}m"
+                    break
+            written.append((part, f"{prefix}_{name}", array))
+        for part, name, array in written:
+            getattr(adata, part)[name] = array
+
+    def lines(self) -> Lines:
+        """What is shown: a heading, and the first lines of the table."""
+        table = {name: np.asarray(column) for name, column in self.table().items()}
+        columns = [[_shown(value) for value in each[:_MOST_LINES]] for each in table.values()]
+        return [tuple(table), *zip(*columns, strict=True)]
+
+    def footer(self) -> str:
+        """What is said below; empty for nothing."""
+        hidden = len(np.asarray(next(iter(self.table().values())))) - _MOST_LINES
+        return f"and {hidden:,} more" if hidden > 0 else ""
+
+    def __repr__(self) -> str:
+        lines, footer = self.lines(), self.footer()
+        shown = [as_text(lines)] if len(lines) > 1 or not footer else []
+        return "\n".join(shown + [footer] * bool(footer))
+
+    def _repr_html_(self) -> str:
+        lines, footer = self.lines(), self.footer()
+        shown = as_html(lines) if len(lines) > 1 or not footer else ""
+        return shown + f"<p>{html.escape(footer)}</p>" * bool(footer)
+
+
+def _matched(array: np.ndarray, labels: object, adata: object, side: str) -> np.ndarray:
+    """An array in the order of an AnnData's rows or columns; NaN for those that it lacks."""
+    names, labels = np.asarray(getattr(adata, f"{side}_names")), np.asarray(labels)
+    argument = f"adata.{side}_names"
+    if np.array_equal(labels, np.arange(labels.size)):
+        if labels.size != names.size:
+            raise ValueError(
+                f"{argument}: {names.size} of them, but the data of the run has {labels.size} "
+                "without ids. Pass the AnnData that was fitted, or fit it with ids."
+            )
+        return array
+    table = {name: index for index, name in enumerate(names.tolist())}
+    if len(table) < names.size:
+        raise ValueError(f"{argument} has a name twice; call adata.{side}_names_make_unique()")
+    lacking = [label for label in labels.tolist() if label not in table]
+    if lacking:
+        raise ValueError(
+            f"{argument} lacks {lacking[0]!r}, which the data of the run has. Pass an AnnData with "
+            "all that were fitted."
+        )
+    if labels.size < names.size:
+        array = array.astype(float)
+    matched = np.full((names.size, *array.shape[1:]), np.nan).astype(array.dtype)
+    matched[[table[label] for label in labels.tolist()]] = array
+    return matched
+
+
+def _shown(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, (float, np.floating)) else str(value)
+
+
+def shortened(ids: Sequence[object], most: int) -> str:
+    """The first of some ids, and dots for the others."""
+    return ", ".join(map(str, ids[:most])) + ", ..." * (len(ids) > most)
+
+
+def as_text(lines: Sequence[Sequence[str]]) -> str:
+    """Lines of cells under each other, the first the headings; numbers are set to the right."""
+    columns = list(zip(*lines, strict=True))
+    widths = [max(map(len, column)) for column in columns]
+    is_right = [all(map(_NUMBER.fullmatch, column[1:])) for column in columns]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if right else cell.ljust(width)
+            for cell, width, right in zip(line, widths, is_right, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def as_html(lines: Sequence[Sequence[str]]) -> str:
+    """The same as a table of HTML, the first line its head."""
+    heading, *body = ([html.escape(cell) for cell in line] for line in lines)
+    head = "".join(f"<th>{cell}</th>" for cell in heading)
+    rows = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in line) + "</tr>" for line in body)
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"

@@ -1,0 +1,122 @@
+"""Which rows, or columns, share features or a group, over all draws."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from jaxmf import diagnostics
+from jaxmf.answers import Answer, Lines
+from jaxmf.data.names import ids_or_positions
+from jaxmf.model import HasBiclusters, HasRowGroups, lacks
+from jaxmf.posterior import named_cells, row_groups
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.tables import feature_bits
+
+MEASURES = ("expected", "probability")
+SIDES = ("row", "column")
+
+_MANY_ROWS = 20_000
+_SHOWN = 8
+
+Index = int | slice | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Cooccurrence(Answer, NDArrayOperatorsMixin):
+    """What pairs of R rows, or columns, share; numpy and operators take it as an array.
+
+    Args:
+        values: (R, R) float, the expected number of shared features, or a probability.
+        names: (R,) ids, or positions.
+        side: "row" or "column".
+        measure: "expected" or "probability".
+    """
+
+    values: np.ndarray
+    names: np.ndarray
+    side: str
+    measure: str
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.values, dtype=dtype, copy=copy)
+
+    def __array_ufunc__(
+        self, ufunc: np.ufunc, method: str, *inputs: object, **options: object
+    ) -> object:
+        plain = (np.asarray(each) if isinstance(each, Cooccurrence) else each for each in inputs)
+        return getattr(ufunc, method)(*plain, **options)
+
+    def __getitem__(self, index: Index | tuple[Index, ...]) -> np.ndarray:
+        return np.asarray(self.values[index])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array, (R, R)."""
+        return self.values.shape
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a pair, each pair once."""
+        first, second = np.triu_indices(self.names.size, 1)
+        pair = {self.side: self.names[first], f"other {self.side}": self.names[second]}
+        return {**pair, self.measure: self.values[first, second]}
+
+    def coordinates(self) -> dict[str, object]:
+        return {self.side: self.names, f"other_{self.side}": self.names}
+
+    def variables(self) -> dict[str, tuple[Sequence[str], np.ndarray]]:
+        return {self.measure: ((self.side, f"other_{self.side}"), self.values)}
+
+    def lines(self) -> Lines:
+        names = [str(name) for name in self.names[:_SHOWN]]
+        rows = zip(names, self.values[:_SHOWN, :_SHOWN], strict=True)
+        return [("", *names), *((name, *(f"{x:.2f}" for x in row)) for name, row in rows)]
+
+    def footer(self) -> str:
+        what = "expected number of features that two {}s share"
+        if self.measure == "probability":
+            what = "probability that two {}s are together"
+        hidden = f"; the first {_SHOWN} of {self.names.size:,}"
+        return what.format(self.side) + hidden * (self.names.size > _SHOWN)
+
+
+def cooccurrence(posterior: Draws, rows: object, *, side: str, measure: str | None) -> Cooccurrence:
+    """See `Posterior.cooccurrence`."""
+    data, has_groups = posterior.data, isinstance(posterior.model, HasRowGroups)
+    if has_groups and side == "column":
+        raise ValueError(f"side: {type(posterior.model).__name__} has groups of rows alone")
+    if has_groups and measure == "expected":
+        raise ValueError("measure: of groups there is the probability alone; leave it out")
+    bits = None if has_groups else _bits(posterior, side)
+    size = data.num_rows if side == "row" else data.num_columns
+    if rows is None and size > _MANY_ROWS:
+        raise ValueError(
+            f"cooccurrence of all {size:,} {side}s is a matrix of "
+            f"{size**2:,} entries; name the {side}s that matter: cooccurrence({side}s)"
+        )
+    names = ids_or_positions(data.row_names if side == "row" else data.column_names, size)
+    index = (
+        np.arange(size) if rows is None else named_cells.read_index(rows, data, side, f"{side}s")
+    )
+    if bits is None:
+        values = row_groups.probability_of_one_group(posterior, index)
+        return Cooccurrence(values, names[index], side, "probability")
+    weights = posterior.weights.ravel()
+    flat = bits.reshape(-1, *bits.shape[2:])
+    if measure == "probability":
+        values = diagnostics.probability_of_sharing(flat, weights, index)
+    else:
+        values = diagnostics.shared_features(flat, weights, index)
+    return Cooccurrence(values, names[index], side, measure or "expected")
+
+
+def _bits(posterior: Draws, side: str) -> np.ndarray:
+    """(chains, draws, N, K) features of rows or columns, without those that all have."""
+    if side == "row":
+        return feature_bits(posterior)
+    if not isinstance(posterior.model, HasBiclusters):
+        raise lacks(posterior.model, HasBiclusters, 'cooccurrence(side="column")')
+    return posterior.draws["v"][..., posterior.model.num_bias_features()[1] :]

@@ -1,0 +1,154 @@
+"""The log probability of whole new documents, with its errors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmf.data import Container, Tokens
+from jaxmf.model import ScoresDocuments
+from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.topic_draws import topic_blocks
+from jaxmf.programs import jit
+from jaxmf.types import Array, Draw, Key
+
+_DOCUMENTS_AT_ONCE = 32  # of similar lengths
+_ALONE = 0.5  # Monte Carlo error beyond which one draw has most of the probability
+
+
+class DocumentScore(NamedTuple):
+    """Log probabilities of whole documents.
+
+    Estimates of probabilities are unbiased, so their logs are too small on average: given a draw by
+    about half the variance of the log, which more particles lessen, and after the mean over
+    draws by what the draws that were left out would add. Compare models by equal numbers of both.
+
+    Args:
+        log_likelihood: (M,) log of the mean over draws of p(words of the document | draw), the
+            order of the words included.
+        by_draw: (S, M) log p(words of the document | draw).
+        monte_carlo_error: (M,) standard error of `log_likelihood` over draws; NaN with one draw.
+            Near 1 a single draw carries all of the probability: the error itself is then too small,
+            and `log_likelihood` is about the largest of `by_draw` less log S.
+        num_words: (M,) int, words of each document.
+        mean: log probability of a word; the perplexity is exp(-mean).
+        standard_error: of that mean, over documents.
+        num_dropped: tokens with words that the data lacks, which were left out.
+    """
+
+    log_likelihood: np.ndarray
+    by_draw: np.ndarray
+    monte_carlo_error: np.ndarray
+    num_words: np.ndarray
+    mean: float
+    standard_error: float
+    num_dropped: int = 0
+
+    def __repr__(self) -> str:
+        shown = (
+            f"log probability of a word {self.mean:.4f} ± {self.standard_error:.4f}, perplexity "
+            f"{np.exp(-self.mean):.4g}; {self.num_words.sum():,} words of "
+            f"{self.num_words.size:,} documents"
+        )
+        num_alone = int(np.sum(self.monte_carlo_error > _ALONE))
+        if not num_alone:
+            return shown
+        worst = np.log(len(self.by_draw)) / np.mean(self.num_words[self.num_words > 0])
+        return (
+            f"{shown}; of {num_alone:,} a single draw carries most of the probability, so that "
+            f"the mean may be too small by about {worst:.2g}"
+        )
+
+
+def document_log_likelihood(
+    posterior: Draws, new: Tokens, *, num_draws: int, num_particles: int, seed: int
+) -> DocumentScore:
+    """See `Posterior.document_log_likelihood`."""
+    blocks = topic_blocks(posterior)
+    words, lengths = _padded(new, blocks.document, blocks.word)
+    draws, weights = posterior.flat_draws()
+    chosen = np.linspace(0, weights.size - 1, min(num_draws, weights.size)).round().astype(int)
+    chosen = np.unique(chosen)
+    by_draw = np.zeros((chosen.size, lengths.size))
+    order = np.argsort(-lengths, kind="stable")
+    size = min(_DOCUMENTS_AT_ONCE, order.size)
+    for line, index in enumerate(chosen):
+        key = jax.random.fold_in(jax.random.key(seed), int(index))
+        draw = {name: values[index] for name, values in draws.items()}
+        for start in range(0, order.size, size):
+            # one size of block, so that one program serves all
+            documents = order[np.minimum(np.arange(start, start + size), order.size - 1)]
+            by_draw[line, documents] = _log_probability(
+                posterior.model,
+                key,
+                draw,
+                posterior.data,
+                jnp.asarray(words[documents]),
+                jnp.asarray(lengths[documents]),
+                jnp.asarray(documents),
+                num_particles=num_particles,
+            )
+    return _score(by_draw, weights[chosen] / weights[chosen].sum(), lengths)
+
+
+def _score(by_draw: np.ndarray, weights: np.ndarray, lengths: np.ndarray) -> DocumentScore:
+    """Averages the probabilities over draws: from log probabilities (S, M) and weights (S,)."""
+    highest = by_draw.max(axis=0)
+    shares = weights[:, None] * np.exp(by_draw - highest)
+    total = shares.sum(axis=0)
+    log_likelihood = highest + np.log(total)
+    num_draws, num_words = len(by_draw), lengths.sum()
+    # of the log of a weighted mean, by the delta method
+    residual = shares / total - weights[:, None]
+    square = num_draws / max(num_draws - 1, 1) * np.sum(residual**2, axis=0)
+    mean = float(log_likelihood.sum() / num_words)
+    num_documents = np.sum(lengths > 0)
+    spread = np.sum((log_likelihood - mean * lengths) ** 2) * num_documents
+    error = np.sqrt(spread / (num_documents - 1)) / num_words if num_documents > 1 else np.nan
+    return DocumentScore(
+        log_likelihood=log_likelihood,
+        by_draw=by_draw,
+        monte_carlo_error=np.sqrt(square) if num_draws > 1 else np.full(lengths.size, np.nan),
+        num_words=lengths,
+        mean=mean,
+        standard_error=float(error),
+    )
+
+
+def _padded(tokens: Tokens, document: str, word: str) -> tuple[np.ndarray, np.ndarray]:
+    """Words of every document, (M, N) int32, zeros at the end, and how many: (M,) int32.
+
+    Raises:
+        ValueError: no document has a word.
+    """
+    documents, words = np.asarray(tokens.columns[document]), np.asarray(tokens.columns[word])
+    lengths = np.bincount(documents, minlength=tokens.sizes[document])
+    if not lengths.any():
+        raise ValueError("new_documents: none has a word, so there is nothing to score")
+    order = np.argsort(documents, kind="stable")
+    starts = np.cumsum(lengths) - lengths
+    table = np.zeros((lengths.size, lengths.max()), np.int32)
+    rows = documents[order]
+    table[rows, np.arange(order.size) - starts[rows]] = words[order]
+    return table, lengths.astype(np.int32)
+
+
+@partial(jit, static_argnames=("num_particles",))
+def _log_probability(
+    model: ScoresDocuments[Container],
+    key: Key,
+    draw: Draw,
+    data: Container,
+    words: Array,
+    lengths: Array,
+    documents: Array,
+    *,
+    num_particles: int,
+) -> Array:
+    return model.log_probability_of_documents(
+        key, draw, data, words, lengths, documents=documents, num_particles=num_particles
+    )
