@@ -195,6 +195,7 @@ def _count(shape: tuple[int, int]) -> Callable[[Array, Array], Array]:
 
 NUM_LANES = 16
 _FANOUT = 4
+_LONGEST_SUM = 2_048
 
 
 def lanes_for(size: int) -> int:
@@ -229,7 +230,8 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
     height = -(-size // num_lanes)
     weights = jnp.pad(weights, (0, height * num_lanes - size))
     # a reduction is computed once; sums of slices would be once for each use
-    sums = jnp.sum(weights.reshape(height, num_lanes), axis=0) if height > 1 else weights
+    sums = sum(in_runs(weights.reshape(height, num_lanes), axis=0)) if height > 1 else weights
+    assert isinstance(sums, Array)
     lanes = _entries(sums, 0, stride=1, count=num_lanes)
     num_bundles = num_lanes // _FANOUT if num_lanes > 8 else num_lanes
     running = _running_sums(
@@ -247,6 +249,24 @@ def choose(weights: Array, uniform: Array, *, num_lanes: int = NUM_LANES) -> Arr
     # Rounding may have led to a position of weight zero; the one before it is meant. The loop,
     # which seldom turns, also keeps the compiler from computing it again for each of its uses.
     return _downwards(weights, position)
+
+
+def in_runs(table: Array, *, axis: int) -> list[Array]:
+    """Sums over one axis of a table (H, L), those of a few thousand entries at a time.
+
+    XLA's CPU backend passes longer ones to a library, which a fused loop cannot call: the program
+    is refused (jaxlib 0.10.2, from 4,096 entries on).
+
+    Args:
+        table: (H, L), of at most 2,048 entries a row.
+        axis: 0 or 1, what is summed over.
+
+    Returns:
+        Sums of successive rows: (L,) each where rows are summed, else one number a row.
+    """
+    num_rows = max(1, _LONGEST_SUM // table.shape[1])
+    starts = range(0, table.shape[0], num_rows)
+    return [jnp.sum(table[start : start + num_rows], axis=axis) for start in starts]
 
 
 def either(condition: Array, first: PyTree, second: PyTree) -> PyTree:

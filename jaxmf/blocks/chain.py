@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from jaxmf import slots
 from jaxmf.arguments import MOST_SLOTS, check_count
-from jaxmf.blocks import parallel, sequential
+from jaxmf.blocks import parallel, sequential, sparse
 from jaxmf.blocks.counts import all_parts, block_statistics, slot_sizes
 from jaxmf.blocks.density import log_joint_of
 from jaxmf.blocks.hyperparameters import is_updated, update_hyperparameters
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
 KEEP = ("statistics", "assignments", "scalars")
-SWEEPS = ("sequential", "parallel")
+SWEEPS = ("sequential", "sparse", "parallel")
 _SCANS = 2  # restricted Gibbs scans of a split or merge
 _SHARED_SCANS = 1  # the same where all batches share their groups
 _SHARE = 40  # of a proposal there: a fortieth of all tokens in the mean at most, and
@@ -58,7 +58,7 @@ class SamplerPlan:
         sets: the indicators in the order in which they are drawn, those of a set together.
         keep: what a draw holds.
         num_slots: of growing indicators to begin with; None for as many as the start asks for.
-        sweep: "sequential" or "parallel".
+        sweep: "sequential", "sparse" or "parallel".
         split_merge: proposals a step for every indicator that they are for.
     """
 
@@ -96,6 +96,12 @@ def plan(
         )
     if sweep == "parallel":
         _check_parallel(network)
+    if sweep == "sparse" and not sparse.can_be_sparse(network):
+        raise ValueError(
+            'sweep: "sparse" is for topics with a Dirichlet or HDP prior and one observed '
+            "DirichletMultinomial block by topic alone, as LDA and HDPLDA have; leave it at "
+            '"sequential"'
+        )
     fits = (can_split(network, n) or can_split_shared(network, n) for n in network.indicators)
     if split_merge and not any(fits):
         raise ValueError(
@@ -196,6 +202,8 @@ def _sequential_sweeps(
             state, info = sweep_tokens(network, names[0], set_variable, index_key, state, data)
         elif network.blocks[names[0]].per:
             state, info = sweep_sets(network, names[0], index_key, state, data)
+        elif plan.sweep == "sparse":
+            state, info = sparse.sweep(network, names[0], index_key, state, data)
         else:
             state, info = sequential.sweep(network, names, index_key, state, data)
         overflow = merge_overflow(overflow, info.overflow)

@@ -1,0 +1,376 @@
+"""The exact sequential sweep of topics whose work a token does not grow with their number.
+
+Each token is drawn from the same conditional as in `sequential.py`, parameters summed out, written
+as a sum of two parts (Yao, Mimno & McCallum 2009; Yu et al. 2015):
+
+    p(k) ~ n_wk G_k + b_w G_k,    G_k = (n_dk + a_k) / (n_k + sum b).
+
+The first has the topics that the word has now: a list of each word's topics and their counts, built
+afresh before every sweep. The second has all topics; G and sums of it over pieces of 64 are kept
+ready for the document that is worked on, and brought up to date where a count changes. Documents
+come one after the other, and there is no table of documents or words times topics.
+
+Source: Yao, Mimno & McCallum (2009), Efficient methods for topic model inference on streaming
+document collections; Yu, Hsieh, Yun, Vishwanathan & Dhillon (2015), A scalable asynchronous
+distributed algorithm for topic modeling.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from jaxmf import special, tables
+from jaxmf.blocks.counts import all_values, part_of, slot_sizes
+from jaxmf.blocks.state import State
+from jaxmf.data import Tokens
+from jaxmf.engine import Info
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.likelihoods.families.categories import DirichletMultinomial
+from jaxmf.priors.hdp import HDP
+from jaxmf.priors.partition_prior import CountCache, PartitionPrior, is_kind
+from jaxmf.priors.partitions import Dirichlet
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+_LANES = tables.NUM_LANES
+_PIECE = 64  # topics whose weights have one sum; the same at every capacity, see `tables.choose`
+
+
+def can_be_sparse(network: Network) -> bool:
+    """Whether the network is topics of batches and words of topics, as LDA and HDPLDA are."""
+    if len(network.indicators) != 1:
+        return False
+    (name,) = network.indicators
+    topics, below = network.blocks[name], network.children(name)
+    return (
+        not topics.per
+        and is_kind(topics.distribution, Dirichlet, HDP)
+        and len(below) == 1
+        and network.blocks[below[0]].by == (name,)
+        and network.blocks[below[0]].rho is None
+        and is_kind(network.blocks[below[0]].distribution, DirichletMultinomial)
+    )
+
+
+def sweep(network: Network, name: str, key: Key, state: State, data: Tokens) -> tuple[State, Info]:
+    """Kernel: the topic of every token, document after document, given all else.
+
+    Args:
+        network: one for which `can_be_sparse` holds.
+        name: the indicator.
+        key: typed PRNG key.
+        state: before.
+        data: the tokens.
+
+    Returns:
+        The state after, and overflow of a growing indicator.
+    """
+    values, slots = all_values(state, data), slot_sizes(state, network)
+    distribution, num_topics = network.blocks[name].distribution, slots[name]
+    (word,) = network.children(name)
+    num_words = network.blocks[word].distribution.size
+    parts = network.parts(name, network.sizes(data, slots))
+    batches, topics = part_of(parts, values, data.num_tokens), values[name]
+    order, sizes = tables.sorted_by(batches, parts.num_parts)
+    tokens = _Tokens(order, values[word][order], topics[order])
+    lists, slot = _lists(tokens, num_words, num_topics)
+    totals = tables.count_pairs(jnp.zeros_like(topics), topics, (1, num_topics))
+    cache = distribution.begin(totals, state.hyperparameters[name], with_sizes=False)
+    concentration = state.hyperparameters[word]["concentration"]
+    uniforms = special.uniforms(key, (data.num_tokens, 4 if distribution.grows else 3))
+    start = (lists, totals[0], cache)
+    settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
+    loop = fused_on_cpu(_Sweep(distribution, num_topics).loop, sequential=True)
+    drawn, totals, of_prior, no_room = loop(
+        tokens, slot, jnp.cumsum(sizes), start, settings, uniforms
+    )
+    state = state._replace(values={**state.values, name: drawn})
+    if not distribution.grows:
+        return state, Info(overflow={})
+    hyperparameters = {**state.hyperparameters, name: of_prior}
+    occupied = {**state.slots, name: totals > 0}
+    state = state._replace(hyperparameters=hyperparameters, slots=occupied)
+    return state, Info(overflow={name: no_room})
+
+
+class _Tokens(NamedTuple):
+    """The tokens, those of a document side by side: (T,) int32 each.
+
+    Attributes:
+        order: where they stand in the data.
+        words: their words.
+        topics: their topics.
+    """
+
+    order: Array
+    words: Array
+    topics: Array
+
+
+class _Lists(NamedTuple):
+    """The topics of every word.
+
+    A topic stands at most once in a list. One whose count has fallen to zero leaves a hole, which
+    the next new one takes; a list never has more entries than the word has tokens or there are
+    topics.
+
+    Attributes:
+        starts: (V,) int32, where the list of a word starts.
+        lengths: (V,) int32, how many entries it has, holes included.
+        topics: (M,) int32.
+        counts: (M,) float, exact up to 2^24; zero behind the end of a list.
+    """
+
+    starts: Array
+    lengths: Array
+    topics: Array
+    counts: Array
+
+
+def _lists(tokens: _Tokens, num_words: int, num_topics: int) -> tuple[_Lists, Array]:
+    """The lists, and of each token (T,) int32 the entry of its word and topic."""
+    num_tokens = tokens.words.shape[0]
+    order, sizes = tables.sorted_by(tokens.words, num_words)
+    room = -(-jnp.minimum(sizes, num_topics) // _LANES) * _LANES
+    widest = -(-min(num_tokens, num_topics) // _LANES) * _LANES
+    most = min(num_tokens + (_LANES - 1) * min(num_words, num_tokens), num_words * widest)
+    most = max(most, _LANES)  # where there is no token
+    lists = _Lists(
+        starts=jnp.cumsum(room) - room,
+        lengths=jnp.zeros((num_words,), jnp.int32),
+        topics=jnp.zeros((most,), jnp.int32),
+        counts=jnp.zeros((most,), jnp.result_type(float)),
+    )
+    last = jnp.full((num_topics,), -1, jnp.int32)
+    return fused_on_cpu(_build, sequential=True)(tokens.words, tokens.topics, order, lists, last)
+
+
+def _build(
+    words: Array, topics: Array, order: Array, lists: _Lists, last: Array
+) -> tuple[_Lists, Array]:
+    """Word after word; `last` is the entry that each topic had last, in this list or before it."""
+
+    def one(index: Array, carry: PyTree) -> PyTree:
+        lengths, of_entries, counts, last, entries = carry
+        token = tables.row(order, index)
+        word, topic = tables.row(words, token), tables.row(topics, token)
+        start = tables.row(lists.starts, word)
+
+        def append(carry: PyTree) -> PyTree:
+            lengths = tables.add(carry[2], word, 1)
+            return jnp.zeros((), bool), start + tables.row(lengths, word) - 1, lengths
+
+        # a loop that turns once or not at all, and whose result is not computed again for each use
+        entry = tables.row(last, topic)
+        new = (entry < start, entry, lengths)
+        _, entry, lengths = jax.lax.while_loop(lambda carry: carry[0], append, new)
+        last, entries = tables.put(last, topic, entry), tables.put(entries, token, entry)
+        of_entries = tables.put(of_entries, entry, topic)
+        return lengths, of_entries, tables.add(counts, entry, 1), last, entries
+
+    begin = (lists.lengths, lists.topics, lists.counts, last, jnp.zeros_like(words))
+    done = jax.lax.fori_loop(0, words.shape[0], one, begin)
+    return _Lists(lists.starts, *done[:3]), done[4]
+
+
+class _Table(NamedTuple):
+    """G_k of the document that is worked on, and its sums.
+
+    Attributes:
+        weights: (64 P,) float; zeros at the end.
+        sums: (P,) float, over pieces of 64.
+    """
+
+    weights: Array
+    sums: Array
+
+
+class _Sweep(NamedTuple):
+    """The loop over all tokens, as decided when it is traced."""
+
+    distribution: PartitionPrior
+    num_topics: int
+
+    def loop(
+        self,
+        tokens: _Tokens,
+        entries: Array,
+        ends: Array,
+        start: tuple[_Lists, Array, CountCache],
+        settings: tuple[Array, Array],
+        uniforms: Array,
+    ) -> tuple[Array, Array, dict[str, Array], Array]:
+        """Topics of all tokens (T,), tokens of topics (K,), hyperparameters, no room."""
+        concentration, whole = settings
+        lists, totals, cache = start
+
+        def one_document(document: Array, carry: PyTree) -> PyTree:
+            first, drawn, of_words, totals, cache, no_room = carry
+            end = tables.row(ends, document)
+            cache = cache._replace(counts=jnp.zeros_like(cache.counts))
+
+            def count(index: Array, counts: Array) -> Array:
+                return tables.add_entry(counts, jnp.zeros((), jnp.int32), topic_at(index), 1)
+
+            cache = cache._replace(counts=jax.lax.fori_loop(first, end, count, cache.counts))
+            table = self.table(cache, totals, whole)
+
+            def one_token(index: Array, carry: PyTree) -> PyTree:
+                drawn, of_words, totals, cache, table, no_room = carry
+                word, topic = tables.row(tokens.words, index), topic_at(index)
+                chance = tables.row(uniforms, index)
+                counts = tables.add(of_words.counts, tables.row(entries, index), -1)
+                of_words = of_words._replace(counts=counts)
+                totals, cache, table = self.moved(totals, cache, table, whole, topic, None)
+                _, room = self.distribution.pseudo(cache)
+                b = tables.row(concentration, word) if concentration.ndim else concentration
+                topic, of_words = _drawn(of_words, word, table, b, chance)
+                birth = chance[-1]
+                totals, cache, table = self.moved(totals, cache, table, whole, topic, birth)
+                drawn = tables.put(drawn, tables.row(tokens.order, index), topic)
+                return drawn, of_words, totals, cache, table, no_room | ~room
+
+            begin = (drawn, of_words, totals, cache, table, no_room)
+            drawn, of_words, totals, cache, _, no_room = jax.lax.fori_loop(
+                first, end, one_token, begin
+            )
+            return end, drawn, of_words, totals, cache, no_room
+
+        def topic_at(index: Array) -> Array:
+            return tables.row(tokens.topics, index)
+
+        # the list of one document after the other
+        cache = cache._replace(counts=jnp.zeros((1, self.num_topics), cache.counts.dtype))
+        zero, empty = jnp.zeros((), jnp.int32), jnp.zeros_like(tokens.topics)
+        begin = (zero, empty, lists, totals, cache, jnp.zeros((), bool))
+        done = jax.lax.fori_loop(0, ends.shape[0], one_document, begin)
+        return done[1], done[3], done[4].hyperparameters, done[5]
+
+    def table(self, cache: CountCache, totals: Array, whole: Array) -> _Table:
+        """All of it afresh."""
+        pseudo, _ = self.distribution.pseudo(cache)
+        weights = (cache.counts[0] + pseudo) / (totals + whole)
+        weights = jnp.pad(weights, (0, -self.num_topics % _PIECE))
+        sums = tables.in_runs(weights.reshape(-1, _PIECE), axis=1)
+        return _Table(weights, jnp.concatenate(sums))
+
+    def moved(
+        self,
+        totals: Array,
+        cache: CountCache,
+        table: _Table,
+        whole: Array,
+        topic: Array,
+        birth: Array | None,
+    ) -> tuple[Array, CountCache, _Table]:
+        """A token out of a topic (birth None), or into it."""
+        zero, amount = jnp.zeros((), jnp.int32), -1 if birth is None else 1
+        totals = tables.add(totals, topic, amount)
+        if birth is None:
+            cache = self.distribution.unassign(cache, zero, topic)
+        else:
+            cache = self.distribution.assign(cache, zero, topic, birth)
+        pseudo, _ = self.distribution.pseudo(cache)
+        total = tables.row(totals, topic)
+        weight = (tables.entry(cache.counts, zero, topic) + tables.row(pseudo, topic)) / (
+            total + whole
+        )
+        weights, piece = tables.put(table.weights, topic, weight), topic // _PIECE
+        sums = tables.put(table.sums, piece, jnp.sum(_run(weights, piece * _PIECE, _PIECE)))
+        table = _Table(weights, sums)
+        if not self.distribution.grows:
+            return totals, cache, table
+        # where a topic comes or goes, which is seldom, others may have another share
+        has_changed = total == (0 if birth is None else 1)
+
+        def again(carry: PyTree) -> PyTree:
+            return jnp.zeros((), bool), self.table(cache, totals, whole)
+
+        table = jax.lax.while_loop(lambda carry: carry[0], again, (has_changed, table))[1]
+        return totals, cache, table
+
+
+def _drawn(
+    lists: _Lists, word: Array, table: _Table, concentration: Array, chance: Array
+) -> tuple[Array, _Lists]:
+    """A topic for a token of a word, and the lists with it."""
+    start, length = tables.row(lists.starts, word), tables.row(lists.lengths, word)
+    num_rows = -(-length // _LANES)
+
+    def add_row(index: Array, lanes: Array) -> Array:
+        first = start + index * _LANES
+        topics = _run(lists.topics, first, _LANES)
+        return lanes + _run(lists.counts, first, _LANES) * table.weights.at[topics].get(
+            mode="promise_in_bounds"
+        )
+
+    lanes = jax.lax.fori_loop(0, num_rows, add_row, jnp.zeros((_LANES,), table.weights.dtype))
+    of_list, of_all = jnp.sum(lanes), concentration * jnp.sum(table.sums)
+    is_listed = chance[0] * (of_list + of_all) < of_list
+    entry = _down_lane(lists, table, start, num_rows, lanes, chance)
+    topic = tables.row(lists.topics, entry)
+
+    def of_all_topics(carry: PyTree) -> PyTree:
+        piece = tables.choose(table.sums, chance[1])
+        inside = _run(table.weights, piece * _PIECE, _PIECE)
+        topic = piece * _PIECE + tables.choose(inside, chance[2])
+        return jnp.zeros((), bool), topic, _entry_for(lists, start, num_rows, topic)
+
+    begin = (~is_listed, topic, entry)
+    _, topic, entry = jax.lax.while_loop(lambda carry: carry[0], of_all_topics, begin)
+    return topic, lists._replace(
+        lengths=tables.put(lists.lengths, word, jnp.maximum(length, entry - start + 1)),
+        topics=tables.put(lists.topics, entry, topic),
+        counts=tables.add(lists.counts, entry, 1),
+    )
+
+
+def _down_lane(
+    lists: _Lists, table: _Table, start: Array, num_rows: Array, lanes: Array, chance: Array
+) -> Array:
+    """An entry of a list with probability proportional to its weight, by the sums of lanes."""
+    lane = tables.choose(lanes, chance[1])
+    goal = chance[2] * tables.row(lanes, lane)
+
+    def follow(carry: tuple[Array, Array, Array, Array]) -> tuple[Array, Array, Array, Array]:
+        index, passed, chosen, _ = carry
+        entry = start + index * _LANES + lane
+        weight = tables.row(lists.counts, entry) * tables.row(
+            table.weights, tables.row(lists.topics, entry)
+        )
+        passed = passed + weight
+        # rounding may let the sum end short of the goal: then it is the last one with weight
+        return index + 1, passed, jnp.where(weight > 0, entry, chosen), passed > goal
+
+    nothing = jnp.zeros((), goal.dtype)
+    begin = (jnp.zeros((), jnp.int32), nothing, start, jnp.zeros((), bool))
+    return jax.lax.while_loop(lambda carry: ~carry[3] & (carry[0] < num_rows), follow, begin)[2]
+
+
+def _entry_for(lists: _Lists, start: Array, num_rows: Array, topic: Array) -> Array:
+    """The entry of a topic in a list, or that which it takes: the first hole, or behind the end."""
+    size = lists.topics.shape[0]
+    across = jnp.arange(_LANES, dtype=jnp.int32)
+
+    def look(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:
+        there, hole = carry
+        first = start + index * _LANES
+        is_topic = _run(lists.topics, first, _LANES) == topic
+        is_empty = _run(lists.counts, first, _LANES) == 0
+        there = jnp.minimum(there, jnp.min(jnp.where(is_topic, first + across, size)))
+        return there, jnp.minimum(hole, jnp.min(jnp.where(is_empty, first + across, size)))
+
+    none = jnp.full((), size, jnp.int32)
+    there, hole = jax.lax.fori_loop(0, num_rows, look, (none, none))
+    hole = jnp.minimum(hole, start + num_rows * _LANES)
+    return jnp.where(there < size, there, hole)
+
+
+def _run(table: Array, start: Array, size: int) -> Array:
+    """Entries of a table that stand side by side: (size,)."""
+    return tables.take(table, tables.Lanes(start, 1, size))
