@@ -86,13 +86,13 @@ def sweep(network: Network, name: str, key: Key, state: State, data: Tokens) -> 
     start = (lists, totals[0], cache)
     settings = (concentration, jnp.sum(jnp.broadcast_to(concentration, (num_words,))))
     loop = fused_on_cpu(_Sweep(distribution, num_topics).loop, sequential=True)
-    drawn, totals, of_prior, no_room = loop(
+    drawn, totals, prior_share, no_room = loop(
         tokens, slot, jnp.cumsum(sizes), start, settings, uniforms
     )
     state = state._replace(values={**state.values, name: drawn})
     if not distribution.grows:
         return state, Info(overflow={})
-    hyperparameters = {**state.hyperparameters, name: of_prior}
+    hyperparameters = {**state.hyperparameters, name: prior_share}
     occupied = {**state.slots, name: totals > 0}
     state = state._replace(hyperparameters=hyperparameters, slots=occupied)
     return state, Info(overflow={name: no_room})
@@ -156,7 +156,7 @@ def _build(
     """Word after word; `last` is the entry that each topic had last, in this list or before it."""
 
     def one(index: Array, carry: PyTree) -> PyTree:
-        lengths, of_entries, counts, last, entries = carry
+        lengths, entry_counts, counts, last, entries = carry
         token = tables.row(order, index)
         word, topic = tables.row(words, token), tables.row(topics, token)
         start = tables.row(lists.starts, word)
@@ -170,8 +170,8 @@ def _build(
         new = (entry < start, entry, lengths)
         _, entry, lengths = jax.lax.while_loop(lambda carry: carry[0], append, new)
         last, entries = tables.put(last, topic, entry), tables.put(entries, token, entry)
-        of_entries = tables.put(of_entries, entry, topic)
-        return lengths, of_entries, tables.add(counts, entry, 1), last, entries
+        entry_counts = tables.put(entry_counts, entry, topic)
+        return lengths, entry_counts, tables.add(counts, entry, 1), last, entries
 
     begin = (lists.lengths, lists.topics, lists.counts, last, jnp.zeros_like(words))
     done = jax.lax.fori_loop(0, words.shape[0], one, begin)
@@ -210,7 +210,7 @@ class _Sweep(NamedTuple):
         lists, totals, cache = start
 
         def one_document(document: Array, carry: PyTree) -> PyTree:
-            first, drawn, of_words, totals, cache, no_room = carry
+            first, drawn, word_lists, totals, cache, no_room = carry
             end = tables.row(ends, document)
             cache = cache._replace(counts=jnp.zeros_like(cache.counts))
 
@@ -221,25 +221,25 @@ class _Sweep(NamedTuple):
             table = self.table(cache, totals, whole)
 
             def one_token(index: Array, carry: PyTree) -> PyTree:
-                drawn, of_words, totals, cache, table, no_room = carry
+                drawn, word_lists, totals, cache, table, no_room = carry
                 word, topic = tables.row(tokens.words, index), topic_at(index)
                 chance = tables.row(uniforms, index)
-                counts = tables.add(of_words.counts, tables.row(entries, index), -1)
-                of_words = of_words._replace(counts=counts)
+                counts = tables.add(word_lists.counts, tables.row(entries, index), -1)
+                word_lists = word_lists._replace(counts=counts)
                 totals, cache, table = self.moved(totals, cache, table, whole, topic, None)
                 _, room = self.distribution.pseudo(cache)
                 b = tables.row(concentration, word) if concentration.ndim else concentration
-                topic, of_words = _drawn(of_words, word, table, b, chance)
+                topic, word_lists = _drawn(word_lists, word, table, b, chance)
                 birth = chance[-1]
                 totals, cache, table = self.moved(totals, cache, table, whole, topic, birth)
                 drawn = tables.put(drawn, tables.row(tokens.order, index), topic)
-                return drawn, of_words, totals, cache, table, no_room | ~room
+                return drawn, word_lists, totals, cache, table, no_room | ~room
 
-            begin = (drawn, of_words, totals, cache, table, no_room)
-            drawn, of_words, totals, cache, _, no_room = jax.lax.fori_loop(
+            begin = (drawn, word_lists, totals, cache, table, no_room)
+            drawn, word_lists, totals, cache, _, no_room = jax.lax.fori_loop(
                 first, end, one_token, begin
             )
-            return end, drawn, of_words, totals, cache, no_room
+            return end, drawn, word_lists, totals, cache, no_room
 
         def topic_at(index: Array) -> Array:
             return tables.row(tokens.topics, index)
@@ -310,19 +310,19 @@ def _drawn(
         )
 
     lanes = jax.lax.fori_loop(0, num_rows, add_row, jnp.zeros((_LANES,), table.weights.dtype))
-    of_list, of_all = jnp.sum(lanes), concentration * jnp.sum(table.sums)
-    is_listed = chance[0] * (of_list + of_all) < of_list
+    list_weight, smooth_weight = jnp.sum(lanes), concentration * jnp.sum(table.sums)
+    is_listed = chance[0] * (list_weight + smooth_weight) < list_weight
     entry = _down_lane(lists, table, start, num_rows, lanes, chance)
     topic = tables.row(lists.topics, entry)
 
-    def of_all_topics(carry: PyTree) -> PyTree:
+    def smooth_topic(carry: PyTree) -> PyTree:
         piece = tables.choose(table.sums, chance[1])
         inside = _run(table.weights, piece * _PIECE, _PIECE)
         topic = piece * _PIECE + tables.choose(inside, chance[2])
         return jnp.zeros((), bool), topic, _entry_for(lists, start, num_rows, topic)
 
     begin = (~is_listed, topic, entry)
-    _, topic, entry = jax.lax.while_loop(lambda carry: carry[0], of_all_topics, begin)
+    _, topic, entry = jax.lax.while_loop(lambda carry: carry[0], smooth_topic, begin)
     return topic, lists._replace(
         lengths=tables.put(lists.lengths, word, jnp.maximum(length, entry - start + 1)),
         topics=tables.put(lists.topics, entry, topic),
