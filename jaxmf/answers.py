@@ -90,7 +90,8 @@ class Answer:
         """Write the arrays of numbers into an AnnData, matched by `obs_names` and `var_names`.
 
         Arrays with an axis of rows (documents) are in `obs` or `obsm`, with one of columns (words)
-        in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``; other arrays are in `uns`.
+        in `var` or `varm`, as ``prefix_name`` such as ``jaxmf_mean``, those of pairs of rows or of
+        columns in `obsp` or `varp`; other arrays are in `uns`.
         What the data of the run lacks is NaN. Arrays of the same name are replaced.
 
         Args:
@@ -111,9 +112,12 @@ class Answer:
                 continue
             for axis, side in _SIDES.items():
                 if axis in axes:
+                    positions, size = _positions(self.coordinates()[axis], adata, side)
                     array = np.moveaxis(array, list(axes).index(axis), 0)
-                    array = _matched(array, self.coordinates()[axis], adata, side)
+                    array = _spread(array, positions, size)
                     part = side if array.ndim == 1 else f"{side}m"
+                    if f"other_{axis}" in axes:
+                        array, part = _spread(array.T, positions, size).T, f"{side}p"
                     break
             written.append((part, f"{prefix}_{name}", array))
         for part, name, array in written:
@@ -141,31 +145,41 @@ class Answer:
         return shown + f"<p>{html.escape(footer)}</p>" * bool(footer)
 
 
-def _matched(array: np.ndarray, labels: object, adata: object, side: str) -> np.ndarray:
-    """An array in the order of an AnnData's rows or columns; NaN for those that it lacks."""
+def _positions(labels: object, adata: object, side: str) -> tuple[np.ndarray, int]:
+    """Where each row or column of an answer is in an AnnData, and how many that has."""
     names, labels = np.asarray(getattr(adata, f"{side}_names")), np.asarray(labels)
     argument = f"adata.{side}_names"
     if np.array_equal(labels, np.arange(labels.size)):
         if labels.size != names.size:
             raise ValueError(
-                f"{argument}: {names.size} of them, but the data of the run has {labels.size} "
-                "without ids. Pass the AnnData that was fitted, or fit it with ids."
+                f"{argument}: {names.size} of them, but the answer has {labels.size} without ids. "
+                "Pass the AnnData that was fitted, or fit it with ids."
             )
-        return array
+        return labels, names.size
     table = {name: index for index, name in enumerate(names.tolist())}
     if len(table) < names.size:
         raise ValueError(f"{argument} has a name twice; call adata.{side}_names_make_unique()")
-    lacking = [label for label in labels.tolist() if label not in table]
-    if lacking:
+    # names of an AnnData are texts, ids of a run may be whole numbers
+    found = [table.get(label, table.get(str(label), -1)) for label in labels.tolist()]
+    if -1 in found:
+        lacking = labels.tolist()[found.index(-1)]
         raise ValueError(
-            f"{argument} lacks {lacking[0]!r}, which the data of the run has. Pass an AnnData with "
+            f"{argument} lacks {lacking!r}, which the data of the run has. Pass an AnnData with "
             "all that were fitted."
         )
-    if labels.size < names.size:
-        array = array.astype(float)
-    matched = np.full((names.size, *array.shape[1:]), np.nan).astype(array.dtype)
-    matched[[table[label] for label in labels.tolist()]] = array
-    return matched
+    if len(set(found)) < len(found):
+        raise ValueError(f"{argument}: two ids of the run are the same text there")
+    return np.array(found), names.size
+
+
+def _spread(array: np.ndarray, positions: np.ndarray, size: int) -> np.ndarray:
+    """The array with its first axis in the order of an AnnData; NaN for those that it lacks."""
+    if positions.size == size:
+        result = np.empty_like(array)
+    else:
+        result = np.full((size, *array.shape[1:]), np.nan)
+    result[positions] = array
+    return result
 
 
 def _shown(value: object) -> str:

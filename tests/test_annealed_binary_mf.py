@@ -134,5 +134,5 @@ def test_weights_are_kept_where_cells_are_missing():
     for data, kept in ((case.data, True), (Case(missing=False).data, False)):
         state, _ = case.model.annealed(data, capacity=3).init(key, data, None)
         assert (state.weights is not None) == kept
-    with pytest.raises(ValueError, match="cells are missing; leave it out"):
+    with pytest.raises(ValueError, match='missing; set weights="explicit"'):
         case.model.annealed(case.data, weights="collapsed")

@@ -44,7 +44,9 @@ def test_the_bound_of_the_noise_falls_from_its_start_to_a_fifth_as_the_factor_ri
 
     def noise(prior, free):
         return np.asarray(
-            noise_while_annealed(progress, prior, jnp.asarray(free), jnp.asarray(2.0))
+            noise_while_annealed(
+                progress, prior, jnp.asarray(free), start=jnp.asarray(2.0), factor=factor
+            )
         )
 
     wide, narrow = dist.LogUniform(1e-3, 10.0), dist.LogUniform(1e-3, 0.1)
@@ -52,6 +54,8 @@ def test_the_bound_of_the_noise_falls_from_its_start_to_a_fifth_as_the_factor_ri
     np.testing.assert_allclose(noise(wide, 0.01), bound, rtol=1e-6)
     np.testing.assert_array_equal(noise(wide, 3.0), 3.0)
     np.testing.assert_array_equal(noise(narrow, 0.05), np.float32(0.05))  # 0.4 is not its value
+    middle = dist.LogUniform(1e-3, 0.5)  # a fifth of the start where it does not reach further up
+    assert noise(middle, 0.01)[0] == np.float32(0.4)
     np.testing.assert_array_equal(noise(0.05, 0.05), np.float32(0.05))
 
 

@@ -110,7 +110,7 @@ class AnnotatedData:
     def __init__(self, row_names, column_names):
         self.obs_names, self.var_names = pd.Index(row_names), pd.Index(column_names)
         self.obs, self.var = pd.DataFrame(index=row_names), pd.DataFrame(index=column_names)
-        self.obsm, self.varm, self.uns = {}, {}, {}
+        self.obsm, self.varm, self.uns, self.obsp = {}, {}, {}, {}
 
 
 @pytest.mark.filterwarnings("ignore")  # of anndata itself
@@ -149,8 +149,29 @@ def test_an_anndata_that_does_not_fit_is_refused_and_left_as_it_was(planted):  #
     with pytest.raises(TypeError, match="adata: must be an AnnData, not ndarray"):
         answer.to_anndata(np.zeros((ROWS, COLUMNS)))
     weights = DocumentTopics(np.arange(2), HALVES, HALVES, np.zeros(2))
-    with pytest.raises(ValueError, match="3 of them, but the data of the run has 2"):
+    with pytest.raises(ValueError, match="3 of them, but the answer has 2 without ids"):
         weights.to_anndata(AnnotatedData(["a", "b", "c"], ["x"]))
     adata = AnnotatedData(["a", "b"], ["x"])
     weights.to_anndata(adata)
     assert adata.obs["jaxmf_unmatched"].tolist() == [0, 0]
+
+
+def test_pairs_of_rows_are_in_the_order_of_the_anndata_on_both_axes(planted):  # noqa: F811
+    answer = planted.cooccurrence()
+    adata = AnnotatedData(ROW_IDS[::-1], COLUMN_IDS)
+    answer.to_anndata(adata)
+    np.testing.assert_array_equal(adata.obsp["jaxmf_expected"], answer.values[::-1, ::-1])
+
+
+def test_whole_numbers_stay_such_and_are_found_as_the_texts_of_an_anndata():
+    groups = DocumentTopics(np.array([7, 3]), HALVES, HALVES, np.array([1, 2]))
+    adata = AnnotatedData(["3", "7"], ["x"])
+    groups.to_anndata(adata)
+    assert adata.obs["jaxmf_unmatched"].tolist() == [2, 1]
+    np.testing.assert_array_equal(adata.obsm["jaxmf_mean"], HALVES[::-1])
+
+
+def test_a_table_of_pairs_can_be_made_of_what_rows_share(planted):  # noqa: F811
+    answer = planted.cooccurrence()
+    frame = pd.DataFrame(list(answer), index=answer.names, columns=answer.names)
+    np.testing.assert_array_equal(frame, answer.values)

@@ -283,7 +283,7 @@ def test_a_sweep_in_blocks_of_tokens_is_the_same(monkeypatch):
 def test_a_sweep_that_is_none_is_refused():
     network = mf.Network(**CASES["hierarchy"][0])
     with pytest.raises(
-        ValueError, match="sweep must be one of 'auto', 'sequential', 'parallel', got 'x'"
+        ValueError, match="sweep must be one of 'auto', 'sequential', 'sparse', 'parallel', got 'x'"
     ):
         network.sampler(sweep="x")
 

@@ -4,6 +4,7 @@ import dataclasses
 
 import jax
 import numpy as np
+import pandas as pd
 import pytest
 
 import jaxmf as mf
@@ -366,6 +367,8 @@ def test_bins_of_equal_width_leave_out_missing_values(fitted):
         ([1.0, 2.0], ValueError, "values: are 2, and there are 8 documents"),
         ([np.nan] * 8, ValueError, "no document with tokens has a finite one"),
         (dict.fromkeys(NAMES, "May"), TypeError, "values must be numbers, got 'May'"),
+        (pd.Series(np.arange(9), [*NAMES, NAMES[0]]), ValueError, "has an id twice"),
+        (pd.DataFrame({"year": np.arange(8)}, NAMES), TypeError, "values: is a table"),
     ],
 )
 def test_wrong_values_of_documents_are_named(fitted, values, error, message):

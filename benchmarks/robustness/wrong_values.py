@@ -148,6 +148,7 @@ WRONG: dict[str, dict[str, Callable[[], Any]]] = {
 KINDS: dict[str, str | None] = {
     "model": "model", "data": "data", "seed": "seed", "mesh": "object", "progress": None,
     "num_warmup": "count from 0", "num_samples": "count", "num_chains": "count", "thin": "count",
+    "temper": "count or none",
     "chain_method": "word", "num_particles": "count", "num_runs": "count",
     "num_epochs": "count or none", "num_validation": "count from 0", "analytic": "flag",
     "hold_out": "count from 0 or none",
@@ -193,6 +194,7 @@ KINDS: dict[str, str | None] = {
     "observed": "matrix or none", "shape": "shape", "x": "matrix", "matrix": "matrix",
     "rows": "index", "columns": "index", "cells": "cells", "quantiles": "levels",
     "num_draws": "count or none", "num_pairs": "count from 0", "n": "count", "by": "word",
+    "measure": "word",
     "side": "word", "include_known": "flag", "column": "word", "titles": "object",
     "new_rows": "matrix or none", "new_columns": "matrix or none", "new_documents": "matrix",
     "image_shape": "shape", "title": "no text", "path": "path", "folder": "path",

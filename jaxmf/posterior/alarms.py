@@ -260,9 +260,9 @@ def _has_short_documents(posterior: Summaries) -> bool:
 def _replicas(posterior: Summaries) -> Iterator[Alarm]:
     """Replicas of which no state came back from the lowest power."""
     run = posterior.meta.run
-    num_steps = int(run.get("num_samples", 0)) * int(run.get("thin", 1))
     if "temper" not in run or any(run["round_trips"]):
         return
+    num_steps = posterior.draws["log_joint"].shape[1] * int(run["thin"])
     if num_steps < _STEPS_OF_ROUND_TRIPS * run["temper"]:
         return
     share = min(run["swap_acceptance"])
@@ -270,7 +270,7 @@ def _replicas(posterior: Summaries) -> Iterator[Alarm]:
         "round trips",
         f"temper={run['temper']}: no state came back from the lowest power, {run['powers'][-1]:g}, "
         f"in {num_steps} steps, so that replicas have not helped the chains. Raise num_samples, or "
-        f"change temper (neighbours swap in {share:.0%} of the steps or more)",
+        f"change temper (at least {share:.0%} of the proposed swaps of neighbours are accepted)",
     )
 
 

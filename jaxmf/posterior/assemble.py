@@ -17,6 +17,7 @@ from jaxmf.arguments import check_count
 from jaxmf.data import Container
 from jaxmf.engine import Algorithm, Run
 from jaxmf.engine import run as run_engine
+from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import Anneals, HasParticles, HoldsOutOnes, Model
 from jaxmf.posterior import kept_cells, replicas
 from jaxmf.posterior.evidence import annealed_evidence
@@ -312,6 +313,8 @@ def _extend_chains(
     posterior: Posterior, num_samples: int, settings: dict[str, object]
 ) -> Posterior:
     meta, began = posterior.meta, time.perf_counter()
+    if "temper" in meta.run:
+        check_mesh_axes(settings.get("mesh"), "temper", (), {})
     algorithm, cells = _sampler_of(posterior), posterior.predicted_at
     if cells:
         keep = "predicted_mean" in posterior.draws

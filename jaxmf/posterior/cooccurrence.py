@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
@@ -53,6 +53,12 @@ class Cooccurrence(Answer, NDArrayOperatorsMixin):
     def __getitem__(self, index: Index | tuple[Index, ...]) -> np.ndarray:
         return np.asarray(self.values[index])
 
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        return iter(self.values)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array, (R, R)."""
@@ -78,7 +84,7 @@ class Cooccurrence(Answer, NDArrayOperatorsMixin):
     def footer(self) -> str:
         what = "expected number of features that two {}s share"
         if self.measure == "probability":
-            what = "probability that two {}s are together"
+            what = "probability that two {}s share a feature, or are in one group,"
         hidden = f"; the first {_SHOWN} of {self.names.size:,}"
         return what.format(self.side) + hidden * (self.names.size > _SHOWN)
 
@@ -93,9 +99,11 @@ def cooccurrence(posterior: Draws, rows: object, *, side: str, measure: str | No
     bits = None if has_groups else _bits(posterior, side)
     size = data.num_rows if side == "row" else data.num_columns
     if rows is None and size > _MANY_ROWS:
+        call = "" if side == "row" else ', side="column"'
         raise ValueError(
             f"cooccurrence of all {size:,} {side}s is a matrix of "
-            f"{size**2:,} entries; name the {side}s that matter: cooccurrence({side}s)"
+            f"{size**2:,} entries; name the {side}s that matter: "
+            f"cooccurrence({side}s{call})"
         )
     names = ids_or_positions(data.row_names if side == "row" else data.column_names, size)
     index = (

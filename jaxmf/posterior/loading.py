@@ -213,8 +213,17 @@ def _read_meta(model: Model, written: Mapping[str, object]) -> Meta:
         if not json_file.is_count(values["run"].get(name)):
             raise ValueError(f"{name} cannot be {json_file.shown(values['run'].get(name))}")
     if "temper" in values["run"]:
-        check_temper(model, values["run"]["temper"])
+        num_replicas = check_temper(model, values["run"]["temper"])
+        _check_replicas(values["run"], num_replicas)
     return Meta(**values)
+
+
+def _check_replicas(run: Mapping[str, object], num_replicas: int) -> None:
+    lengths = {"powers": num_replicas, "swap_acceptance": num_replicas - 1}
+    for name, length in {**lengths, "round_trips": run["num_chains"]}.items():
+        values = run.get(name)
+        if not isinstance(values, list) or len(values) != length:
+            raise ValueError(f"{name} of a run with temper cannot be {json_file.shown(values)}")
 
 
 def _read_evidence(written: list[object]) -> Evidence:

@@ -60,7 +60,10 @@ def with_replicas(
     assert isinstance(model, Anneals)
     entry = registry.entry_of(model)
     names = [setting.name for setting in registry.annealing_settings(entry)]
-    annealed = model.annealed(data, **{n: value for n, value in options.items() if n in names})
+    try:
+        annealed = model.annealed(data, **{n: value for n, value in options.items() if n in names})
+    except ValueError as error:
+        raise ValueError(f"temper: {error}") from None
     key = jax.random.key(0)
     sampled = jax.tree.structure(jax.eval_shape(algorithm.init, key, data))
     shapes, _ = jax.eval_shape(lambda data: annealed.init(key, data, None), data)

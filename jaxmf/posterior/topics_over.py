@@ -79,6 +79,10 @@ def _checked_values(documents: np.ndarray, values: object) -> np.ndarray:
         ValueError: a document has none, or there are more or fewer than documents.
     """
     if hasattr(values, "to_dict"):  # a pandas Series, by its index
+        if not getattr(getattr(values, "index", None), "is_unique", False):
+            raise ValueError("values: has an id twice; pass one value for each document")
+        if hasattr(values, "columns"):
+            raise TypeError("values: is a table; pass its column of values, with ids as its index")
         values = values.to_dict()
     if isinstance(values, Mapping):
         for document in documents.tolist():

@@ -73,23 +73,26 @@ def hold_while_annealed(progress: Array, held: Array, free: Array) -> Array:
 
 
 def noise_while_annealed(
-    progress: Array, prior: Hyperparameter, free: Array, start: Array
+    progress: Array, prior: Hyperparameter, free: Array, *, start: Array, factor: Array | float
 ) -> Array:
     """The scale of the noise after its update, bounded below while annealing.
 
     The sweeps see weak weights, and with little noise would give every row features of its own,
-    which leave still less noise. So the bound falls from the start to a fifth of it as the weights
-    rise from a fifth to all of their scale: the two meet only at the end.
+    which leave still less noise. So the bound is a fifth of the start over the factor on the
+    weights: it falls to a fifth of the start as they rise. Where the prior does not reach as far
+    up, it is a fifth of the start all along.
 
     Args:
       progress: () float, the share of the warm-up that is over.
       prior: of the scale; a number stays as it is, as does what lies outside the prior's support.
       free: () float, the scale after its update.
       start: () float, where the scale started.
+      factor: () float, that on the weights.
     """
     if is_fixed(prior):
         return free
-    floor = ANNEALED_START * start / annealed_factor(progress)
+    lowest = ANNEALED_START * start
+    floor = jnp.where(prior.support(lowest / factor), lowest / factor, lowest)
     bounded = is_annealed(progress) & (floor > 0) & prior.support(floor)
     return jnp.where(bounded, jnp.maximum(free, floor), free)
 

@@ -35,7 +35,7 @@ _FIRST_LOWEST_POWER = 0.1
 _ACCEPTANCE = 0.5
 _GAIN_EXPONENT = 0.6
 _LEAST_GAIN = 0.2
-# Of a step: the replicas have the indices below it.
+# Folded into the key of a step for its swaps; the replicas fold in 0, 1, ..., R - 1.
 _SWAP_FOLD = np.uint32(2**32 - 1)
 
 

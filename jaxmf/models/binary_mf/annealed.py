@@ -48,8 +48,8 @@ def annealed(
     """See `BinaryMF.annealed`."""
     if weights == "collapsed" and data.observed is not None:
         raise ValueError(
-            'weights: "collapsed" is for complete data in jaxmf.smc, and cells are missing; leave '
-            'it out, or set weights="explicit"'
+            'weights: "collapsed" is for complete data at powers of the likelihood, and cells are '
+            'missing; set weights="explicit"'
         )
     if weights is None and data.observed is not None:
         weights = "explicit"

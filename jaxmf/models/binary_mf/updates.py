@@ -47,8 +47,8 @@ def update_rows(
 
     `whole_rows` draws each row from all its settings, with W summed out and not diagonal only.
     `several` is the number of proposals to change several bits of a row at once. `noise_factor`
-    multiplies the noise that the sweep sees, see `Likelihood.annealed`; it leaves the posterior
-    invariant only at 1.
+    multiplies the noise that the sweep sees, see `Likelihood.annealed`; at f it leaves
+    the posterior with the likelihood to the power 1 / f^2 invariant.
     """
     if state.weights is None:
         return _collapsed_rows(model, key, state, data, several, whole_rows, noise_factor)

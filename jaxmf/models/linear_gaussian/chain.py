@@ -155,7 +155,9 @@ def step(
     if plan.anneal:
         scale = hold_while_annealed(progress, state.feature_scale, new.feature_scale)
         spread = jnp.sqrt(jnp.mean(squares))
-        noise = noise_while_annealed(progress, model.noise_scale, new.noise_scale, spread)
+        noise = noise_while_annealed(
+            progress, model.noise_scale, new.noise_scale, start=spread, factor=factor
+        )
         new = new._replace(feature_scale=scale, noise_scale=noise)
     return new, info
 

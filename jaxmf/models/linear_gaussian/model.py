@@ -227,8 +227,8 @@ class LinearGaussianIBP(BuffetModel):
           anneal: start from no features and, during the first three quarters of the warm-up, let
             the sweeps see a feature scale that rises geometrically from a fifth of its value (from
             more where a row would take more than 25 features at that), which is itself held
-            meanwhile, as the noise is at a fifth of the data's spread or more. Without it most
-            chains end in a poor mode.
+            meanwhile; the noise is kept above a bound that falls to a fifth of the data's spread.
+            Without it most chains end in a poor mode.
           split_merge: proposals to split a feature or merge two after every sweep; each goes three
             times over the rows that have one of its features. None by default: on the images of
             section 4.2, scales fixed, the annealed start alone brought 40 of 40 chains to the mode.
@@ -296,7 +296,7 @@ class LinearGaussianIBP(BuffetModel):
         """
         if data.observed is not None:
             raise ValueError(
-                "data: cells are missing, which jaxmf.smc of LinearGaussianIBP does not take; use "
+                "data: cells are missing, which smc and temper do not take here; use "
                 "FeatureModel(likelihood=mf.Gaussian(noise_scale), feature_prior=...), or "
                 "jaxmf.particle_filter"
             )
