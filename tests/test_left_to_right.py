@@ -95,7 +95,7 @@ def test_without_moves_particles_must_be_resampled(fitted, monkeypatch):
         (
             "_without",
             lambda counts, paths, index: jnp.maximum(
-                counts - left_to_right._one_hot(paths[:, 0], 2), 0
+                counts - left_to_right._one_hot(paths[:, 0], 2, counts.dtype), 0
             ),
         ),
         ("_without", lambda counts, paths, index: counts),
