@@ -47,7 +47,8 @@ class Setup(NamedTuple):
         """A state; with missing cells it holds a complete matrix, which the data will hide."""
         z_key, hyper_key, x_key = jax.random.split(key, 3)
         num_slots = self.model.num_features or self.capacity
-        state, _ = self.model.simulate_state(z_key, hyper_key, NUM_ROWS, num_slots)
+        shape = NUM_ROWS, NUM_COLUMNS
+        state, _ = self.model.simulate_state(z_key, hyper_key, shape, num_slots)
         x = self.model.simulate_data(x_key, state, NUM_COLUMNS) if self.missing else None
         return state._replace(x=x)
 

@@ -44,7 +44,7 @@ class Setup(NamedTuple):
     def sample_prior(self, key):
         z_key, hyper_key = jax.random.split(key)
         num_slots = self.model.num_features or self.capacity
-        return self.model.simulate_state(z_key, hyper_key, NUM_ROWS, NUM_COLUMNS, num_slots)[0]
+        return self.model.simulate_state(z_key, hyper_key, (NUM_ROWS, NUM_COLUMNS), num_slots)[0]
 
     def simulate(self, key, state):
         """Missing cells hold what they would have been; nobody must look."""
