@@ -5,13 +5,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import jaxmf as mf
 from jaxmf import cli, diagnostics, registry
-from jaxmf.cli.inputs import hide
+from jaxmf.cli.inputs import hide, read_like
 from jaxmf.cli.options import read_ids
 from jaxmf.report import read_notes
 
@@ -290,6 +291,49 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
     table = list(csv.reader(capsys.readouterr().out.splitlines()))
     assert [line[0] for line in table[1:]] == ["ann", "ann"]
     assert not {line[2] for line in table[1:]} & {"01", "03"}
+    _check_new_rows(folder, new, capsys)
+
+
+def _check_new_rows(folder, new, capsys):
+    """What goes wrong with a file of new rows, and what is said of it."""
+    ask = ["recommend", str(folder), "--new-rows", str(new), "-n", "2"]
+    new.write_text("user,item,rating\nann,77,5\n")
+    for option in ("error", "drop"):
+        assert cli.run([*ask, "--unknown", option]) == 2
+        assert "the run has none of its ids of columns, 77; those" in capsys.readouterr().err
+    assert cli.run([*ask, "--unknown", "prior"]) == 2
+    assert "--unknown prior: nothing can be said of columns of --new-rows" in (
+        capsys.readouterr().err
+    )
+    new.write_text("u3,01,5\n")  # an id that the run has: a new row all the same
+    assert cli.run([*ask, "--form", "triples"]) == 0
+    table = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert [line[0] for line in table[1:]] == ["u3", "u3"]
+    for option in (["--form", "matrix"], ["--headings"], ["--no-headings"], ["--key", "x"]):
+        assert cli.run(["recommend", str(folder), *option]) == 2
+        assert f"{option[0]} says how the file of --new-rows is read" in capsys.readouterr().err
+
+
+def test_ids_of_new_rows_have_the_type_that_the_run_has(tmp_path):
+    new = tmp_path / "new.csv"
+    texts = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 3), None, ["01", "10", "11"])
+    new.write_text("ann,10,5\nann,11,4\n")
+    found = read_like(new, SimpleNamespace(data=texts, model=None))
+    assert found.column_names.tolist() == ["10", "11"]
+    assert found.align_columns(texts).column_names.tolist() == ["01", "10", "11"]
+    numbers = mf.Entries([0, 0], [0, 1], [1.0, 2.0], (1, 2), None, [10, 11])
+    new.write_text("ann,10,5\nann,x,4\n")
+    found = read_like(new, SimpleNamespace(data=numbers, model=None))
+    assert found.column_names.tolist() == [10, "x"]
+    assert found.align_columns(numbers, unknown="drop").num_entries == 1
+
+
+def test_new_rows_are_read_in_the_form_that_is_given(tmp_path):
+    new = tmp_path / "new.csv"
+    new.write_text("7,9\n9,8\n")
+    run = SimpleNamespace(data=mf.SparseBinary.from_baskets([[7, 8], [9]]), model=None)
+    assert read_like(new, run, form="baskets").num_ones == 4
+    assert read_like(new, run, form="pairs", headings=False).num_ones == 2
 
 
 def test_too_few_ratings_to_hide_some_are_refused():

@@ -84,7 +84,7 @@ def test_unknown_columns_of_new_rows_are_refused_or_dropped(stars):
         stars.recommend(new_rows=new)
     found = stars.recommend(new_rows=new, unknown="drop", n=7)
     assert sorted(found.columns[0]) == [0, 1, 2, 3, 4, 5, 7]
-    with pytest.raises(ValueError, match='unknown="prior": is of ids; columns of new rows are'):
+    with pytest.raises(ValueError, match='unknown="prior": nothing can be said of columns'):
         stars.recommend(new_rows=new, unknown="prior")
 
 

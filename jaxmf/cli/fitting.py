@@ -12,7 +12,14 @@ import typer
 
 from jaxmf.arguments import check_file
 from jaxmf.cli.inputs import check_hold_out, check_shape, hide, read_data, read_features
-from jaxmf.cli.options import Shape, read_shape, start_compilation_cache
+from jaxmf.cli.options import (
+    Form,
+    Headings,
+    Key,
+    Shape,
+    read_shape,
+    start_compilation_cache,
+)
 from jaxmf.cli.settings import build, read_settings, refuse_foreign
 
 if TYPE_CHECKING:
@@ -100,17 +107,8 @@ def fit(
         float, typer.Option(help="Share of the observed cells hidden and scored in the report.")
     ] = 0.0,
     image_shape: Shape = None,
-    form: Annotated[
-        str | None,
-        typer.Option(
-            help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or "
-            "matrix."
-        ),
-    ] = None,
-    headings: Annotated[
-        bool | None,
-        typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
-    ] = None,
+    form: Form = None,
+    headings: Headings = None,
     mask: Annotated[
         Path | None,
         typer.Option(help="Observed cells of sparse binary data: pairs of ids, or a 0/1 matrix."),
@@ -135,7 +133,7 @@ def fit(
     missing_features: Annotated[
         str, typer.Option(help="Of ids and cells without features: refuse, or zero.")
     ] = "refuse",
-    key: Annotated[str | None, typer.Option(help="Which array of an .npz file.")] = None,
+    key: Key = None,
     resume: Annotated[bool, typer.Option("--resume", help="Continue from the checkpoint.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an earlier run.")] = False,
     checkpoint_every: Annotated[

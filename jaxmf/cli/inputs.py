@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from jaxmf.registry.entry import Entry
 if TYPE_CHECKING:
     from jaxmf.data import Container
     from jaxmf.posterior import Posterior
-    from jaxmf.types import PyTree
+    from jaxmf.types import Names, PyTree
 
 
 def read_data(
@@ -41,11 +41,62 @@ def read_data(
         raise kind(f"{path}: {str(error).removeprefix('data: ')}") from None
 
 
-def read_like(path: Path, posterior: Posterior) -> Container:
-    """A file as `fit` would read it, as data of the kind that a run has."""
-    nothing = dict.fromkeys(("form", "headings", "mask", "vocab"))
-    data: Container = read_data(path, type(posterior.data), posterior.model, nothing, None)
-    return data
+def read_like(
+    path: Path,
+    posterior: Posterior,
+    *,
+    form: str | None = None,
+    headings: bool | None = None,
+    key: str | None = None,
+) -> Container:
+    """New rows from a file as `fit` would read it, as data of the kind that a run has.
+
+    Ids of columns, or of words, get the type that they have in the run.
+
+    Raises:
+        ValueError: what the reader says; no column of the file is one of the run.
+    """
+    from jaxmf.data import Tokens
+    from jaxmf.data.container import assign
+
+    reading = {"form": form, "headings": headings, "mask": None, "vocab": None}
+    known = posterior.data
+    data: Any = read_data(path, type(known), posterior.model, reading, key)
+    if isinstance(known, Tokens):
+        names = {
+            label: ids if label == "document" else _as_in_run(path, ids, known.names.get(label))
+            for label, ids in data.names.items()
+        }
+        assign(data, names=names)
+    else:
+        assign(data, column_names=_as_in_run(path, data.column_names, known.column_names))
+    return cast("Container", data)
+
+
+def _as_in_run(path: Path, names: Names | None, known: Names | None) -> Names | None:
+    """Ids as a run has them: a file with `10` alone means the text 10 where the run has texts.
+
+    Raises:
+        ValueError: the run has none of them.
+    """
+    if names is None or known is None:
+        return names
+    there = {str(name): name for name in known.tolist()}
+    texts = [str(name) for name in names.tolist()]
+    if not any(text in there for text in texts):
+        raise ValueError(
+            f"--new-rows {path}: the run has none of its ids of columns, {_first(texts)}; those "
+            f"of the run are {_first(list(there))}. If it is read wrongly, give --form or "
+            "--headings as for fit"
+        )
+    from jaxmf.data.names import object_array
+
+    pairs = zip(texts, names.tolist(), strict=True)
+    return object_array([there.get(text, name) for text, name in pairs])
+
+
+def _first(texts: list[str]) -> str:
+    return ", ".join(texts[:3]) + (", ..." if len(texts) > 3 else "")
 
 
 def _read(

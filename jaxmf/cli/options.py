@@ -12,8 +12,22 @@ import typer
 Folder = Annotated[Path, typer.Argument(help="Folder of a finished run.")]
 NewRows = Annotated[
     Path | None,
-    typer.Option(help="Rows that the run lacks, by their first entries: a file as `fit` reads it."),
+    typer.Option(
+        help="New rows, by their first entries: a file as `fit` reads it. A row with an id that "
+        "the run has is taken as a new one as well."
+    ),
 ]
+Form = Annotated[
+    str | None,
+    typer.Option(
+        help="How a .csv is read: of ones pairs, baskets or matrix, of ratings triples or matrix."
+    ),
+]
+Headings = Annotated[
+    bool | None,
+    typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
+]
+Key = Annotated[str | None, typer.Option(help="Which array of an .npz file.")]
 At = Annotated[
     float | None,
     typer.Option("--at", help="A time of a series, any number; its last unless given."),

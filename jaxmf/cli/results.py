@@ -15,6 +15,9 @@ from jaxmf.cli.inputs import read_cells, read_like
 from jaxmf.cli.options import (
     At,
     Folder,
+    Form,
+    Headings,
+    Key,
     NewRows,
     Shape,
     read_ids,
@@ -76,22 +79,53 @@ def recommend(
         str | None, typer.Option(help="score, or probability; the better one of the model if none.")
     ] = None,
     unknown: Annotated[
-        str, typer.Option(help="Of ids of rows that the run lacks: error, drop, or prior.")
+        str,
+        typer.Option(
+            help="Of ids of rows that the run lacks: error, drop, or prior. With --new-rows of "
+            "columns in that file that the run lacks: error, or drop to leave their cells out."
+        ),
     ] = "error",
     new_rows: NewRows = None,
+    form: Form = None,
+    headings: Headings = None,
+    key: Key = None,
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
+    if new_rows is None:
+        _refuse_reading(form, headings, key)
+    elif unknown == "prior":
+        raise ValueError(
+            "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
+            "write --unknown drop to leave them out"
+        )
     posterior = _load(folder, at)
     start_compilation_cache()
-    new = None if new_rows is None else read_like(new_rows, posterior)
+    new = None
+    if new_rows is not None:
+        new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
     table = posterior.recommend(chosen, n=count, by=by, unknown=unknown, new_rows=new).table()
     _hand_over(table, out, "recommendations")
+
+
+def _refuse_reading(form: str | None, headings: bool | None, key: str | None) -> None:
+    """Refuses options about the file of new rows where there is none."""
+    given = {
+        "--form": form is not None,
+        "--headings": headings is True,
+        "--no-headings": headings is False,
+        "--key": key is not None,
+    }
+    for option, is_given in given.items():
+        if is_given:
+            raise ValueError(
+                f"{option} says how the file of --new-rows is read; leave it out, or give that file"
+            )
 
 
 def _row_names(data: Container) -> Names | None:

@@ -160,7 +160,10 @@ def new_rows_of(posterior: Draws, new_rows: object, row_features: object, unknow
     if new_rows is None:
         return None
     if unknown == "prior":
-        raise ValueError('unknown="prior": is of ids; columns of new rows are dropped: "drop"')
+        raise ValueError(
+            'unknown="prior": nothing can be said of columns of new_rows that the data lacks; '
+            'use "error", or "drop" to leave them out'
+        )
     return posterior.container(new_rows, "new_rows", unknown=unknown)
 
 
