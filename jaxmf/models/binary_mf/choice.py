@@ -30,7 +30,7 @@ def sampler_options(
 ) -> dict[str, Any]:
     """See `BinaryMF.device_options`."""
     if options.get("sweep", AUTO) != AUTO:
-        return {"weights": checks.weights_option(model, options.get("weights"))}
+        return {}
     if options.get("weights") is not None or checks.weights_option(model, None) == "explicit":
         return {"sweep": "bits"}
     if platform == "cpu" and data is not None and step_work(model, data) > _MOST_WORK:
