@@ -115,14 +115,14 @@ def recommend(
 
 def _refuse_reading(form: str | None, headings: bool | None, key: str | None) -> None:
     """Refuses options about the file of new rows where there is none."""
-    given = {
+    stated = {
         "--form": form is not None,
         "--headings": headings is True,
         "--no-headings": headings is False,
         "--key": key is not None,
     }
-    for option, is_given in given.items():
-        if is_given:
+    for option, is_stated in stated.items():
+        if is_stated:
             raise ValueError(
                 f"{option} says how the file of --new-rows is read; leave it out, or give that file"
             )
