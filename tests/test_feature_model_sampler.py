@@ -152,8 +152,8 @@ class Setup(NamedTuple):
         )
 
 
-def step_of(model):
-    step = model.sampler(num_value_moves=1).step
+def step_of(model, **options):
+    step = model.sampler(num_value_moves=1, **options).step
     return lambda key, state, data: step(key, state, data, jnp.asarray(1.0))
 
 
@@ -179,6 +179,13 @@ def test_the_whole_step_quickly():
 @pytest.mark.parametrize("make", [by_columns, mixed_columns, causes, counts])
 def test_the_whole_step(make):
     Setup(make()).check(key=42, num_replicates=4_096, num_steps=6)
+
+
+@pytest.mark.slow
+def test_the_whole_step_with_rows_drawn_together():
+    model = causes()
+    kernel = step_of(model, sweep="particle_gibbs")
+    Setup(model).check(kernel, key=46, num_replicates=4_096, num_steps=6)
 
 
 @pytest.mark.slow
