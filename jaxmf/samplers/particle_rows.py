@@ -100,8 +100,8 @@ class Children(NamedTuple):
 
 def draw_uniforms(key: Key, num_slots: int) -> RowUniforms:
     """The random numbers of a row; more slots leave those of the first ones as they are."""
-    streams = row_uniforms(key, 1, num_slots, 3, jnp.result_type(float))
-    return RowUniforms(*streams[1], choice=streams[0][0])
+    choice, (order, path, resample) = row_uniforms(key, 1, num_slots, 3, jnp.result_type(float))
+    return RowUniforms(order, path, resample, choice[0])
 
 
 def draw_row(

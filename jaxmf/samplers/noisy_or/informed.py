@@ -64,9 +64,9 @@ class NoisyOrColumns:
         cells = noisy_or.cells_of(self.x, self.observed)
         table = noisy_or.gain_table(rest.shape[1] + 2, self.parameters)
         eta = noisy_or.num_active(rest, self.y, self.x.dtype).astype(jnp.int32)
-        of_zeros = jnp.where(cells.zeros, self.parameters.log_fail, 0)
-        first = jnp.where(cells.ones, noisy_or.look_up(table, eta), of_zeros)
-        second = jnp.where(cells.ones, noisy_or.look_up(table, eta + 1), of_zeros)
+        zero_gain = jnp.where(cells.zeros, self.parameters.log_fail, 0)
+        first = jnp.where(cells.ones, noisy_or.look_up(table, eta), zero_gain)
+        second = jnp.where(cells.ones, noisy_or.look_up(table, eta + 1), zero_gain)
         return Gains(first, first + second)
 
     def at(self, fixed: Gains, pair: Array) -> Array:
@@ -107,9 +107,9 @@ class NoisyOrColumns:
 def _added(setting: Array, one: Array, two: Array) -> Array:
     """What a row with bits (..., 2) float adds to the statistics, (..., 3, D)."""
     alone = setting[..., None] * one
-    number = jnp.sum(setting, axis=-1)[..., None, None]
+    count = jnp.sum(setting, axis=-1)[..., None, None]
     return jnp.concatenate(
-        [alone, jnp.where(number == 1, one, jnp.where(number == 2, two, 0))], axis=-2
+        [alone, jnp.where(count == 1, one, jnp.where(count == 2, two, 0))], axis=-2
     )
 
 

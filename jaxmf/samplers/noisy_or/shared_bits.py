@@ -53,9 +53,9 @@ def draw_shared_bits(
         return _Row(row.z ^ (jnp.arange(z.shape[0]) == k), row.eta + change)
 
     def log_likelihood(row: _Row) -> Array:
-        of_ones = jnp.where(cells.ones, noisy_or.look_up(log_one, row.eta), 0)
-        of_zeros = jnp.where(cells.zeros, noisy_or.look_up(log_zero, row.eta), 0)
-        return jnp.sum(of_ones + of_zeros)
+        ones = jnp.where(cells.ones, noisy_or.look_up(log_one, row.eta), 0)
+        zeros = jnp.where(cells.zeros, noisy_or.look_up(log_zero, row.eta), 0)
+        return jnp.sum(ones + zeros)
 
     row: _Row = particle_rows.draw_row(
         particle_rows.draw_uniforms(key, z.shape[0]),
