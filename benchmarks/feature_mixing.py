@@ -124,7 +124,7 @@ def start_at(sampler: Any, data: Any, truth: dict[str, np.ndarray]) -> Any:
 def compare(name: str, quick: bool) -> list[Row]:
     """The rows of one problem."""
     problem = PROBLEMS[name]()
-    num_sets, num_chains = (1, 2) if quick else (3, 4)
+    num_sets, num_chains = (1, 2) if quick else (3, 3)
     if quick:
         problem = problem._replace(num_warmup=20, num_draws=20)
     found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in problem.kinds}
