@@ -168,6 +168,12 @@ def test_more_moves_of_values_make_no_larger_program():
     assert num_equations(5) == num_equations(2)
 
 
+@pytest.mark.parametrize("sweep", ["whole_rows", None, 3])
+def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
+    with pytest.raises(ValueError, match="sweep must be one of auto, bits, particle_gibbs, got"):
+        causes().sampler(sweep=sweep)
+
+
 # --- joint distributions --------------------------------------------------------------------------
 
 
