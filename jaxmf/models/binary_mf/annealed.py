@@ -54,20 +54,20 @@ def annealed(
         )
     if weights is None and data.observed is not None:
         weights = "explicit"
-    options = {"weights": weights, "sweep": sweep, "capacity": capacity}
-    options |= model.device_options(options, platform=default_platform(), data=data)
-    chosen = checks.weights_option(model, options["weights"])
-    # of what the device chooses, the capacity is of the sampler: at low powers there are fewer
+    options = {"weights": weights, "sweep": sweep}
+    left = model.device_options(options, platform=default_platform(), data=data)
+    chosen = checks.weights_option(model, left.get("weights", weights))
+    sweep = left.get("sweep", sweep)
     capacity = 8 if capacity is None else capacity
     num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
-    checks.sweep_option(model, options["sweep"], chosen, max(num_slots))
+    checks.sweep_option(model, sweep, chosen, max(num_slots))
     plan = chain.SamplerPlan(
         row_slots=num_slots[0],
         column_slots=num_slots[1],
         collapsed=chosen == "collapsed",
-        whole_rows=options["sweep"] == "whole_rows",
+        whole_rows=sweep == "whole_rows",
         anneal=False,
-        several=checks.several_option(several, chosen, options["sweep"]),
+        several=checks.several_option(several, chosen, sweep),
     )
     return annealed_model(
         init=Partial(init, plan, model),
