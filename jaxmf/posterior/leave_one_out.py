@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from jaxmf.blocks import Network
-from jaxmf.data import Container
+from jaxmf.data import Container, units
 from jaxmf.model import (
     HasCategories,
     HasGroups,
@@ -295,7 +295,8 @@ def conditionals(
         replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
         return Conditionals(mean, replicate, replicate)
-    noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
+    unit = units.at_columns(getattr(model, "column_scale", None), cells[1])
+    noise_variance = (np.asarray(draws["noise_scale"], float)[:, None] * unit) ** 2
     return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
 
 
@@ -310,7 +311,7 @@ def without_cell(
     Args:
         x: (M,) the cells.
         mean, variance: (S, M) of replicates given all cells.
-        noise_variance: (S, 1).
+        noise_variance: (S, 1) or (S, M).
     """
     remainder = np.maximum(2 - variance / noise_variance, _LEAST_REMAINDER)
     residual = (x - mean) / remainder
