@@ -19,7 +19,7 @@ FIXED = {
     "weight_scale": 1.0,
 }
 PLAIN = mf.BinaryMF(**FIXED)
-SCALED = mf.BinaryMF(**FIXED, offset=OFFSET, column_scale=SCALE)
+SCALED = mf.BinaryMF(**FIXED, offset=OFFSET, column_unit=SCALE)
 
 
 def simulated(*, missing: bool):
@@ -100,23 +100,23 @@ def test_columns_far_apart_in_scale_are_standardised_by_default():
     model = mf.BinaryMF().matched(mf.Dense.from_array(values))
     spread = np.nanstd(values, axis=0)
     spread[3] = 1  # a constant column has no unit
-    np.testing.assert_allclose(model.column_scale, spread, rtol=1e-5)
+    np.testing.assert_allclose(model.column_unit, spread, rtol=1e-5)
     np.testing.assert_allclose(model.offset, np.nanmean(values, axis=0), rtol=1e-5)
     np.testing.assert_allclose(model.likelihood.noise_scale.high, 2 * 0.75**0.5, rtol=0.01)
     again = model.matched(mf.Dense.from_array(x))
-    np.testing.assert_array_equal(again.column_scale, model.column_scale)
+    np.testing.assert_array_equal(again.column_unit, model.column_unit)
     # as they were: columns in one unit, and scales or an offset that the user stated
     alike = mf.Dense.from_array(x * [1, 3, 0.5, 1])
-    assert mf.BinaryMF().matched(alike).column_scale is None
-    for stated in ({"offset": 0.0}, {"weight_scale": 1.0}, {"column_scale": 1.0}):
-        assert np.ndim(mf.BinaryMF(**stated).matched(mf.Dense.from_array(values)).column_scale) == 0
-    short = mf.BinaryMF(column_scale=[1.0, 2.0])
-    with pytest.raises(ValueError, match="column_scale has 2 numbers, data has 4 columns"):
+    assert mf.BinaryMF().matched(alike).column_unit is None
+    for stated in ({"offset": 0.0}, {"weight_scale": 1.0}, {"column_unit": 1.0}):
+        assert np.ndim(mf.BinaryMF(**stated).matched(mf.Dense.from_array(values)).column_unit) == 0
+    short = mf.BinaryMF(column_unit=[1.0, 2.0])
+    with pytest.raises(ValueError, match="column_unit has 2 numbers, data has 4 columns"):
         short.matched(alike)
-    with pytest.raises(ValueError, match=r"column_scale must be positive .* -1.0 at position 1"):
-        mf.BinaryMF(column_scale=[1.0, -1.0])
-    with pytest.raises(ValueError, match=r"column_scale is given, but .*Poisson\(\) has none"):
-        mf.BinaryMF(likelihood=mf.Poisson(), column_scale=2.0)
+    with pytest.raises(ValueError, match=r"column_unit must be positive .* -1.0 at position 1"):
+        mf.BinaryMF(column_unit=[1.0, -1.0])
+    with pytest.raises(ValueError, match=r"column_unit is given, but .*Poisson\(\) has none"):
+        mf.BinaryMF(likelihood=mf.Poisson(), column_unit=2.0)
 
 
 def test_noise_in_the_units_of_columns_raises_no_alarm_of_units():

@@ -140,13 +140,6 @@ def are_different(scales: np.ndarray) -> bool:
     return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
 
 
-def at_columns(scale: object, columns: Array | np.ndarray) -> Array | np.ndarray | float:
-    """The number of each of some columns, where there is one a column; else the number, or 1."""
-    if scale is None:
-        return 1.0
-    return scale[columns] if np.ndim(scale) else scale  # type: ignore[index,return-value]
-
-
 def centred(data: Dense, offset: object, scale: object = None) -> Dense:
     """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 

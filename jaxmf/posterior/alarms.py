@@ -18,7 +18,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, units
 from jaxmf.data.names import shown_id
-from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
+from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 
@@ -179,10 +179,9 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
 
 def _in_noise_units(posterior: Summaries) -> Container:
     """The data in the units of the noise: those of each column, where a model scales them."""
-    scale = getattr(posterior.model, "column_scale", None)
-    if scale is None or not isinstance(posterior.data, Dense):
-        return posterior.data
-    return units.centred(posterior.data, posterior.model.offset, scale)
+    model, data = posterior.model, posterior.data
+    is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense)
+    return model.centred(data) if is_scaled else data
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:

@@ -328,7 +328,7 @@ def validate_columns(name: str, value: object, *, is_positive: bool = False) -> 
         raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
 
 
-def check_num_columns(name: str, value: object, num_columns: int) -> None:
+def check_num_columns(name: str, value: Any, num_columns: int) -> None:
     """Refuses a vector of other than one number a column.
 
     Raises:

@@ -158,11 +158,11 @@ def _weight_mean(model: BinaryMF, found: dict[str, Any]) -> Any:
 
 def _units(model: BinaryMF) -> None:
     """Offset and scale of columns, of Gaussian cells."""
-    for name, neutral in (("offset", 0), ("column_scale", 1)):
+    for name, neutral in (("offset", 0), ("column_unit", 1)):
         value = getattr(model, name)
         if value is None or hyper.is_placeholder(value):
             continue
-        hyper.validate_columns(name, value, is_positive=name == "column_scale")
+        hyper.validate_columns(name, value, is_positive=name == "column_unit")
         if not isinstance(model.likelihood, Gaussian) and np.any(np.asarray(value) != neutral):
             raise ValueError(f"{name} is given, but likelihood={model.likelihood!r} has none")
 

@@ -54,7 +54,7 @@ def matched(model: Any, data: Dense) -> Any:
     units.check_magnitude(data, "data")
     left_open = [name for name in _SCALES if is_left_open(model, name)]
     offset, scale = _units(model, data, is_open=len(left_open) == len(_SCALES))
-    settings: dict[str, Any] = {"offset": offset, "column_scale": scale}
+    settings: dict[str, Any] = {"offset": offset, "column_unit": scale}
     if left_open:
         if scale is None:
             unit = units.scale_about(data, offset)
@@ -79,8 +79,8 @@ def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
     Returns:
         Number or (J,) each; the second may be None, for 1.
     """
-    offset, scale = model.offset, model.column_scale
-    for name, value in (("offset", offset), ("column_scale", scale)):
+    offset, scale = model.offset, model.column_unit
+    for name, value in (("offset", offset), ("column_unit", scale)):
         hyper.check_num_columns(name, value, data.num_columns)
     has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
     if is_open and not has_mean and offset is None and scale is None:

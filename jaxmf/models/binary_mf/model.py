@@ -69,7 +69,7 @@ from jaxmf.types import Array, Key
         "weight_shape",
         "weight_rate",
         "offset",
-        "column_scale",
+        "column_unit",
         "fixed_row_features",
         "fixed_column_features",
     ],
@@ -102,13 +102,13 @@ class BinaryMF(Readable, Model):
       offset: mean of a Gaussian cell without features: a number, or (J,) one a column. None: where
         `weight_scale` is left open and `weight_mean` is 0 the mean of the data (held fixed), 0
         otherwise.
-      column_scale: what Gaussian cells are divided by beside the offset, x_ij = offset_j +
-        column_scale_j (U W V' + noise)_ij: a number, or (J,) one a column. Scales of noise and
+      column_unit: what Gaussian cells are divided by beside the offset, x_ij = offset_j +
+        column_unit_j (U W V' + noise)_ij: a number, or (J,) one a column. Scales of noise and
         weights, and W, are in this unit; predictions, basis images and densities in those of the
         data. None: 1; but where `noise_scale`, `weight_scale` and `offset` are left open,
         `weight_mean` is 0, and columns are in different units, their standard deviations, and
         their means are the offset. They are in different units where the largest standard
-        deviation is more than 30 times that of half of the columns. 1 for no such scaling.
+        deviation is more than 30 times that of half of the columns. Set 1 for cells as they are.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -136,7 +136,7 @@ class BinaryMF(Readable, Model):
     weight_shape: Hyperparameter = None
     weight_rate: Hyperparameter = None
     offset: float | Array | None = None
-    column_scale: float | Array | None = None
+    column_unit: float | Array | None = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -201,7 +201,7 @@ class BinaryMF(Readable, Model):
         }
         # those of columns have no form as rows; kernels see data that are centred and scaled
         swapped |= {
-            name: None for name in ("offset", "column_scale") if np.ndim(getattr(self, name))
+            name: None for name in ("offset", "column_unit") if np.ndim(getattr(self, name))
         }
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
@@ -219,26 +219,34 @@ class BinaryMF(Readable, Model):
         return defaults.matched(fixed.matched(self, data), data)
 
     def centred(self, data: Dense) -> Dense:
-        """The data minus the offset, in units of `column_scale`."""
-        return units.centred(data, self.offset, self.column_scale)
+        """The data minus the offset, in units of `column_unit`."""
+        return units.centred(data, self.offset, self.column_unit)
 
     def log_unit(self, data: Dense, *, observed_only: bool) -> Array | float:
-        """Sum of log `column_scale` over the cells: () float.
+        """Sum of log `column_unit` over the cells: () float.
 
         The density of cells is that of the scaled ones over the product of their scales.
         """
-        if self.column_scale is None:
+        if self.column_unit is None:
             return 0.0
-        each = jnp.log(jnp.asarray(self.column_scale, data.values.dtype))
+        each = jnp.log(jnp.asarray(self.column_unit, data.values.dtype))
         each = jnp.broadcast_to(each, data.shape)
-        is_counted = observed_only and data.observed is not None
-        return jnp.sum(jnp.where(data.observed, each, 0) if is_counted else each)
+        if observed_only and data.observed is not None:
+            each = jnp.where(data.observed, each, 0)
+        return jnp.sum(each)
 
-    def in_data_units(self, mean: Array, variance: Array, columns: Any) -> tuple[Array, Array]:
+    def unit_at(self, columns: Array | slice) -> Array:
+        """`column_unit` of some columns: (M,) float, or () one number."""
+        unit = jnp.asarray(1.0 if self.column_unit is None else self.column_unit)
+        return unit[columns] if unit.ndim else unit
+
+    def in_data_units(
+        self, mean: Array, variance: Array, columns: Array | slice
+    ) -> tuple[Array, Array]:
         """Mean and variance of cells of some columns, from those of scaled cells."""
-        scale = units.at_columns(self.column_scale, columns)
-        offset = 0.0 if self.offset is None else units.at_columns(self.offset, columns)
-        return mean * scale + offset, variance * scale**2
+        unit = self.unit_at(columns).astype(mean.dtype)
+        offset = jnp.asarray(0.0 if self.offset is None else self.offset, mean.dtype)
+        return mean * unit + (offset[columns] if offset.ndim else offset), variance * unit**2
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
@@ -481,9 +489,9 @@ class BinaryMF(Readable, Model):
           data: the training data.
         """
         images = queries.basis(self, draw, self.centred(data))
-        if self.column_scale is None:
+        if self.column_unit is None:
             return images
-        return images[0] * self.column_scale, images[1] * self.column_scale
+        return images[0] * self.column_unit, images[1] * self.column_unit
 
     def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
