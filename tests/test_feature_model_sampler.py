@@ -191,7 +191,7 @@ def test_the_whole_step(make):
 def test_the_whole_step_with_rows_drawn_together():
     model = causes()
     kernel = step_of(model, sweep="particle_gibbs")
-    Setup(model).check(kernel, key=46, num_replicates=4_096, num_steps=6)
+    Setup(model).check(kernel, key=46, num_replicates=1_024, num_steps=3)
 
 
 @pytest.mark.slow
