@@ -34,7 +34,7 @@ OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
     "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters"},
-    "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
+    "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"Anneals", "HasParticles"},
     "mixture-of-gaussians": MIXTURE,
@@ -52,7 +52,14 @@ OF_MODELS = {
     "bi-hdp": RATINGS,
     "urp": RATINGS,
     "bpmf": CELLS
-    | {"HasCategories", "HasSideGroups", "KeepsLess", "PredictsWholeRows", "RanksColumns"}
+    | {
+        "HasCategories",
+        "HasFactors",
+        "HasSideGroups",
+        "KeepsLess",
+        "PredictsWholeRows",
+        "RanksColumns",
+    }
     | {"TakesNewColumns", "TakesNewRowsOfCategories", "TakesRowFeatures", "TakesUnknownIds"},
 }
 
