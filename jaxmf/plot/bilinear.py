@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmf.data import Positions
 from jaxmf.data.convert import complete_matrix
+from jaxmf.model import settings_of
 from jaxmf.plot.panels import image_lines, images, label_axis, matrix, row_titles, side_by_side
 from jaxmf.plot.style import (
     CHAIN_COLOURS,
@@ -146,7 +147,7 @@ def biclusters(
     count = min(max_biclusters, len(found))
     if count == 0:
         return empty("no bicluster whose weight is beyond its uncertainty")
-    known = getattr(posterior.model, "fixed_row_features", None)
+    known = settings_of(posterior.model).get("fixed_row_features")
     rows = _sorted_by_members(found.rows[:count], max_rows)
     columns = _sorted_by_members(found.columns[:count], max_columns)
     values = posterior.data.to_array()[np.ix_(rows, columns)]

@@ -81,7 +81,7 @@ class GroupAnswers(Draws):
             factors of which are turned to those of the reference draw (highest log joint). It
             prints itself; `.to_pandas()` is the table.
         Raises:
-            ValueError: the model has no such factors, or the draws were made without them.
+            ValueError: the model has no real factors, or the draws were made without them.
         """
         from jaxmf.posterior import factors
 

@@ -84,8 +84,8 @@ def _known(posterior: Posterior) -> _Known:
         rows, columns = (np.asarray(data.columns[name]) for name in (blocks.document, blocks.word))
         return _Known(rows, columns, data.names.get(blocks.word))
     if isinstance(data, Entries):
-        cells = (np.asarray(index) for index in (data.rows, data.columns))
-        return _Known(*cells, data.column_names, np.asarray(data.values))
+        rows, columns, values = map(np.asarray, (data.rows, data.columns, data.values))
+        return _Known(rows, columns, data.column_names, values)
     ones = data.to_scipy().tocoo()
     return _Known(ones.row, ones.col, data.column_names)
 
