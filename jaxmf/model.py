@@ -484,6 +484,15 @@ class CompletesDocuments(Protocol[Data]):
 
 
 @runtime_checkable
+class LimitsDocuments(Protocol):
+    """Takes new documents up to a length."""
+
+    def check_documents(self, new: Any, name: str, /) -> None:
+        """Refuses new documents (`Tokens`, which errors call `name`) that are too long."""
+        ...
+
+
+@runtime_checkable
 class ScoresDocuments(Protocol[Data]):
     """Knows the probability of whole documents: `Posterior.document_log_likelihood`."""
 

@@ -45,7 +45,7 @@ OF_MODELS = {
     "lda": TOPICS,
     "hdp": TOPICS,
     "pam": TOPICS,
-    "hfp": NETWORK | {"ShowsColumns"},
+    "hfp": TOPICS - {"RanksWords", "ScoresDocuments"} | {"LimitsDocuments"},
     "multi-lda": NETWORK | {"ShowsColumns"},
     "multi-hdp": NETWORK | {"ShowsColumns"},
     "bi-lda": RATINGS,
