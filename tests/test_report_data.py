@@ -154,7 +154,7 @@ def test_coverage_is_the_share_inside_central_intervals():
     assert (too_narrow < np.array(LEVELS) - 0.05)[1:].all()
     figure = coverage_picture(values, prediction, "held-out")
     title = figure.axes[0].get_title(loc="left")
-    assert title == f"{shares[LEVELS.index(0.9)]:.0%} in their 90% interval"
+    assert title == f"{100 * shares[LEVELS.index(0.9)]:.0f} % in their 90 % interval"
 
 
 def test_calibration_says_which_cells_it_is_of(rated):

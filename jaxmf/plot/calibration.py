@@ -92,7 +92,9 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
     axes[0].set(xlabel="level of the interval", xlim=(0, 1), ylim=(0, 1.02))
     axes[0].set_ylabel(f"share of {kind} cells inside")
     covered = inside[LEVELS.index(_SHOWN_LEVEL)]
-    axes[0].set_title(f"{covered.mean():.0%} in their {_SHOWN_LEVEL:.0%} interval", loc="left")
+    shown = f"{100 * _SHOWN_LEVEL:.0f} % interval"
+    title = f"{100 * covered.mean():.0f} % in their {shown}"
+    axes[0].set_title(title, loc="left", fontsize=9)
     by_sd = np.argsort(prediction.sd, kind="stable")
     bins = [some for some in np.array_split(by_sd, _NUM_BINS) if some.size]
     _bars(
@@ -103,8 +105,8 @@ def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> F
     )
     axes[1].axhline(_SHOWN_LEVEL, color=MUTED, linewidth=1, linestyle="--")
     axes[1].set(xlabel="predicted standard deviation", ylim=(0, 1.02))
-    axes[1].set_ylabel(f"share in the {_SHOWN_LEVEL:.0%} interval")
-    axes[1].set_title("by predicted standard deviation", loc="left")
+    axes[1].set_ylabel(f"share in the {shown}")
+    axes[1].set_title("by predicted standard deviation", loc="left", fontsize=9)
     return figure
 
 

@@ -220,6 +220,6 @@ def scree(sizes: np.ndarray, bounds: np.ndarray) -> Figure:
     errors = np.stack([np.maximum(sizes - bounds[0], 0), np.maximum(bounds[1] - sizes, 0)])
     axes.bar(np.arange(sizes.size), sizes, color=CHAIN_COLOURS[0], width=0.8)
     axes.errorbar(np.arange(sizes.size), sizes, errors, fmt="none", ecolor=INK, elinewidth=1)
-    axes.set(xlabel="factor", ylabel="root mean square of its part of cells", ylim=(0, None))
+    axes.set(xlabel="factor", ylabel="size, root mean square", ylim=(0, None))
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure

@@ -29,6 +29,7 @@ _SHOWN = 30  # groups, factors, biclusters in a table
 _MAPPED = 60  # topics of the map
 _NUM_WORDS = 20  # of a topic beside the map
 _LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SMALLEST = 1e-3  # of a factor's size, beside the largest
 _NUM_COLUMNS = 8  # in lists of a factor or group
 
 
@@ -179,7 +180,9 @@ def _row_groups(posterior: Posterior) -> str:
     means = picture(
         matrix(centred[:_SHOWN], titles, "group", posterior.data.column_names), described
     )
-    cells = table((*heading[:3], "typical rows", *heading[3:]), shown[:_SHOWN], "left")
+    cells = table(
+        ("group", "rows", "probability", "typical rows", *heading[3:]), shown[:_SHOWN], "left"
+    )
     return section("Groups of rows", words, means + cells)
 
 
@@ -256,26 +259,27 @@ def factors(posterior: Posterior) -> str:
     if "factors" not in posterior.plot.available():
         return ""
     found = posterior.factors()
+    has_bounds = found.num_draws > 1
+    num_used = int((found.sizes > _SMALLEST * found.sizes.max(initial=0)).sum())
     lines = [
         (
             factor,
-            f"{size:.3g}",
-            f"{bounds[0]:.3g}–{bounds[1]:.3g}" if found.num_draws > 1 else "",
+            f"{found.sizes[factor]:.3g}",
+            *(["{:.3g}–{:.3g}".format(*found.size_bounds[:, factor])] if has_bounds else []),
             *(", ".join(map(str, ids)) for ids in found.ends(factor, _NUM_COLUMNS)),
         )
-        for factor, (size, bounds) in enumerate(
-            zip(found.sizes[:_SHOWN], found.size_bounds.T, strict=False)
-        )
+        for factor in range(min(num_used, _SHOWN))
     ]
     words = (
         "What rows and columns vary by, beside their biases: principal parts of the products of "
         "their vectors, the largest first. A size is the root mean square of what the part adds "
         "to a cell; a row with a positive value of a factor is drawn to its highest columns and "
-        "away from its lowest ones. Signs mean nothing."
+        "away from its lowest ones. Signs mean nothing. Listed are "
+        f"{len(lines)} of {len(found)} parts; empty ones are left out."
     )
     described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
     scree = picture(posterior.plot.factors(), described)
-    heading = ("factor", "size", "90 %", "highest", "lowest")
+    heading = ("factor", "size", *["90 %"] * has_bounds, "highest", "lowest")
     return section("Factors", words, scree + table(heading, lines, "left"))
 
 
