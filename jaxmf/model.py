@@ -34,6 +34,8 @@ from jaxmf.types import Array, Draw, Key, Names, PyTree
 if TYPE_CHECKING:
     from typing import Self
 
+    from jaxmf.data.dense import Dense
+
 # A container of jaxmf.data, and a model.
 Data = TypeVar("Data", contravariant=True)
 SameData = TypeVar("SameData")
@@ -280,6 +282,19 @@ class TakesUnknownIds(Protocol[Data]):
 
     def draw_unknown(self, key: Key, draw: Draw, data: Data, num_new: tuple[int, int], /) -> Draw:
         """The draw, with vectors of the new rows and columns from their prior."""
+        ...
+
+
+@runtime_checkable
+class ScalesColumns(Protocol):
+    """May divide columns by scales: its `noise_scale` is that of the scaled cells."""
+
+    def unit_at(self, columns: Array, /) -> Array:
+        """The scales of some columns: (M,) float, or () one for all."""
+        ...
+
+    def centred(self, data: Dense, /) -> Dense:
+        """The data minus the offset, over the scales."""
         ...
 
 

@@ -33,7 +33,7 @@ SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
-    "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters"},
+    "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters", "ScalesColumns"},
     "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"Anneals", "HasParticles"},

@@ -221,7 +221,7 @@ class Plots:
         """Heat map of E[ZZ'], rows sorted by the features they have in the reference draw.
 
         Args:
-            rows: which rows; all by default.
+            rows: (R,) ids of rows, or positions where the data has no ids; all by default.
             max_rows: more rows than this are thinned evenly.
         """
         posterior = self._posterior
