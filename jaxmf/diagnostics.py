@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxmf.answers import Answer, as_text
-from jaxmf.data import Entries
+from jaxmf.data import Dense, Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
 from jaxmf.types import PyTree
@@ -405,7 +405,7 @@ def hidden_cells(data: Any, truth: object) -> tuple[Positions, np.ndarray]:
     return cells, values
 
 
-def observed_cells(data: Any, most: int) -> tuple[Positions, np.ndarray]:
+def observed_cells(data: Entries | Dense, most: int) -> tuple[Positions, np.ndarray]:
     """Cells of the data, evenly spread where there are more than `most`, and their values (M,).
 
     Args:

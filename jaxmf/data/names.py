@@ -1,6 +1,6 @@
 """Ids of rows and columns: of any type, kept on the host and given back with results."""
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -191,7 +191,7 @@ def ids_or_positions(names: Names | None, size: int) -> np.ndarray:
     return np.arange(size) if names is None else np.asarray(names)
 
 
-def titled(names: Names | None, titles: Any, size: int) -> np.ndarray:
+def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
     """Titles of rows or columns, (size,), as objects; ids, or positions, of those without one.
 
     Args:
@@ -213,7 +213,7 @@ def titled(names: Names | None, titles: Any, size: int) -> np.ndarray:
                 f"the data, such as {known.tolist()[0]!r}. Check their types"
             )
         return _fitting_array([titles.get(name, name) for name in known.tolist()], known.dtype)
-    if isinstance(titles, str | bytes) or not hasattr(titles, "__len__"):
+    if isinstance(titles, str | bytes) or not isinstance(titles, Collection):
         raise TypeError(
             f"titles: must be a mapping from ids to titles, or one title for each, got {titles!r}"
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def _names(data: MatrixContainer, side: str) -> np.ndarray | None:
 
 
 def _titled(
-    positions: np.ndarray, names: np.ndarray | None, titles: Any, num_lines: int
+    positions: np.ndarray, names: np.ndarray | None, titles: object, num_lines: int
 ) -> np.ndarray:
     """Ids of positions, or their titles: a mapping of ids, or one for each in order."""
     if names is None and titles is None:
