@@ -34,6 +34,8 @@ from jaxmf.types import Array, Draw, Key, Names, PyTree
 if TYPE_CHECKING:
     from typing import Self
 
+    from jaxmf.data.dense import Dense
+
 # A container of jaxmf.data, and a model.
 Data = TypeVar("Data", contravariant=True)
 SameData = TypeVar("SameData")
@@ -283,6 +285,19 @@ class TakesUnknownIds(Protocol[Data]):
         ...
 
 
+@runtime_checkable
+class ScalesColumns(Protocol):
+    """May divide columns by scales: its `noise_scale` is that of the scaled cells."""
+
+    def unit_at(self, columns: Array, /) -> Array:
+        """The scales of some columns: (M,) float, or () one for all."""
+        ...
+
+    def centred(self, data: Dense, /) -> Dense:
+        """The data minus the offset, over the scales."""
+        ...
+
+
 # --- ranking --------------------------------------------------------------------------------------
 
 
@@ -339,6 +354,18 @@ class HasFeatures(Protocol[Data]):
 
     def features(self, draw: Draw, data: Data, /) -> Pair:
         """Mean and standard deviation of the features given a draw: (K, D) each."""
+        ...
+
+
+@runtime_checkable
+class HasFactors(Protocol[Data]):
+    """Has real factors of rows and of columns: `Posterior.factors`."""
+
+    def factors(self, draw: HostDraw, data: Data, /) -> tuple[Array, Array]:
+        """Vectors of rows (N, K) and of columns (D, K) whose products are in the means of cells.
+
+        Cells are in the unit of the data, or on the scale of scores. On the host.
+        """
         ...
 
 

@@ -13,9 +13,11 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
+from jaxmf.data.entries import Entries
 from jaxmf.types import Array
 
 _ROWS_A_BLOCK = 4096
+_UNEQUAL = 30.0
 
 
 def column_means(data: Dense) -> np.ndarray:
@@ -54,6 +56,21 @@ def column_scales(data: Dense) -> np.ndarray:
         total += np.sum(np.square(values - means, dtype=float), axis=0, where=observed)
         count += np.sum(observed, axis=0)
     return np.sqrt(total / np.maximum(count, 1))
+
+
+def entry_scales(data: Entries, fewest_cells: int) -> np.ndarray:
+    """Standard deviations (D,) of the cells of each column; 0 of columns with fewer cells.
+
+    Args:
+        data: (N, D).
+        fewest_cells: of a column whose standard deviation counts.
+    """
+    columns, values = np.asarray(data.columns), np.asarray(data.values, float)
+    counts = np.bincount(columns, minlength=data.num_columns)
+    size = np.maximum(counts, 1)
+    means = np.bincount(columns, values, data.num_columns) / size
+    squares = np.bincount(columns, (values - means[columns]) ** 2, data.num_columns)
+    return np.where(counts >= fewest_cells, np.sqrt(squares / size), 0)
 
 
 def column_counts(data: Dense) -> np.ndarray:
@@ -126,16 +143,34 @@ def check_magnitude(data: Dense, name: str) -> None:
     )
 
 
-def centred(data: Dense, offset: object) -> Dense:
-    """The data minus an offset, missing cells 0 as before; inside a transformation too.
+def are_different(scales: np.ndarray) -> bool:
+    """Whether columns are so unequal that they must be in different units.
+
+    The largest standard deviation is more than 30 times that of half of the columns that vary: in
+    one scale for all, half of the columns have a thousandth of its variance or less.
+
+    Args:
+        scales: (D,) standard deviations of the columns.
+    """
+    varied = np.sort(scales[scales > 0])
+    return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
+
+
+def centred(data: Dense, offset: object, scale: object = None) -> Dense:
+    """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 
     Args:
         data: (N, D).
         offset: number, (D,) one a column, or None for no offset.
+        scale: number, (D,) one a column, or None for 1.
     """
-    if offset is None:
+    if offset is None and scale is None:
         return data
-    values: Array = data.values - jnp.asarray(offset, data.values.dtype)
+    values: Array = data.values
+    if offset is not None:
+        values = values - jnp.asarray(offset, values.dtype)
+    if scale is not None:
+        values = values / jnp.asarray(scale, values.dtype)
     if data.observed is not None:
         values = jnp.where(data.observed, values, 0)
     return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)
