@@ -80,7 +80,7 @@ def platform(request, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("model", [*MODELS])
+@pytest.mark.parametrize("model", ["topics", pytest.param("paths", marks=pytest.mark.slow)])
 def test_a_sweep_of_batches_against_enumeration(model, platform):
     del platform
     check(model)

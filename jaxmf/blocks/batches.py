@@ -233,7 +233,7 @@ def _one_batch_after_another(
             marks = {name: tables.row(mark, position) for name, mark in tokens.marks.items()}
             uniforms = tables.row(tokens.uniforms, position)
             counts, factors = _left(turns, counts, token, marks, read, 1)
-            chances = [uniforms[number] for number in range(len(turns.names))]
+            chances = [uniforms[index] for index in range(len(turns.names))]
             new = draw(turns.names, _named(turns, factors), chances, lanes)
             after = dict(zip(turns.names, new, strict=True))
             drawn = {name: tables.put(drawn[name], position, after[name]) for name in drawn}
