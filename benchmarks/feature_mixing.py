@@ -74,7 +74,9 @@ def _normal_rows() -> mf.FeatureModel:
     import numpyro.distributions as dist
 
     rows = dist.Normal(0.0, 1.0).expand([36]).to_event(1)
-    return mf.FeatureModel(likelihood=mf.Gaussian(0.5), feature_prior=rows, prior=mf.IndianBuffet())
+    return mf.FeatureModel(
+        likelihood=mf.Gaussian(0.5), feature_prior=rows, prior=mf.IndianBuffet(1.0)
+    )
 
 
 PROBLEMS: dict[str, Callable[[], Problem]] = {
