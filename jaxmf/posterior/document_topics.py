@@ -52,7 +52,7 @@ class DocumentTopics(Answer):
         return {
             self.column: np.repeat(self.documents, num_topics),
             "topic": np.tile(np.arange(num_topics), num_documents),
-            "share": self.mean.ravel(),
+            "mean": self.mean.ravel(),
             "sd": self.sd.ravel(),
         }
 

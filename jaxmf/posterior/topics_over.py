@@ -46,7 +46,7 @@ class TopicsOver(Answer):
         return {
             **{name: np.repeat(values, num_topics) for name, values in by_bin.items()},
             "topic": np.tile(np.arange(num_topics), num_bins),
-            "share": self.mean.ravel(),
+            "mean": self.mean.ravel(),
             "sd": self.sd.ravel(),
         }
 

@@ -35,6 +35,7 @@ class Measured(NamedTuple):
     spectrum: bilinear.Spectrum
     noise_scale: Array
     weight_scale: Array
+    log_unit: Array | float
 
 
 def annealed(
@@ -110,17 +111,20 @@ def measure(model: BinaryMF, state: State, data: Dense) -> Measured:
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     x, weight_mean = model.centred(data).values, model.summed_out_mean()
     statistics = spectrum(state.u, state.v, x, weight_mean=weight_mean)
-    return Measured(statistics, state.noise_scale, state.weight_scale)
+    unit = model.log_unit(data, observed_only=False)
+    return Measured(statistics, state.noise_scale, state.weight_scale, unit)
 
 
 def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
     """log p(observed X | U, V, W), () float."""
-    return density.log_likelihood_of_cells(model, state, model.centred(data))
+    unit = model.log_unit(data, observed_only=True)
+    return density.log_likelihood_of_cells(model, state, model.centred(data)) - unit
 
 
 def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
     """log of p(X | U, V)^after, W summed out, over the same with the power `before`."""
-    spectrum, noise, weight = measured
-    return bilinear.log_power_change(
+    spectrum, noise, weight, unit = measured
+    change = bilinear.log_power_change(
         spectrum, noise_scale=noise, weight_scale=weight, powers=(before, after)
     )
+    return change - (after - before) * unit
