@@ -205,7 +205,8 @@ def test_leave_one_out_of_rows_is_exact_over_all_partitions(name):
             draw = path.record(jax.random.key(0), with_labels(state, labels), container)
             return model.row_log_density(draw, container, jnp.arange(len(values)))
 
-        without, again = jax.jit(jax.vmap(density))(jnp.asarray(listed, jnp.int32))
+        answer = jax.jit(jax.vmap(density))(jnp.asarray(listed, jnp.int32))
+        without, again = (np.asarray(values, float) for values in answer)
     log_posterior = (log_joint - logsumexp(log_joint))[:, None]
     exact = left_out(model, values)
     np.testing.assert_allclose(-logsumexp(log_posterior - without, axis=0), exact, rtol=1e-9)

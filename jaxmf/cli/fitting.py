@@ -232,7 +232,8 @@ def fit(
         print(f"\n{held_out_error(posterior, truth)}")
     print(f"\nWritten to {out}. Next: jaxmf {following} {shlex.quote(str(out))}{ending}")
     if stop.signal is not None:
-        _say_stopped(stop.signal.name, out, "the draws so far are written")
+        if chosen != "smc":  # which had ended all the same
+            _say_stopped(stop.signal.name, out, "the draws so far are written")
         # what a shell or a scheduler sees of a program that died of the signal
         raise typer.Exit(128 + stop.signal)
 

@@ -160,10 +160,10 @@ def units_of(posterior: Draws) -> Units:
             f"log_likelihood: a {name} by variational has the parameters of a distribution and no "
             "draws; score held-out data instead (held_out_log_likelihood, recommend)"
         )
-    if isinstance(model, HasGroups) and isinstance(model, HasNetwork):
-        return _tokens(posterior)
     if isinstance(model, HasRowLikelihood):
         return _rows(posterior)
+    if isinstance(model, HasGroups) and isinstance(model, HasNetwork):
+        return _tokens(posterior)
     if model.cells_given_draw is None or not isinstance(model, PredictsCells):
         raise ValueError(
             f"log_likelihood: {name} does not say the likelihood of a cell given a draw "
