@@ -1,6 +1,7 @@
 """Topics averaged over matched draws, topics of documents, coherence, diversity."""
 
 import dataclasses
+import sys
 
 import jax
 import numpy as np
@@ -342,6 +343,12 @@ def test_tables_are_shown(fitted):
     assert "<table>" in topics._repr_html_()
     assert topics.labels(2) == [", ".join(words[:2]) for words in topics.lists()]
     assert topics.relevant.to_pandas().shape[1] == 5
+
+
+def test_a_table_of_words_without_pandas_names_the_extra(monkeypatch, fitted):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r"word_table needs pandas.*jaxmf\[data\]"):
+        fitted.topics(n=4).word_table()
 
 
 def test_topics_have_the_order_of_transform(fitted):

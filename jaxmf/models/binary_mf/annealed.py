@@ -43,6 +43,7 @@ def annealed(
     data: Dense,
     *,
     weights: str | None,
+    sweep: str,
     several: int | None,
     capacity: int | None,
 ) -> AnnealedModel:
@@ -54,16 +55,20 @@ def annealed(
         )
     if weights is None and data.observed is not None:
         weights = "explicit"
-    left = model.device_options({"weights": weights}, platform=default_platform(), data=data)
+    options = {"weights": weights, "sweep": sweep}
+    left = model.device_options(options, platform=default_platform(), data=data)
     chosen = checks.weights_option(model, left.get("weights", weights))
+    sweep = left.get("sweep", sweep)
     capacity = 8 if capacity is None else capacity
+    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
+    checks.sweep_option(model, sweep, chosen, max(num_slots))
     plan = chain.SamplerPlan(
-        row_slots=model.num_slots(capacity, "rows"),
-        column_slots=model.num_slots(capacity, "columns"),
+        row_slots=num_slots[0],
+        column_slots=num_slots[1],
         collapsed=chosen == "collapsed",
-        whole_rows=False,
+        whole_rows=sweep == "whole_rows",
         anneal=False,
-        several=checks.several_option(several, chosen, "bits"),
+        several=checks.several_option(several, chosen, sweep),
     )
     return annealed_model(
         init=Partial(init, plan, model),

@@ -442,6 +442,7 @@ class BinaryMF(Readable, Model):
         data: Dense,
         *,
         weights: str | None = None,
+        sweep: str = AUTO,
         several: int | None = None,
         capacity: int | None = None,
     ) -> AnnealedModel:
@@ -451,13 +452,17 @@ class BinaryMF(Readable, Model):
           data: (I, J); missing cells have no factor in the likelihood.
           weights: as in `sampler`: "collapsed" for complete data with a Gaussian likelihood, the
             default there; "explicit" for all.
+          sweep: as in `sampler`. With "whole_rows" a replica at a low power, which may take more
+            features than the posterior has, is held to the 12 slots too.
           several: as in `sampler`.
           capacity: slots to begin with, on either side; they double when a state needs more.
 
         Raises:
           ValueError: as `sampler`, or "collapsed" where cells are missing.
         """
-        return annealed.annealed(self, data, weights=weights, several=several, capacity=capacity)
+        return annealed.annealed(
+            self, data, weights=weights, sweep=sweep, several=several, capacity=capacity
+        )
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
