@@ -46,7 +46,10 @@ _CONDITIONS = {
 }
 
 
-_PLURALS = {"token": "words", "row": "whole rows"}
+_WITHOUT_CELLS = {
+    "token": "words and no cells",
+    "row": "a likelihood of whole rows and none of cells",
+}
 
 
 class Units(NamedTuple):
@@ -316,8 +319,7 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
         return np.arange(units.values.size)
     if units.kind != "cell" and not isinstance(posterior.model, HasCategories):
         raise ValueError(
-            f"cells: {type(posterior.model).__name__} has a likelihood of {_PLURALS[units.kind]}, "
-            "and not of cells; leave it out"
+            f"cells: {type(posterior.model).__name__} has {_WITHOUT_CELLS[units.kind]}; leave it out"
         )
     rows, columns = named_cells.read_cells(cells, posterior.data)
     if rows.size == 0:
