@@ -318,9 +318,8 @@ def chosen_units(posterior: Draws, units: Units, cells: object) -> np.ndarray:
     if cells is None:
         return np.arange(units.values.size)
     if units.kind != "cell" and not isinstance(posterior.model, HasCategories):
-        raise ValueError(
-            f"cells: {type(posterior.model).__name__} has {_WITHOUT_CELLS[units.kind]}; leave it out"
-        )
+        name = type(posterior.model).__name__
+        raise ValueError(f"cells: {name} has {_WITHOUT_CELLS[units.kind]}; leave it out")
     rows, columns = named_cells.read_cells(cells, posterior.data)
     if rows.size == 0:
         raise ValueError("cells: there are none")
