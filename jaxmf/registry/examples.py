@@ -67,20 +67,16 @@ def binary_mf() -> tuple[Model, object]:
 
 
 def feature_model() -> tuple[Model, object]:
-    """The data of `linear_gaussian` with a likelihood given as functions."""
+    """The data of `linear_gaussian` with a likelihood object."""
     import numpyro.distributions as dist
-    from jax.tree_util import Partial
 
-    from jaxmf.models.feature_model import row_likelihoods
     from jaxmf.priors.features import IndianBuffet
 
     _, data = linear_gaussian()
     model = FeatureModel(
-        Partial(row_likelihoods.gaussian, 0.5),
-        dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        feature_prior=dist.Normal(0.0, 1.0).expand([5]).to_event(1),
+        likelihood=Gaussian(0.5),
         prior=IndianBuffet(1.0),
-        moments=Partial(row_likelihoods.gaussian_moments, 0.5),
-        sample_row=Partial(row_likelihoods.gaussian_row, 0.5),
     )
     return model, data
 

@@ -35,7 +35,6 @@ from jaxmf.models.feature_model import (
     checks,
     hyperparameters,
     queries,
-    row_likelihoods,
 )
 from jaxmf.models.feature_model.state import FeatureState
 from jaxmf.priors.features import IndianBuffet, sample_by_rows
@@ -95,8 +94,7 @@ class FeatureModel(Readable, Model):
             drawn and scored.
         columns_independent: whether the cells of column d depend on y[:, d] alone, as where rows of
             Y add up. `sample` then moves all columns at once, where it otherwise moves a few
-            entries of Y at a time. It is tried on the first rows before a run. The functions of
-            `jaxmf.models.feature_model.row_likelihoods` are known to be so.
+            entries of Y at a time. It is tried on the first rows before a run.
 
     Raises:
         TypeError, ValueError: a part is not what it should be; the message names it.
@@ -156,9 +154,7 @@ class FeatureModel(Readable, Model):
         if self.likelihood is not None:
             powered["likelihood"] = Tempered(self.likelihood, power)
         else:
-            powered["log_likelihood"] = Partial(
-                row_likelihoods.to_power, power, self.log_likelihood
-            )
+            powered["log_likelihood"] = Partial(_to_power, power, self.log_likelihood)
         fields = {each.name: getattr(self, each.name) for each in dataclasses.fields(self)}
         return bare(FeatureModel, **(fields | powered))
 
@@ -172,9 +168,7 @@ class FeatureModel(Readable, Model):
     @property
     def columns_are_separate(self) -> bool:
         """Whether the cells of a column depend on Y in this column alone."""
-        function = getattr(self.log_likelihood, "func", None)
-        is_known = self.likelihood is not None or function in row_likelihoods.BY_COLUMN
-        return self.columns_independent or is_known
+        return self.columns_independent or self.likelihood is not None
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -210,7 +204,7 @@ class FeatureModel(Readable, Model):
     def log_densities(self, x: Array, z: Array, y: Array, /) -> Array:
         """log p(x | z, Y) of a complete row x (D,): (D,) float, or () of some functions."""
         if self.likelihood is not None:
-            return self.likelihood.log_density(x, row_likelihoods.predictor(z, y))
+            return self.likelihood.log_density(x, _predictor(z, y))
         assert self.log_likelihood is not None
         return self.log_likelihood(x, z, y)
 
@@ -314,9 +308,9 @@ class FeatureModel(Readable, Model):
     def simulate_data(self, key: Key, draw: dict[str, Array]) -> Array:
         """X (N, D) float given a draw from the prior: row n from fold_in(key, n)."""
         fixed = self.at_values(draw)
-        sample_row: Any = fixed.sample_row
-        if fixed.likelihood is not None:
-            sample_row = Partial(row_likelihoods.sample_row, fixed.likelihood)
+        sample_row = fixed.sample_row
+        if (likelihood := fixed.likelihood) is not None:
+            sample_row = lambda key, z, y: likelihood.sample(key, _predictor(z, y))  # noqa: E731
         if sample_row is None:
             raise ValueError(
                 "data can be simulated only where it is known how a row is drawn, which a log "
@@ -459,7 +453,7 @@ class FeatureModel(Readable, Model):
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
         if self.likelihood is not None:
-            return self.likelihood.moments(row_likelihoods.predictor(z, y))
+            return self.likelihood.moments(_predictor(z, y))
         if self.moments is None:
             raise ValueError(
                 "predictions need the mean and the variance of a cell, which a log likelihood does "
@@ -490,3 +484,16 @@ class FeatureModel(Readable, Model):
         fixed = self.at_values(draw)
         z = queries.new_rows(fixed, key, draw, new_data)[0]
         return jax.vmap(fixed.row_moments, in_axes=(0, None))(z, draw["y"])
+
+
+def _predictor(z: Array, y: Array) -> Array:
+    """sum_k z_k y_kd, (D,) float."""
+    dtype = jnp.result_type(float)
+    return z.astype(dtype) @ y.astype(dtype)
+
+
+def _to_power(
+    power: Array | float, log_likelihood: Callable[..., Array], x: Array, z: Array, y: Array
+) -> Array:
+    """A log likelihood times a power of the likelihood, as an annealed start has it."""
+    return power * log_likelihood(x, z, y)
