@@ -249,6 +249,11 @@ def fewer_draws(weights: ArrayLike, num_draws: int) -> tuple[np.ndarray, np.ndar
     return kept, weights[kept] / weights[kept].sum()
 
 
+def evenly_spread(size: int, most: int) -> np.ndarray:
+    """Positions of at most `most` of `size` draws or rows at even distances, ascending."""
+    return np.unique(np.linspace(0, size - 1, min(most, size)).round().astype(int))
+
+
 def shared_features(z: ArrayLike, weights: ArrayLike, rows: ArrayLike | None = None) -> np.ndarray:
     """E[ZZ'] over weighted draws: the expected number of features two rows share.
 

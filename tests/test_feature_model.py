@@ -349,7 +349,7 @@ def test_saved_and_read_again(gaussian_post, tmp_path):
     assert type(again.model.prior) is IndianBuffet
     assert again.model.feature_prior.event_shape == (3,)
     assert again.model.likelihood == mf.Gaussian(SCALES["noise_scale"])
-    assert "Gaussian(0.8)" in again.facts()["model"]
+    assert "Gaussian(noise_scale=0.8)" in again.facts()["model"]
 
 
 def test_functions_of_the_users_own_cannot_be_saved(poisson_post, tmp_path):

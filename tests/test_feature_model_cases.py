@@ -154,10 +154,10 @@ def test_a_prior_of_the_users_own_is_gone_through_row_by_row():
 
 def test_rows_that_cannot_be_drawn():
     with pytest.raises(ValueError, match=r"sample_row=function"):
-        gaussian_model(PRIOR).simulate(jax.random.key(0), 3)
+        poisson_model(PRIOR).simulate(jax.random.key(0), 3)
     with pytest.raises(TypeError, match="sample_row must be a function"):
-        dataclasses.replace(GAUSSIAN, sample_row=0.5)
-    one_number = dataclasses.replace(GAUSSIAN, sample_row=lambda key, z, y: jnp.sum(y))
+        dataclasses.replace(POISSON, sample_row=0.5)
+    one_number = dataclasses.replace(POISSON, sample_row=lambda key, z, y: jnp.sum(y))
     with pytest.raises(ValueError, match=r"sample_row returned shape \(\)"):
         one_number.simulate(jax.random.key(0), 3)
 

@@ -13,6 +13,7 @@ from jaxmf import diagnostics
 from jaxmf.data import Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import HasBias, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
 from jaxmf.plot.graph import graph_of_draw
@@ -196,7 +197,7 @@ class Plots:
         posterior = self._posterior
         rows = np.arange(posterior.data.num_rows) if rows is None else np.asarray(rows)
         if rows.size > max_rows:
-            rows = rows[np.linspace(0, rows.size - 1, max_rows).astype(int)]
+            rows = rows[evenly_spread(rows.size, max_rows)]
         z = posterior.reference_draw()["z"][rows]
         order = np.lexsort((-z.astype(int))[:, np.argsort(-z.sum(axis=0), kind="stable")[::-1]].T)
         shared = posterior.cooccurrence(Positions(rows[order])).values
@@ -264,7 +265,9 @@ class Plots:
         """
         posterior = self._posterior
         num_rows = 8 if image_shape else 40
-        positions = _spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
+        positions = (
+            evenly_spread(posterior.data.num_rows, num_rows) if rows is None else np.asarray(rows)
+        )
         observed = posterior.data.to_array()[positions]
         expected = posterior.reconstruction(Positions(positions))
         lines = {"observed": observed, "reconstructed": expected}
@@ -286,7 +289,7 @@ class Plots:
         """
         cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
         if values.size > max_cells:
-            some = _spread(values.size, max_cells)
+            some = evenly_spread(values.size, max_cells)
             cells, values = type(cells)(*(index[some] for index in cells)), values[some]
         prediction = self._posterior.predict(cells, quantiles=(0.05, 0.95))
         return held_out_picture(values, prediction)
@@ -326,7 +329,3 @@ def _traces(posterior: Posterior) -> dict[str, np.ndarray]:
         kept = {name: x for name, x in posterior.trace.items() if name != "num_epochs"}
         return {name: values[:, :epochs] for name, values in kept.items()}
     return posterior.quantities()
-
-
-def _spread(size: int, num_rows: int) -> np.ndarray:
-    return np.unique(np.linspace(0, size - 1, min(num_rows, size)).astype(int))

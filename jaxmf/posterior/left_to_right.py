@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.data import Container, Tokens
+from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import topic_blocks
@@ -71,8 +72,7 @@ def document_log_likelihood(
     blocks = topic_blocks(posterior)
     words, lengths = _padded(new, blocks.document, blocks.word)
     draws, weights = posterior.flat_draws()
-    chosen = np.linspace(0, weights.size - 1, min(num_draws, weights.size)).round().astype(int)
-    chosen = np.unique(chosen)
+    chosen = evenly_spread(weights.size, num_draws)
     by_draw = np.zeros((chosen.size, lengths.size))
     order = np.argsort(-lengths, kind="stable")
     size = min(_DOCUMENTS_AT_ONCE, order.size)
