@@ -166,8 +166,10 @@ def test_new_documents_against_enumeration():
         expected += weight * (counts + alpha) / (3 + 2 * alpha)
     expected /= total
     number = 3_000
-    columns = {"document": np.repeat(np.arange(number), 3), "word": np.tile(known, number)}
-    new = mf.Tokens(columns, {"document": number, "word": 3})
+    documents = np.repeat(np.arange(number), 3)
+    # a column that the network lacks makes them different: equal ones have the same answer
+    columns = {"document": documents, "word": np.tile(known, number), "copy": documents}
+    new = mf.Tokens(columns, {"document": number, "word": 3, "copy": number})
     found = fold_in(network, KEY, draw, new, "document", num_sweeps=80)["topic"]
     check_means({"theta": found}, {"theta": expected}, title="topics of new documents")
     # a broken twin: words that count as if they were spread evenly

@@ -77,6 +77,19 @@ def test_new_documents_may_use_other_words_and_fewer(fitted):
     assert score.log_likelihood.size == 1
 
 
+def test_the_topics_of_a_new_document_do_not_depend_on_the_others(fitted):
+    post, _ = fitted
+    counts = GENERATOR.multinomial(40, np.full(12, 1 / 12), size=5)  # of both topics: unclear
+    shares = post.transform(counts)
+    np.testing.assert_allclose(post.transform(counts[::-1]), shares[::-1], atol=1e-6)
+    with_others = np.concatenate([counts[:2], corpus(3)[0]])
+    np.testing.assert_allclose(post.transform(with_others)[:2], shares[:2], atol=1e-6)
+    for alone, share in zip(counts[:2, None], shares, strict=False):
+        np.testing.assert_allclose(post.transform(alone)[0], share, atol=1e-6)
+    # and the seed still matters
+    assert not np.allclose(post.transform(counts, seed=1), shares, atol=1e-3)
+
+
 def test_new_documents_find_their_topic_and_perplexity_is_that_of_six_words(fitted):
     post, _ = fitted
     counts, new_about = corpus(20)

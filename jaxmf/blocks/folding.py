@@ -3,6 +3,9 @@
 What the training data taught is held at its posterior mean: the predictive distributions of
 observed blocks, and of indicators that do not hang on the column. The indicators of the new tokens
 that do are sampled, each new level having separate probabilities, and these are averaged.
+
+New levels are independent of each other given a draw, and their answers too: random numbers follow
+from what a level's tokens are, not from the others that are asked for with it.
 """
 
 from __future__ import annotations
@@ -146,6 +149,8 @@ def fold_in(
         column: such as "document".
         num_sweeps: over the new tokens; the second half is averaged.
 
+    The answer for a level depends on its tokens, their order and the key alone.
+
     Returns:
         For every indicator that hangs on the column (*parts, K) float, the column's axis having the
         new levels; groups are those of the draw.
@@ -169,16 +174,16 @@ def fold_in(
     }
     state = State(values, hyperparameters, {})
     known: tuple[str, ...] = ()
+    token_keys = _token_keys(key, new, column)
     for position, name in enumerate(held.indicators):
-        index_key = jax.random.fold_in(key, position)
-        state = first_sweep(held, (name,), known, index_key, state, new)
+        state = first_sweep(held, (name,), known, _fold_all(token_keys, position), state, new)
         known = (*known, name)
 
     def once(index: Array, carry: tuple[State, dict[str, Array]]) -> PyTree:
         state, total = carry
         for position, name in enumerate(held.indicators):
-            index_key = jax.random.fold_in(jax.random.fold_in(key, len(known) + index), position)
-            state, _ = sweep(held, (name,), index_key, state, new)
+            turn = len(known) * (1 + index) + position
+            state, _ = sweep(held, (name,), _fold_all(token_keys, turn), state, new)
         current = _current(held, inside, state, new)
         is_kept = index >= num_sweeps // 2
         return state, {name: total[name] + jnp.where(is_kept, current[name], 0) for name in inside}
@@ -186,6 +191,39 @@ def fold_in(
     start = jax.tree.map(jnp.zeros_like, _current(held, inside, state, new))
     total = jax.lax.fori_loop(0, num_sweeps, once, (state, start))[1]
     return {name: total[name] / (num_sweeps - num_sweeps // 2) for name in inside}
+
+
+def _token_keys(key: Key, new: Tokens, column: str) -> Key:
+    """Keys (T,) by the content of a level and the position of a token among its tokens.
+
+    The content is a sum of hashes of its tokens, as the same random numbers for all levels would
+    leave averages over levels with the error of a single one.
+    """
+    levels, size = new.columns[column], new.sizes[column]
+    described = {**new.columns, **new.values}
+    hashes = jnp.zeros(levels.shape, jnp.uint32)
+    for name in sorted(described):
+        if name != column:
+            bits = jax.lax.bitcast_convert_type(described[name], jnp.uint32)
+            for part in bits.reshape(levels.size, -1).T:
+                hashes = _mixed(hashes ^ part)
+    contents = jnp.zeros((size,), jnp.uint32).at[levels].add(hashes)
+    order, sizes = tables.sorted_by(levels, size)
+    starts = jnp.cumsum(sizes) - sizes
+    positions = jnp.zeros_like(order).at[order].set(jnp.arange(order.size) - starts[levels[order]])
+    level_keys = jax.vmap(lambda content: jax.random.fold_in(key, content))(contents)
+    return jax.vmap(jax.random.fold_in)(level_keys[levels], positions)
+
+
+def _mixed(bits: Array) -> Array:
+    """A hash of 32 bits, in which every bit of the argument counts (Wellons, lowbias32)."""
+    bits = (bits ^ (bits >> 16)) * jnp.uint32(0x7FEB352D)
+    bits = (bits ^ (bits >> 15)) * jnp.uint32(0x846CA68B)
+    return bits ^ (bits >> 16)
+
+
+def _fold_all(keys: Key, turn: Array | int) -> Key:
+    return jax.vmap(lambda key: jax.random.fold_in(key, turn))(keys)
 
 
 def _held(network: Network, draw: Draw, column: str) -> Network:

@@ -47,7 +47,7 @@ def sweep(
     Args:
         network: the network.
         names: one indicator, or several that are drawn together; parents first.
-        key: typed PRNG key.
+        key: typed PRNG key, or (T,) with one for each token.
         state: before.
         data: the tokens.
         among: where these are some of more tokens, the statistics that all of them give the blocks
@@ -107,8 +107,7 @@ def _run(
     columns = {name: values[name] for name in sorted(needed)}
     look_up = look_up_of(roles)
     births = tuple(name for name in names if _has_births(network.blocks[name].distribution))
-    shape = (data.num_tokens, len(names) + len(births))
-    uniforms = special.uniforms(key, shape)
+    uniforms = _uniforms(key, (data.num_tokens, len(names) + len(births)))
     lanes = tuple(_num_lanes(network.blocks[name].distribution, widths[name]) for name in names)
     compiled = _Compiled(names, births, lanes, roles, is_first)
     fuses = all(role.distribution.fuses for role in roles if role.is_indicator)
@@ -123,6 +122,12 @@ def _run(
     overflow = {name: no_room for name in names if network.blocks[name].distribution.grows}
     after = State({**state.values, **drawn}, hyperparameters, occupied)
     return after, Info(overflow=overflow)
+
+
+def _uniforms(key: Key, shape: tuple[int, int]) -> Array:
+    if not key.ndim:
+        return special.uniforms(key, shape)
+    return jax.vmap(lambda token_key: special.uniforms(token_key, shape[1:]))(key)
 
 
 def _has_births(distribution: PartitionPrior) -> bool:

@@ -107,8 +107,7 @@ class TopicModel(ClassNamePrefixFeaturesOutMixin, TransformerMixin, SampledEstim
         """Shares of the topics in each document of X, as further documents.
 
         Topics of the words are sampled given those of the training data, and shares averaged over
-        20 sweeps: those of a document change with the others that stand in X, by much where
-        its topics are unclear.
+        20 sweeps. Those of a document do not depend on the others in X.
 
         Args:
             X: (N, D) whole numbers, dense or sparse.
