@@ -22,6 +22,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.stats import norm
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
@@ -79,9 +80,10 @@ class FeatureModel(Readable, Model):
         likelihood: instead of `log_likelihood` an object such as `Poisson()` or `StudentT()`, of
             cells whose predictor is sum_k z_k y_kd, with rows of Y of one number a column. Its
             hyperparameters may be numpyro distributions, which `sample` learns; `moments`,
-            `sample_row`, `cell_distribution` and `columns_independent` follow from it. Predictions
-            of `StudentT`, `NegativeBinomial` and `Ordinal` cells have the right mean and variance,
-            and are scored as normal cells of these.
+            `sample_row`, `cell_distribution` and `columns_independent` follow from it, and runs
+            can be compared by `jaxmf.compare`, as its cells are independent given a draw. Intervals
+            of `StudentT`, `NegativeBinomial` and `Ordinal` cells are those of normal cells of the
+            same mean and variance.
         parameters: name -> a number, or a numpyro distribution of one, which `sample` learns:
             further arguments of the functions, by the names that they have there. In
             ``log_likelihood(x, z, y, noise_scale)`` and ``moments(z, y, noise_scale)`` with
@@ -164,6 +166,11 @@ class FeatureModel(Readable, Model):
         if self.likelihood is not None:
             return self.likelihood.is_discrete
         return self.cell_distribution != "normal"
+
+    @property
+    def cells_given_draw(self) -> str | None:
+        """Those of a likelihood object are independent; of a function it is not known."""
+        return None if self.likelihood is None else "independent"
 
     @property
     def columns_are_separate(self) -> bool:
@@ -449,6 +456,19 @@ class FeatureModel(Readable, Model):
         mean, variance = jax.vmap(row_moments, in_axes=(0, None))(draw["z"][rows], draw["y"])
         index = jnp.arange(rows.shape[0])
         return mean[index, columns], variance[index, columns]
+
+    def cell_log_density(
+        self, draw: dict[str, Array], data: Dense, rows: Array, columns: Array, values: Array
+    ) -> Array:
+        """log p(values[m] | draw) of cells, (M,) float; of a function by its `moments`."""
+        likelihood = self.at_values(draw).likelihood
+        if likelihood is not None:
+            eta = jnp.sum(jnp.where(draw["z"][rows], draw["y"][:, columns].T, 0), axis=1)
+            return likelihood.log_density(values, eta.astype(values.dtype))
+        mean, variance = self.predict_cells(draw, data, rows, columns)
+        if self.cell_distribution == "bernoulli":
+            return jnp.log(jnp.where(values == 1, mean, jnp.where(values == 0, 1 - mean, 0)))
+        return norm.logpdf(values, mean, jnp.sqrt(variance))
 
     def row_moments(self, z: Array, y: Array) -> tuple[Array, Array]:
         """Mean and variance (D,) of the cells of a row with features z."""
