@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -153,7 +153,7 @@ class BuffetModel(SimulatedModel):
 
     def device_options(
         self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
+    ) -> dict[str, object]:
         """The sweep: see `Model`."""
         if options.get("sweep", AUTO) != AUTO:
             return {}

@@ -396,7 +396,7 @@ def _with_room(algorithm: Any, data: Container, before: Run) -> Any:
     return jax.tree.map(pad, before.state, shapes)
 
 
-def first_rows(data: Any, num_rows: int) -> Any:
+def first_rows(data: Any, num_rows: int) -> Container:
     """The data up to a row, for a filter that was interrupted there."""
     if num_rows == data.num_rows:
         return data

@@ -202,7 +202,7 @@ def _sampled_cells(
     rows: Array,
     columns: Array,
 ) -> Array:
-    def one(index: Any) -> Array:
+    def one(index: Array) -> Array:
         return model.draw_cells(jax.random.fold_in(key, index), draw, data, rows, columns)
 
     return jax.lax.map(one, indices)

@@ -5,8 +5,6 @@ Those of data alone are shared by several models.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from jaxmf.blocks import Block, Network
@@ -40,7 +38,7 @@ def linear_gaussian() -> tuple[Model, object]:
     return model, Dense.from_array(values)
 
 
-def noisy_or() -> tuple[Any, Any]:
+def noisy_or() -> tuple[Model, object]:
     """Zeros and ones that causes turn on, three cells missing."""
     generator = np.random.default_rng(0)
     eta = (generator.random((12, 2)) < 0.5) @ (generator.random((2, 5)) < 0.4)
@@ -99,7 +97,7 @@ def corpus() -> Tokens:
     return Tokens.from_counts(generator.poisson(12 * shares @ words))
 
 
-def rows() -> Any:
+def rows() -> Dense:
     """Twelve points of two groups."""
     generator = np.random.default_rng(0)
     return Dense.from_array(generator.normal(size=(12, 2)) + 3 * (generator.random((12, 1)) < 0.5))
@@ -148,7 +146,7 @@ def flexible_topics() -> tuple[Model, object]:
     return HFP(tables, topics, 0.1), documents
 
 
-def network() -> tuple[Any, Any]:
+def network() -> tuple[Network, Tokens]:
     """The corpus with a network written out."""
     model = Network(
         topic=Block(HDP(1.0, 1.0), by="document"),

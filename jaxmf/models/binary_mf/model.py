@@ -301,8 +301,8 @@ class BinaryMF(SimulatedModel):
     # --- methods ----------------------------------------------------------------------------------
 
     def device_options(
-        self, options: Mapping[str, Any], *, platform: str, data: Dense | None = None
-    ) -> dict[str, Any]:
+        self, options: Mapping[str, object], *, platform: str, data: Dense | None = None
+    ) -> dict[str, object]:
         """The sweep, and whether it keeps W: see `Model` and `choice.py`."""
         return choice.sampler_options(self, options, platform, data)
 
@@ -351,7 +351,8 @@ class BinaryMF(SimulatedModel):
         """
         if sweep == AUTO:
             left = self.device_options({"weights": weights}, platform=default_platform())
-            sweep, weights = left["sweep"], left.get("weights", weights)
+            sweep = str(left["sweep"])
+            weights = str(left["weights"]) if "weights" in left else weights
         chosen = checks.weights_option(self, weights)
         if capacity is None and sweep == "whole_rows":
             capacity = 8

@@ -18,7 +18,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -46,6 +46,9 @@ from jaxmf.samplers.feature_layout import num_features
 from jaxmf.samplers.feature_particles import feature_filter, refuse_optimal, whole_z
 from jaxmf.samplers.resampling import ResampleFn, systematic
 from jaxmf.types import Array, Key
+
+if TYPE_CHECKING:
+    from jaxmf.models.feature_model.filter import Particle
 
 
 @partial(
@@ -139,7 +142,7 @@ class FeatureModel(Readable, Model):
         """Numbers and priors by the names that draws have."""
         return hyperparameters.priors_of(self)
 
-    def at_values(self, values: Mapping[str, Any]) -> FeatureModel:
+    def at_values(self, values: Mapping[str, Array | float]) -> FeatureModel:
         """The model with numbers for its hyperparameters: () float by name, such as a draw."""
         return hyperparameters.at_values(self, values)
 
@@ -433,7 +436,9 @@ class FeatureModel(Readable, Model):
             batch_size=batch_size,
         )
 
-    def particle_draw(self, particle: Any, path: dict[str, Array], data: Dense) -> dict[str, Array]:
+    def particle_draw(
+        self, particle: Particle, path: dict[str, Array], data: Dense
+    ) -> dict[str, Array]:
         """What a draw holds of one particle of the filter: whole Z, Y, and the log joint."""
         z = whole_z(particle, path)
         draw = {"z": z, "y": particle.y, "num_features": num_features(z)}
