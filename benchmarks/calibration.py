@@ -57,15 +57,15 @@ def run(*, quick: bool = False, json: Path | None = None, only: str = "") -> dic
     chosen = {name: model for name, model in models().items() if only in name}
     sizes = {"shape": SHAPE, "level": LEVEL, **settings}
     paper = Paper("calibration", sizes, quick=quick, json=json)
-    found: dict[str, Any] = {}
+    ranks: dict[str, Any] = {}
     if json is not None and json.exists():  # of a part that was run before
-        found = loads(json.read_text()).get("models", {})
+        ranks = loads(json.read_text()).get("models", {})
     for name, model in chosen.items():
         with Stopwatch() as watch:
             table = mf.simulation_based_calibration(
                 model, *SHAPE, **settings, level=LEVEL / len(models()), seed=0
             )
-        found[name] = {
+        ranks[name] = {
             "model": repr(model),
             "table": {each: dict(zip(table.columns, row, strict=True))
                       for each, row in zip(table.names, table.values.tolist(), strict=True)},
@@ -73,7 +73,8 @@ def run(*, quick: bool = False, json: Path | None = None, only: str = "") -> dic
             "seconds": watch.seconds,
         }  # fmt: skip
         paper.say(f"{name}: {table.conclusion}")
-        paper.save(models=found)
-    failed = [name for name, each in found.items() if not each["passed"]]
-    told = f"not uniform: {', '.join(failed)}" if failed else "all ranks are uniform"
-    return paper.end([f"{len(found)} models, {settings['num_replicates']} replicates each: {told}"])
+        paper.save(models=ranks)
+    failed = [name for name, each in ranks.items() if not each["passed"]]
+    conclusion = f"not uniform: {', '.join(failed)}" if failed else "all ranks are uniform"
+    summary = f"{len(ranks)} models, {settings['num_replicates']} replicates each: {conclusion}"
+    return paper.end([summary])

@@ -1,4 +1,4 @@
-"""SparseBinaryMF with no option set on rows of one to four ones, beside peers' defaults.
+"""SparseBinaryMF with no option set on rows of one to four ones, beside LDA and peers' defaults.
 
 One item is left out of every row of two or more; precision@1 and recall@10 are the shares of these
 rows whose item is the first, or among the first ten, of those not known. Nothing is tuned: twenty
@@ -19,7 +19,7 @@ import numpy as np
 from scipy import sparse
 
 import jaxmf as mf
-from benchmarks import ranking, recommenders
+from benchmarks import ranking, recommenders, variants
 from benchmarks.harness import Row, Stopwatch, clock, row
 from benchmarks.ranking import Factors, Scores
 from jaxmf import datasets
@@ -144,6 +144,7 @@ PEERS: dict[str, tuple[Callable[[sparse.csr_array, int], Scores], str]] = {
     "truncated SVD": (lambda train, seed: recommenders.svd(train, NUM_FACTORS, seed), ""),
     "EASE": (lambda train, seed: recommenders.ease(train, 30.0, seed), ""),
     "implicit ALS": (als, "implicit"),
+    "LDA": (lambda train, seed: variants.topics(mf.LDA(NUM_FACTORS), train, seed), ""),
 }
 
 

@@ -1,7 +1,8 @@
 """The paper's own methods by their names, as they stand in jaxmf.
 
 First letter: Gaussian or sigmoid cells. Second: S for sums in the time of the ones, D for sums over
-all cells, A for the analytic solution. A small e: biases of rows and columns.
+all cells, A for the analytic solution. A small e: biases of rows and columns. Beside them topic
+models, whose documents are the rows and whose words are the columns of the ones.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from scipy import sparse
 
 import jaxmf as mf
 from benchmarks.ranking import Factors, Method, Scores
+from jaxmf.blocks.prediction import probabilities
 from jaxmf.variational_bayes.analytic import analytic_solution, coded_ones
 from jaxmf.variational_bayes.analytic_sigmoid import sigmoid_solution
 from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
@@ -20,6 +22,7 @@ from jaxmf.variational_bayes.singular import SparsePlusConstant, truncated_svd
 NUM_SAMPLES = 500
 # dense sums in sensible time, as in the paper's Figure 1
 SMALL = ("1k", "retail")
+BASKETS = ("retail", "groceries")
 
 
 def _fit(train: sparse.csr_array, seed: int, *, num_epochs: int, **settings: Any) -> Scores:
@@ -112,6 +115,26 @@ def analytic_sigmoid(train: sparse.csr_array, settings: Any, seed: int) -> Score
     return Factors(solution.row_means, solution.column_means)
 
 
+def topics(model: mf.LDA | mf.HDPLDA, train: sparse.csr_array, seed: int) -> Factors:
+    """Probabilities of the next one of a row, as `recommend` has them: 200 sweeps, ten draws."""
+    tokens = mf.Tokens.from_counts(train.astype(np.int32))
+    posterior = mf.sample(model, tokens, num_warmup=100, num_samples=10, thin=10, num_chains=1,
+                          seed=seed, progress=False)  # fmt: skip
+    network = model.over(tokens)[0]
+    draws = [{name: x[0, s] for name, x in posterior.draws.items()} for s in range(10)]
+    rows = [np.asarray(probabilities(network, draw, "topic")) for draw in draws]
+    columns = [np.asarray(model.entries(draw, tokens)).T for draw in draws]
+    return Factors(np.concatenate(rows, axis=1) / len(draws), np.concatenate(columns, axis=1))
+
+
+def _lda(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
+    return topics(mf.LDA(*settings), train, seed)
+
+
+def _hdp(train: sparse.csr_array, settings: Any, seed: int) -> Scores:
+    return topics(mf.HDPLDA(word_concentration=settings), train, seed)
+
+
 # factors, epochs, prior variance of the columns' factors (None: learned)
 EPOCHS = (
     (10, 24, 1.0),
@@ -145,5 +168,26 @@ OURS: dict[str, Method] = {
         analytic_sigmoid,
         ((5, 1), (10, 1), (20, 1), (10, 5), (20, 5), (20, 20)),
         note="factors, iterations",
+    ),
+    "LDA": Method(
+        _lda,
+        (
+            (10, 0.1, 0.01),
+            (20, 0.1, 0.01),
+            (40, 0.1, 0.01),
+            (20, 0.02, 0.05),
+            (40, 0.02, 0.05),
+            (20, 0.5, 0.05),
+        ),
+        BASKETS,
+        compiles=True,
+        note="topics, concentrations of topics and of words; 200 sweeps",
+    ),
+    "HDP": Method(
+        _hdp,
+        (0.01, 0.02, 0.05, 0.1, 0.2, 0.5),
+        BASKETS,
+        compiles=True,
+        note="concentration of words; 200 sweeps",
     ),
 }

@@ -42,6 +42,20 @@ def import_extra(module: str, caller: str, extra: str) -> ModuleType:
         ) from None
 
 
+def data_frame(caller: str, values: object, **options: object) -> pd.DataFrame:
+    """A pandas DataFrame.
+
+    Args:
+        caller: what needs it, as users call that.
+        values: of the frame.
+        **options: of `pandas.DataFrame`.
+    Raises:
+        ModuleNotFoundError: pandas is not installed; the message names the extra.
+    """
+    frame: pd.DataFrame = import_extra("pandas", caller, "data").DataFrame(values, **options)
+    return frame
+
+
 class Answer(ABC):
     """What a posterior answers with: a table, arrays with labelled axes, text and HTML.
 
@@ -61,8 +75,7 @@ class Answer(ABC):
         Raises:
             ModuleNotFoundError: pandas is not installed.
         """
-        frame: pd.DataFrame = import_extra("pandas", "to_pandas", "data").DataFrame(self.table())
-        return frame
+        return data_frame("to_pandas", self.table())
 
     def coordinates(self) -> dict[str, object]:
         """Labels of the axes: name of the axis -> labels, or name -> (axis, labels)."""

@@ -159,7 +159,7 @@ def sample(
     if temper is not None:
         temper = identified["temper"] = check_temper(model, temper)
         check_mesh_axes(mesh, "temper", (), {})
-        algorithm = with_replicas(algorithm, model, container, options, temper)
+        algorithm = with_replicas(algorithm, model, container, options, temper, mesh=mesh)
     began = time.perf_counter()
     run = engine.run(
         algorithm,

@@ -34,6 +34,8 @@ from jaxmf.types import Array, Draw, Key, Names, PyTree
 if TYPE_CHECKING:
     from typing import Self
 
+    from jaxmf.data.dense import Dense
+
 # A container of jaxmf.data, and a model.
 Data = TypeVar("Data", contravariant=True)
 SameData = TypeVar("SameData")
@@ -283,6 +285,19 @@ class TakesUnknownIds(Protocol[Data]):
         ...
 
 
+@runtime_checkable
+class ScalesColumns(Protocol):
+    """May divide columns by scales: its `noise_scale` is that of the scaled cells."""
+
+    def unit_at(self, columns: Array, /) -> Array:
+        """The scales of some columns: (M,) float, or () one for all."""
+        ...
+
+    def centred(self, data: Dense, /) -> Dense:
+        """The data minus the offset, over the scales."""
+        ...
+
+
 # --- ranking --------------------------------------------------------------------------------------
 
 
@@ -468,6 +483,15 @@ class CompletesDocuments(Protocol[Data]):
         self, draw: Draw, data: Data, new: Data, folded: dict[str, Array], /
     ) -> Array:
         """p(word | document) of T tokens of documents that were folded in: (T,) float."""
+        ...
+
+
+@runtime_checkable
+class LimitsDocuments(Protocol):
+    """Takes new documents up to a length."""
+
+    def check_documents(self, new: Any, name: str, /) -> None:
+        """Refuses new documents (`Tokens`, which errors call `name`) that are too long."""
         ...
 
 

@@ -104,6 +104,15 @@ def test_an_extra_that_is_missing_is_named(monkeypatch):
         GroupWeights(("poet",), np.arange(2), HALVES[:1]).to_xarray()
 
 
+def test_tables_without_pandas_name_the_extra(monkeypatch, planted):  # noqa: F811
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    certain, documents = planted.certain_features(), ANSWERS["topics of documents"](planted)
+    tables = (planted.biclusters().members, certain.members, certain.values, documents.to_pandas)
+    for table in tables:
+        with pytest.raises(ModuleNotFoundError, match=r" needs pandas.*jaxmf\[data\]"):
+            table()
+
+
 class AnnotatedData:
     """What is used of an AnnData."""
 

@@ -33,7 +33,7 @@ SPARSE = CELLS | {"HasAscent", "ScoresCells", "ScoresNewRows", "WarnsOfFits"}
 OF_MODELS = {
     "linear-gaussian-ibp": BINARY | {"Anneals", "HasBias", "HasParticles"},
     "noisy-or-ibp": BINARY | {"Anneals", "HasParticles"},
-    "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters"},
+    "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters", "ScalesColumns"},
     "sparse-binary": SPARSE | {"HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
     "feature-model": BINARY | {"Anneals", "HasParticles", "HasPointwiseLikelihood"},
@@ -45,7 +45,7 @@ OF_MODELS = {
     "lda": TOPICS,
     "hdp": TOPICS,
     "pam": TOPICS,
-    "hfp": NETWORK | {"ShowsColumns"},
+    "hfp": TOPICS - {"RanksWords", "ScoresDocuments"} | {"LimitsDocuments"},
     "multi-lda": NETWORK | {"ShowsColumns"},
     "multi-hdp": NETWORK | {"ShowsColumns"},
     "bi-lda": RATINGS,

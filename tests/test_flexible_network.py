@@ -8,6 +8,7 @@ import pytest
 
 import jaxmf as mf
 from jaxmf.blocks import learning, unobserved
+from jaxmf.blocks.franchise import topics_of_new_documents as franchise_topics
 from jaxmf.data import Tokens
 from jaxmf.priors.representatives import Representatives
 from jaxmf.testing import check_means, enumerate_partitions
@@ -144,6 +145,78 @@ def test_representatives_are_as_many_as_words():
             assert 0 < counts.sum() <= 7
         else:
             np.testing.assert_array_equal(hidden.sum(1), [1, 0, 2])
+
+
+# --- new documents --------------------------------------------------------------------------------
+
+NEW_WORDS = [0, 1, 1]
+NEW_TABLES = mf.FlexiblePrior([0.0, 2.0, -1.0, 3.0])
+
+
+def topic_of_one_more(phi, weights, partitions):
+    """By the sum over partitions of the words and one more into tables, and over their topics."""
+    total, expected = 0.0, np.zeros(len(weights))
+    for groups, one_more in partitions:
+        of_tables = np.tile(weights, (5, 1))
+        for word, group in zip(NEW_WORDS, groups, strict=False):
+            of_tables[group] *= phi[word]
+        sums = of_tables.sum(axis=1)
+        weight = np.prod(sums[np.unique(groups)])
+        weight *= np.exp(NEW_TABLES.log_probability(groups, normalised=False))
+        total += weight
+        expected += weight * one_more(groups) @ (of_tables / sums[:, None])
+    return expected / total
+
+
+def one_more_by_size(groups):
+    """Its table given those of the words: eq 7.5."""
+    sizes = np.bincount(groups, minlength=5)
+    steps = np.exp(np.diff(NEW_TABLES.log_weights, prepend=0.0))
+    weights = np.where(sizes > 0, steps[np.minimum(sizes, 3)], 0)
+    weights[max(groups) + 1] = steps[0]
+    return weights / weights.sum()
+
+
+def test_topics_of_new_documents_are_the_sum_over_tables_and_their_topics():
+    cells = np.array([[5, 1, 0], [1, 6, 0], [2, 2, 0]])  # the last topic is one that has no table
+    draw = {
+        "topic_counts": jnp.asarray([3, 1, 0], jnp.int32),
+        "word_cells": jnp.asarray(cells, jnp.int32),
+        "word_totals": jnp.asarray(cells.sum(0), jnp.int32),
+    }
+    model = mf.HFP(NEW_TABLES, mf.DirichletProcess(0.7), 0.5)
+    phi, weights = (cells + 0.5) / (cells + 0.5).sum(0), np.array([3, 1, 0.7]) / 4.7
+    expected = topic_of_one_more(
+        phi, weights, [(groups, lambda g: np.eye(5)[g[3]]) for groups in enumerate_partitions(4)]
+    )
+    number = 2_000
+    documents = np.repeat(np.arange(number), 3)
+    columns = {"document": documents, "word": np.tile(NEW_WORDS, number), "copy": documents}
+    # one document without words, which has the topics of a further table
+    new = Tokens(columns, {"document": number + 1, "word": 3, "copy": number})
+    shares = np.asarray(
+        jax.jit(lambda: franchise_topics(model.over(new)[0], jax.random.key(0), draw, new))()
+    )
+    np.testing.assert_allclose(shares[-1], weights, rtol=1e-5)
+    found = {"topic": shares[:-1]}
+    check_means(found, {"topic": expected}, title="topics of new documents")
+    # broken twins: tables of the words alone, and topics of tables that are all as likely
+    words_alone = topic_of_one_more(
+        phi, weights, [(groups, one_more_by_size) for groups in enumerate_partitions(3)]
+    )
+    even = topic_of_one_more(
+        phi, np.full(3, 1 / 3), [(g, lambda g: np.eye(5)[g[3]]) for g in enumerate_partitions(4)]
+    )
+    for wrong in (words_alone, even):
+        with pytest.raises(AssertionError, match="FAILED"):
+            check_means(found, {"topic": wrong}, title="a broken twin")
+
+
+def test_new_documents_with_more_words_than_the_prior_covers_are_refused():
+    model = mf.HFP(NEW_TABLES, mf.DirichletProcess(1.0), 0.5)
+    new = Tokens.from_lists([["a"], ["a"] * 5], documents=["short", "long"])
+    with pytest.raises(ValueError, match="rows: the document 'long' has 5 words, and table_prior"):
+        model.check_documents(new, "rows")
 
 
 # --- learning -------------------------------------------------------------------------------------

@@ -109,7 +109,8 @@ def test_broken_twins_are_noticed(fitted, monkeypatch, function, broken):
 
 def test_documents_have_the_mean_over_draws_and_errors(fitted):
     post = fitted["lda"]
-    new = mf.Tokens.from_lists([["c"], ["a", "b", "strange"], ["b", "a"]])
+    lists = [["c"], ["a", "b", "strange"], ["b", "a"]]
+    new = mf.Tokens.from_lists(lists, documents=["x", "y", "z"])
     with pytest.raises(ValueError, match="strange"):
         post.document_log_likelihood(new)
     score = post.document_log_likelihood(new, unknown="drop", num_particles=100)
@@ -125,11 +126,15 @@ def test_documents_have_the_mean_over_draws_and_errors(fitted):
     assert score.num_dropped == 1
     assert score.mean == pytest.approx(score.log_likelihood.sum() / 5)
     assert "5 words of 3 documents" in repr(score)
+    frame = score.to_pandas().set_index("document")
+    assert frame["log_likelihood"].to_dict() == dict(zip("xyz", score.log_likelihood, strict=True))
+    labelled = score.to_xarray()
+    np.testing.assert_array_equal(labelled["by_draw"].sel(document="y"), score.by_draw[:, 1])
 
 
 def test_one_draw_that_carries_the_probability_is_named():
     by_draw = np.array([[-10.0, -10.0], [-90.0, -10.1], [-80.0, -9.9]])
-    score = _score(by_draw, np.full(3, 1 / 3), np.array([20, 20]))
+    score = _score(np.arange(2), by_draw, np.full(3, 1 / 3), np.array([20, 20]))
     assert score.monte_carlo_error[0] == pytest.approx(1)
     assert score.monte_carlo_error[1] < 0.1
     assert "of 1 a single draw carries most of the probability" in repr(score)

@@ -13,6 +13,8 @@ from jax.tree_util import Partial
 
 import jaxmf as mf
 from jaxmf.engine import algorithm
+from jaxmf.posterior import replicas
+from jaxmf.preparation import with_device_options
 from jaxmf.samplers.tempering import powers_of, swap_probabilities, swapped_order, tempered
 from jaxmf.testing import check_kernel, check_means
 from tests import test_noisy_or_enumeration as noisy_or
@@ -220,6 +222,64 @@ def test_missing_cells_are_refused_with_what_to_do():
     ):
         with pytest.raises(ValueError, match=message):
             mf.sample(model, hidden, temper=2, **RUN)
+
+
+def with_options(model, data, **options):
+    """The tempered algorithm of a run with these options, and that without replicas."""
+    data = mf.Dense(data)
+    filled = with_device_options(model, options, data, None)
+    sampler = model.sampler(**filled)
+    return replicas.with_replicas(sampler, model, data, filled, 2), sampler, data
+
+
+@pytest.mark.parametrize("options", [{}, {"sweep": "bits"}, {"sweep": "whole_rows"}])
+def test_replicas_of_large_data_treat_weights_as_the_sampler_does(options):
+    """Before, with the sweep stated, the replicas alone kept the weights."""
+    tempered_chain, sampler, data = with_options(mf.BinaryMF(), np.ones((400, 400)), **options)
+    kept = jax.eval_shape(sampler.init, jax.random.key(0), data).weights is not None
+    assert kept == (not options)
+    start = jax.eval_shape(tempered_chain.init, jax.random.key(0), data)
+    assert (start.states.weights is not None) == kept
+
+
+def test_replicas_draw_whole_rows_where_the_sampler_does():
+    model, data = mf.BinaryMF(), mf.Dense(ANSWERS.astype(float))
+    limits = set()
+    for sweep in ("bits", "whole_rows"):
+        path = model.annealed(data, sweep=sweep, several=0, capacity=4)
+        assert path.step.args[0].whole_rows == (sweep == "whole_rows")
+        limits.add(path.limit(data)["row_features"].size)
+    assert limits == {256, 12}
+    with pytest.raises(ValueError, match=r"sweep='whole_rows' .* use sweep='bits'"):
+        model.annealed(data, sweep="whole_rows", weights="explicit")
+
+
+def test_slots_that_replicas_may_not_have_are_explained():
+    tempered_chain, _, data = with_options(mf.BinaryMF(), ANSWERS * 1.0, sweep="whole_rows")
+    limit = tempered_chain.limit(data)["row_features"]
+    assert limit.size == 12
+    assert "use sweep='bits'. Replicas at low powers" in limit.advice
+
+
+class Stop(Exception):
+    """Ends a run before it begins."""
+
+
+def test_replicas_move_as_the_devices_of_the_mesh_want_it(monkeypatch):
+    """All at once on accelerators, whatever device the data are on."""
+    seen = []
+
+    def refuse(*arguments, side_by_side, **options):
+        seen.append(side_by_side)
+        raise Stop
+
+    platforms = {False: "cpu", True: "gpu"}
+    monkeypatch.setattr(replicas, "platform_of", lambda data, mesh: platforms[mesh is not None])
+    monkeypatch.setattr(replicas, "tempered", refuse)
+    for mesh in (None, jax.sharding.Mesh(jax.devices()[:1], ("chain",))):
+        with pytest.raises(Stop):
+            mf.sample(mf.NoisyOrIBP(), ANSWERS, temper=2, mesh=mesh, **RUN)
+    assert seen == [False, True]
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Topics averaged over matched draws, topics of documents, coherence, diversity."""
 
 import dataclasses
+import sys
 
 import jax
 import numpy as np
@@ -141,7 +142,7 @@ def test_topics_of_documents_are_shares_of_their_tokens(fitted):
     assert frame.index.tolist() == NAMES
     assert frame.index.name == "document"
     np.testing.assert_array_equal(frame.to_numpy(), found.mean)
-    assert set(found.table()) == {"document", "topic", "share", "sd"}
+    assert set(found.table()) == {"document", "topic", "mean", "sd"}
     assert "doc0" in repr(found)
 
 
@@ -293,6 +294,25 @@ def test_coherence_is_what_the_formula_gives(fitted, measure, case):
     assert np.ptp(found.values) > 0
 
 
+@pytest.mark.parametrize("window", [None, 2])
+def test_c_v_is_the_published_definition_worked_by_hand(fitted, window):
+    """Roeder, Both & Hinneburg (2015): one against all, NPMI (epsilon 1e-12), cosines, their mean.
+
+    P(a) = 3/4, P(b) = P(c) = 1/2; P(ab) = 1/2, P(ac) = 1/4, P(bc) = 0.
+    NPMI(a, b) = log(4/3) / log 2 = 0.41504, (a, c) = -log(3/2) / log 4 = -0.29248,
+    (b, c) = log(4e-12) / -log(1e-12) = -0.94983, of a word with itself 1.
+    Their sum over the words is (1.12256, 0.46521, -0.24231), its cosines with the three vectors
+    0.99776, 0.65071 and -0.57960: on average 0.35629. The mean NPMI of pairs is -0.27576.
+    """
+    a, b, c = fitted.topics(n=3).lists()[0]
+    reference = [[a, b], [b, a], [c], [c, a]]
+    if window == 2:  # the same four sets of words
+        reference = [["strange", c, a, b, a]]
+    options = {"n": 3, "reference": reference, "window": window}
+    assert fitted.topic_coherence("c_v", **options).values[0] == pytest.approx(0.35629, abs=1e-5)
+    assert fitted.topic_coherence("npmi", **options).values[0] == pytest.approx(-0.27576, abs=1e-5)
+
+
 def test_words_that_always_meet_are_coherent_and_those_that_never_meet_are_not(fitted):
     together = [["w0", "w1", "w2", "w3"], ["w4", "w5", "w6", "w7"], ["w8", "w9", "w10", "w11"]]
     apart = [[word] for words in together for word in words]
@@ -325,6 +345,12 @@ def test_tables_are_shown(fitted):
     assert topics.relevant.to_pandas().shape[1] == 5
 
 
+def test_a_table_of_words_without_pandas_names_the_extra(monkeypatch, fitted):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ModuleNotFoundError, match=r"word_table needs pandas.*jaxmf\[data\]"):
+        fitted.topics(n=4).word_table()
+
+
 def test_topics_have_the_order_of_transform(fitted):
     new = mf.Tokens.from_lists([[word] * 20 for word in ("w0", "w4", "w8")])
     shares = fitted.transform(new)
@@ -346,7 +372,16 @@ def test_topics_over_a_number_follow_the_trend_of_the_documents(fitted):
         label[..., index] = parts[..., year == 2000 + index].mean(axis=-1)
     np.testing.assert_allclose(over.mean[:, 0], label.mean(axis=(0, 1)), rtol=1e-6)
     np.testing.assert_allclose(over.sd[:, 0], label.std(axis=(0, 1)), rtol=1e-4, atol=1e-7)
-    assert len(over.to_pandas()) == 4 * NUM_TOPICS
+    frame, arrays = over.to_pandas(), over.to_xarray()
+    assert len(frame) == 4 * NUM_TOPICS
+    assert set(arrays) <= set(frame), "one word for a thing in tables and in labelled arrays"
+    np.testing.assert_array_equal(frame["mean"], arrays["mean"].values.ravel())
+
+    figure = fitted.plot.topics_over(year, max_topics=2)
+    assert [axes.get_title(loc="left")[:3] for axes in figure.axes] == ["0: ", "1: "]
+    for topic, axes in enumerate(figure.axes):
+        np.testing.assert_allclose(axes.lines[0].get_xdata(), [2000, 2001, 2002, 2003])
+        np.testing.assert_allclose(axes.lines[0].get_ydata(), over.mean[:, topic])
 
 
 def test_bins_of_equal_width_leave_out_missing_values(fitted):

@@ -201,6 +201,7 @@ KINDS: dict[str, str | None] = {
     "num_sweeps": "count", "num_steps": "count", "shrinkage": "amount",
     "learning_rate": "positive", "lengthscale": "positive", "row_mean": "number",
     "row_scale": "positive", "column_mean": "number", "column_scale": "positive",
+    "column_unit": "no scale",
     "bias_scale": "positive", "intercept_scale": "positive",
     "resample": "flag", "threshold_scale": "positive", "a": "positive", "b": "positive",
     "rate": "positive", "weight": "positive", "location": "number",

@@ -193,26 +193,30 @@ def fold_in(
     return {name: total[name] / (num_sweeps - num_sweeps // 2) for name in inside}
 
 
-def _token_keys(key: Key, new: Tokens, column: str) -> Key:
-    """Keys (T,) by the content of a level and the position of a token among its tokens.
+def level_keys(key: Key, new: Tokens, column: str) -> Key:
+    """Keys (M,) of levels by what their tokens are, in whatever order.
 
-    The content is a sum of hashes of its tokens, as the same random numbers for all levels would
-    leave averages over levels with the error of a single one.
+    A sum of hashes of the tokens: with the same random numbers for all levels an average over
+    levels would have the error of a single one.
     """
-    levels, size = new.columns[column], new.sizes[column]
     described = {**new.columns, **new.values}
-    hashes = jnp.zeros(levels.shape, jnp.uint32)
+    hashes = jnp.zeros((new.num_tokens,), jnp.uint32)
     for name in sorted(described):
         if name != column:
             bits = jax.lax.bitcast_convert_type(described[name], jnp.uint32)
-            for part in bits.reshape(levels.size, -1).T:
+            for part in bits.reshape(new.num_tokens, -1).T:
                 hashes = _mixed(hashes ^ part)
-    contents = jnp.zeros((size,), jnp.uint32).at[levels].add(hashes)
-    order, sizes = tables.sorted_by(levels, size)
+    contents = jnp.zeros((new.sizes[column],), jnp.uint32).at[new.columns[column]].add(hashes)
+    return jax.vmap(lambda content: jax.random.fold_in(key, content))(contents)
+
+
+def _token_keys(key: Key, new: Tokens, column: str) -> Key:
+    """Keys (T,) by level and the position of a token among the tokens of its level."""
+    levels = new.columns[column]
+    order, sizes = tables.sorted_by(levels, new.sizes[column])
     starts = jnp.cumsum(sizes) - sizes
     positions = jnp.zeros_like(order).at[order].set(jnp.arange(order.size) - starts[levels[order]])
-    level_keys = jax.vmap(lambda content: jax.random.fold_in(key, content))(contents)
-    return jax.vmap(jax.random.fold_in)(level_keys[levels], positions)
+    return jax.vmap(jax.random.fold_in)(level_keys(key, new, column)[levels], positions)
 
 
 def _mixed(bits: Array) -> Array:

@@ -1,7 +1,10 @@
-"""Words that are held out of documents whose words sit at tables.
+"""Words that are held out of documents whose words sit at tables, and topics of new documents.
 
-Each is an unobserved item of its document: it sits at a table, which the chain draws, and its word
-has the predictive distribution of that table's dish (section 7.5).
+A word that is held out is an unobserved item of its document: it sits at a table, which the chain
+draws, and its word has the predictive distribution of that table's dish (section 7.5).
+
+Of a new document the tables are drawn, of its words and one more, whose topic is asked for. A
+flexible prior is for a number of items: this one is that of one word more than are known.
 """
 
 from __future__ import annotations
@@ -11,13 +14,113 @@ from typing import TYPE_CHECKING
 import jax
 import jax.numpy as jnp
 
+from jaxmf import tables
 from jaxmf.blocks.counts import all_values, slot_sizes, statistics_of, statistics_of_block
+from jaxmf.blocks.folding import level_keys
+from jaxmf.blocks.prediction import Draw, category_probabilities, hyperparameters_of
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
-from jaxmf.types import Array
+from jaxmf.priors.flexible import FlexiblePrior
+from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
+
+_DOCUMENTS_AT_ONCE = 32
+
+
+def topics_of_new_documents(
+    network: Network, key: Key, draw: Draw, new: Tokens, *, num_sweeps: int = 40
+) -> Array:
+    """Probabilities of the topic of one more word of new documents: (M, K) float.
+
+    What the training data taught is held at its posterior mean: the words of topics, and the topic
+    of a further table. p(tables, their topics | words) ~ FP(tables) prod_t p(k_t) prod_i phi_k(w_i)
+    is sampled, and the topics of tables are summed out. Documents are independent.
+
+    Args:
+        network: of a table by document, a topic of tables, and the words of topics.
+        key: typed PRNG key.
+        draw: what a chain recorded, with statistics.
+        new: documents of at most as many words as the prior of tables covers.
+        num_sweeps: over the new tokens; the second half is averaged.
+    """
+    ((table, topic),), (word,) = network.tables.items(), network.observed
+    (column,), prior = network.blocks[table].by, network.blocks[table].distribution
+    log_words = jnp.log(category_probabilities(network, draw, word)).T
+    further, width = _topic_of_one_more(network, draw, topic), prior.num_items + 1
+    order, sizes = tables.sorted_by(new.columns[column], new.sizes[column])
+    words = jnp.pad(new.columns[word][order], (0, width))
+
+    def one_document(document: tuple[Key, Array, Array]) -> Array:
+        document_key, start, size = document
+        document_words = jax.lax.dynamic_slice_in_dim(words, start, width)
+        # the word that is asked for comes last, and is as likely in all topics
+        is_known = (jnp.arange(width) < size)[:, None]
+        logs = jnp.where(is_known, log_words[document_words], 0)
+        return _mean_topics(prior, document_key, logs, size, further, num_sweeps)
+
+    documents = (level_keys(key, new, column), jnp.cumsum(sizes) - sizes, sizes)
+    return jax.lax.map(one_document, documents, batch_size=_DOCUMENTS_AT_ONCE)
+
+
+def _topic_of_one_more(network: Network, draw: Draw, topic: str) -> Array:
+    """Probabilities (K,) of the topic of one more table than the training data have."""
+    prior, counts = network.blocks[topic].distribution, draw[f"{topic}_counts"]
+    hyperparameters = hyperparameters_of(network, draw, topic)
+    cache = prior.begin(counts.reshape(1, -1), hyperparameters, with_sizes=False)
+    weights, _ = prior.weights(cache, jnp.zeros((), jnp.int32))
+    return weights / jnp.sum(weights)
+
+
+def _mean_topics(
+    prior: FlexiblePrior, key: Key, logs: Array, size: Array, further: Array, num_sweeps: int
+) -> Array:
+    """The mean over sweeps of the topic of one more word: (K,) float.
+
+    Args:
+        prior: of the tables.
+        key: typed PRNG key.
+        logs: (L, K) float, log p(word | topic); 0 at the index `size` and beyond.
+        size: () int32, how many words are known.
+        further: (K,) float, the probabilities of a new table's topic.
+        num_sweeps: the second half is averaged.
+    """
+    width, likely, batch = logs.shape[0], jnp.exp(logs), jnp.zeros((), jnp.int32)
+
+    def choose_table(index: Array, carry: PyTree, uniforms: Array, is_first: Array) -> PyTree:
+        cache, chosen, topics = carry
+        cache = prior.move(cache, batch, chosen[index], jnp.where(is_first, 0, -1))
+        weights, _ = prior.weights(cache, batch)
+        is_taken = cache.counts[0] > 0
+        new_table = likely[index] * further
+        there = jnp.where(is_taken, likely[index][topics], jnp.sum(new_table))
+        table = tables.choose(weights * there, uniforms[index, 0])
+        topic = tables.choose(new_table, uniforms[index, 1])
+        topics = topics.at[table].set(jnp.where(is_taken[table], topics[table], topic))
+        return prior.move(cache, batch, table, 1), chosen.at[index].set(table), topics
+
+    def sweep(turn: Array, carry: PyTree) -> PyTree:
+        cache, chosen, topics, total = carry
+        word_key, topic_key = jax.random.split(jax.random.fold_in(key, turn))
+        uniforms = jax.random.uniform(word_key, (width, 2), logs.dtype)
+        cache, chosen, topics = jax.lax.fori_loop(
+            0,
+            size + 1,
+            lambda index, carry: choose_table(index, carry, uniforms, turn == 0),
+            (cache, chosen, topics),
+        )
+        together = jnp.zeros_like(logs).at[chosen].add(logs) + jnp.log(further)
+        without, _ = prior.weights(prior.move(cache, batch, chosen[size], -1), batch)
+        current = without / jnp.sum(without) @ jax.nn.softmax(together)
+        topics = jax.random.categorical(topic_key, together)
+        return cache, chosen, topics, total + jnp.where(turn >= num_sweeps // 2, current, 0)
+
+    nothing = jnp.zeros((width,), jnp.int32)
+    cache = prior.begin(nothing[None], {}, with_sizes=False)
+    start = (cache, nothing, nothing, jnp.zeros_like(further))
+    total = jax.lax.fori_loop(0, num_sweeps, sweep, start)[3]
+    return total / (num_sweeps - num_sweeps // 2)
 
 
 def word_probabilities(

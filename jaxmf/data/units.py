@@ -16,6 +16,7 @@ from jaxmf.data.dense import Dense
 from jaxmf.types import Array
 
 _ROWS_A_BLOCK = 4096
+_UNEQUAL = 30.0
 
 
 def column_means(data: Dense) -> np.ndarray:
@@ -126,16 +127,34 @@ def check_magnitude(data: Dense, name: str) -> None:
     )
 
 
-def centred(data: Dense, offset: object) -> Dense:
-    """The data minus an offset, missing cells 0 as before; inside a transformation too.
+def are_different(scales: np.ndarray) -> bool:
+    """Whether columns are so unequal that they must be in different units.
+
+    The largest standard deviation is more than 30 times that of half of the columns that vary: in
+    one scale for all, half of the columns have a thousandth of its variance or less.
+
+    Args:
+        scales: (D,) standard deviations of the columns.
+    """
+    varied = np.sort(scales[scales > 0])
+    return bool(varied.size) and bool(varied[-1] > _UNEQUAL * varied[(varied.size - 1) // 2])
+
+
+def centred(data: Dense, offset: object, scale: object = None) -> Dense:
+    """The data minus an offset, over a scale; missing cells 0 as before; in a transformation too.
 
     Args:
         data: (N, D).
         offset: number, (D,) one a column, or None for no offset.
+        scale: number, (D,) one a column, or None for 1.
     """
-    if offset is None:
+    if offset is None and scale is None:
         return data
-    values: Array = data.values - jnp.asarray(offset, data.values.dtype)
+    values: Array = data.values
+    if offset is not None:
+        values = values - jnp.asarray(offset, values.dtype)
+    if scale is not None:
+        values = values / jnp.asarray(scale, values.dtype)
     if data.observed is not None:
         values = jnp.where(data.observed, values, 0)
     return bare(Dense, values=values, observed=data.observed, row_names=None, column_names=None)

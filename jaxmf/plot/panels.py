@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from jaxmf.posterior.prediction import Prediction
+    from jaxmf.posterior.topics_over import TopicsOver
 
 
 _MOST_IDS = 30  # that stand at the columns of a picture
@@ -108,6 +109,30 @@ def trace_panels(quantities: dict[str, np.ndarray], *, along: str) -> Figure:
         each.margins(x=0.01)
     for each in axes[max(0, len(quantities) - per_line) : len(quantities)]:
         each.set_xlabel(along)
+    return figure
+
+
+def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
+    """A panel for each title, that of a topic: its part by bin with two standard deviations."""
+    per_line = min(3, len(titles))
+    lines = -(-len(titles) // per_line)
+    figure, axes = figure_of(lines, per_line, width=3.1 * per_line, height=1.9 * lines + 0.2)
+    middles = (over.lower + over.upper) / 2
+    for each in axes[len(titles) :]:
+        each.set_axis_off()
+    for topic, (each, title) in enumerate(zip(axes, titles, strict=False)):
+        mean, sd = over.mean[:, topic], over.sd[:, topic]
+        low, high = np.maximum(mean - 2 * sd, 0), np.minimum(mean + 2 * sd, 1)
+        each.fill_between(middles, low, high, color=CHAIN_COLOURS[0], alpha=0.2, linewidth=0)
+        each.plot(middles, mean, color=CHAIN_COLOURS[0], linewidth=1.2, marker="o", markersize=3)
+        each.set_title(title, loc="left", fontsize=8.5, color=INK, parse_math=False)
+        each.grid(axis="y", color=GRID, linewidth=0.6)
+        each.set_ylim(0, 1.05 * float(np.nanmax(np.minimum(over.mean + 2 * over.sd, 1))))
+        each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    for each in axes[max(0, len(titles) - per_line) : len(titles)]:
+        each.set_xlabel("value")
+    for each in axes[: len(titles) : per_line]:
+        each.set_ylabel("part of the tokens")
     return figure
 
 

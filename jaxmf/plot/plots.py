@@ -26,6 +26,7 @@ from jaxmf.plot.panels import (
     matrix,
     row_titles,
     side_by_side,
+    topics_over_panels,
     trace_panels,
 )
 from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
@@ -191,7 +192,7 @@ class Plots:
         """Heat map of E[ZZ'], rows sorted by the features they have in the reference draw.
 
         Args:
-            rows: which rows; all by default.
+            rows: (R,) ids of rows, or positions where the data has no ids; all by default.
             max_rows: more rows than this are thinned evenly.
         """
         posterior = self._posterior
@@ -247,6 +248,28 @@ class Plots:
             ValueError: a topic that there is not, or that is not among the first `max_topics`.
         """
         return topic_map(self._posterior, topic=topic, max_topics=max_topics)
+
+    @shows(TOPICS)
+    def topics_over(self, values: object, *, num_bins: int = 10, max_topics: int = 12) -> Figure:
+        """What part of the documents is of which topic over time, or another number they have.
+
+        Lines are posterior means of the part in a bin, averaged over its documents, shades two
+        posterior standard deviations; see `Posterior.topics_over`.
+
+        Args:
+            values: a number of every document: a mapping or pandas Series by id, or a list in
+                their order. Documents with NaN are left out.
+            num_bins: bins of equal width; one for each value where there are no more values.
+            max_topics: how many are shown at most, the first ones.
+
+        Raises:
+            TypeError: a value that is no number.
+            ValueError: a document without a value, or all of them missing.
+        """
+        labels = self._posterior.topics(n=2).labels(2)[:max_topics]
+        titles = [f"{topic}: {words}" for topic, words in enumerate(labels)]
+        over = self._posterior.topics_over(values, num_bins=num_bins)
+        return topics_over_panels(over, titles)
 
     @shows(CELLS, MATRIX)
     def reconstruction(

@@ -18,7 +18,7 @@ import numpy as np
 from jaxmf import diagnostics, registry
 from jaxmf.data import Container, Dense, units
 from jaxmf.data.names import shown_id
-from jaxmf.model import HasNetwork, WarnsOfFits, settings_of
+from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
 from jaxmf.posterior.evidence import annealing_fault
 
@@ -129,7 +129,7 @@ def _is_of_features(name: str) -> bool:
 def _noise(posterior: Summaries) -> Iterator[Alarm]:
     """Noise that is surely above the sd of the data: the model explains less than one number."""
     noise = posterior.draws.get("noise_scale")
-    values = _observed(posterior.data)
+    values = _observed(_in_noise_units(posterior))
     if noise is None or values is None or noise.ndim != 2 or values.size < 2:
         return
     spread = float(values.std())
@@ -154,7 +154,7 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
 
 def _units(posterior: Summaries) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
-    noise, data = posterior.draws.get("noise_scale"), posterior.data
+    noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
     if noise is None or not isinstance(data, Dense) or noise.ndim != 2:
         return
     spreads, counts = units.column_scales(data), units.column_counts(data)
@@ -167,13 +167,21 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
     if drowned.size == 0 or values is None or least > values.std():  # the last is `_noise`
         return
     column = int(drowned[np.argmin(spreads[drowned])])
+    shown = shown_id(posterior.data.column_names, column)
     yield Alarm(
         "units",
-        f"The noise ({least:.3g} or more) is larger than the sd of column "
-        f"{shown_id(data.column_names, column)} ({spreads[column]:.3g}): one noise_scale serves "
-        "all columns, and this column has next to no influence. If columns are in different units, "
-        "divide each by its standard deviation",
+        f"The noise ({least:.3g} or more) is larger than the sd of column {shown} "
+        f"({spreads[column]:.3g}): one noise_scale serves all columns, and this "
+        "column has next to no influence. If columns are in different units, divide each by its "
+        "standard deviation",
     )
+
+
+def _in_noise_units(posterior: Summaries) -> Container:
+    """The data in the units of the noise: those of each column, where a model scales them."""
+    model, data = posterior.model, posterior.data
+    is_scaled = isinstance(model, ScalesColumns) and isinstance(data, Dense)
+    return model.centred(data) if is_scaled else data
 
 
 def _quantile(values: np.ndarray, weights: np.ndarray, level: float) -> float:

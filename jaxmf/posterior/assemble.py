@@ -243,12 +243,12 @@ def _sampler_of(posterior: Posterior) -> Algorithm:
     return entry.builder(posterior.model, posterior.meta.method)(**posterior.meta.options)
 
 
-def _with_replicas(algorithm: Algorithm, posterior: Posterior) -> Algorithm:
+def _with_replicas(algorithm: Algorithm, posterior: Posterior, mesh: object = None) -> Algorithm:
     meta = posterior.meta
     if "temper" not in meta.run:
         return algorithm
     return replicas.with_replicas(
-        algorithm, posterior.model, posterior.data, meta.options, meta.run["temper"]
+        algorithm, posterior.model, posterior.data, meta.options, meta.run["temper"], mesh=mesh
     )
 
 
@@ -320,7 +320,7 @@ def _extend_chains(
         keep = "predicted_mean" in posterior.draws
         algorithm = kept_cells.with_predictions(algorithm, posterior.model, cells, keep=keep)
     run = run_engine(
-        _with_replicas(algorithm, posterior),
+        _with_replicas(algorithm, posterior, settings.get("mesh")),
         posterior.data,
         seed=meta.seed,
         num_samples=num_samples,

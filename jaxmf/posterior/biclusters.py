@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import jax
 import numpy as np
 
-from jaxmf.answers import Answer, Lines, shortened
+from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.data import Container
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasBiclusters, Pair, lacks
@@ -103,8 +103,6 @@ class Biclusters(Answer):
 
     def members(self) -> pd.DataFrame:
         """One line for each row and each column of a bicluster, with its probability."""
-        import pandas as pd
-
         columns: dict[str, list[object]] = {
             name: [] for name in ("bicluster", "side", "id", "probability")
         }
@@ -117,7 +115,8 @@ class Biclusters(Answer):
             columns["side"] += [side] * bicluster.size
             columns["id"] += names[member].tolist()
             columns["probability"] += probabilities[bicluster, member].tolist()
-        return pd.DataFrame(columns).sort_values("bicluster", kind="stable", ignore_index=True)
+        frame = data_frame("members", columns)
+        return frame.sort_values("bicluster", kind="stable", ignore_index=True)
 
     def lines(self) -> Lines:
         """A heading, and a line for each bicluster: weight, counts, its most probable members."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines, shortened
+from jaxmf.answers import Answer, Lines, data_frame, shortened
 from jaxmf.data.names import ids_or_positions
 from jaxmf.model import HasFeatures, lacks
 from jaxmf.posterior import tables
@@ -93,18 +93,15 @@ class CertainFeatures(Answer):
 
     def members(self) -> pd.DataFrame:
         """How probably each row has each feature: a pandas DataFrame (rows, features)."""
-        import pandas as pd
-
-        return pd.DataFrame(self.row_probabilities.T, index=pd.Index(self.row_names, name="row"))
+        frame = data_frame("members", self.row_probabilities.T, index=self.row_names)
+        return frame.rename_axis(index="row")
 
     def values(self) -> pd.DataFrame:
         """What the features look like, mean and sd: a pandas DataFrame with a line a column."""
-        import pandas as pd
-
         names = [f"{kind} {feature}" for feature in range(len(self)) for kind in ("mean", "sd")]
         values = np.stack([self.mean, self.sd], axis=1).reshape(len(names), -1)
-        index = pd.Index(self.column_names, name="column")
-        return pd.DataFrame(values.T, index=index, columns=names)
+        frame = data_frame("values", values.T, index=self.column_names, columns=names)
+        return frame.rename_axis(index="column")
 
     def lines(self) -> Lines:
         heading = ("feature", "probability", "chains", "rows", "rows are", "largest in")

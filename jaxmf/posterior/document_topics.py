@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines, long_table
+from jaxmf.answers import Answer, Lines, data_frame, long_table
 from jaxmf.data.names import ids_or_positions, positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, document_counts, topic_blocks
@@ -51,16 +51,13 @@ class DocumentTopics(Answer):
         return long_table(
             {self.column: self.documents},
             {"topic": np.arange(self.mean.shape[1])},
-            {"share": self.mean, "sd": self.sd},
+            {"mean": self.mean, "sd": self.sd},
         )
 
     def to_pandas(self) -> pd.DataFrame:
         """The means as a pandas DataFrame: a row a document, a column a topic."""
-        import pandas as pd
-
-        index = pd.Index(self.documents, name=self.column)
-        columns = pd.RangeIndex(self.mean.shape[1], name="topic")
-        return pd.DataFrame(self.mean, index=index, columns=columns)
+        frame = data_frame("to_pandas", self.mean, index=self.documents)
+        return frame.rename_axis(index=self.column, columns="topic")
 
     def lines(self) -> Lines:
         names = [str(name) for name in self.documents[:_SHOWN]]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from jaxmf import diagnostics, registry
+from jaxmf.model import LimitsDocuments
 from jaxmf.posterior.records import Evidence, Meta
 
 if TYPE_CHECKING:
@@ -193,4 +194,6 @@ class Draws:
         has_cells = getattr(target, "num_entries", 1) > 0
         if has_cells and not isinstance(target, Tokens):
             registry.check_data(self.model, target, name)
+        if isinstance(self.model, LimitsDocuments):
+            self.model.check_documents(target, name)
         return target

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from jaxmf.arguments import check_count, check_number, check_seed
@@ -192,7 +193,8 @@ class GroupAnswers(Draws):
             seed: of the particles.
         Returns:
             The log probability of each document with its Monte Carlo error over draws, their mean
-            by word (the perplexity is exp(-mean)) with its standard error over documents.
+            by word (the perplexity is exp(-mean)) with its standard error over documents;
+            `.to_pandas()` is the table.
         Warns:
             UserWarning: more than half of the tokens are left out, or all those of a document.
         Raises:
@@ -213,4 +215,4 @@ class GroupAnswers(Draws):
         score = left_to_right.document_log_likelihood(
             self, new, num_draws=num_draws, num_particles=num_particles, seed=seed
         )
-        return score._replace(num_dropped=tokens.num_tokens - new.num_tokens)
+        return dataclasses.replace(score, num_dropped=tokens.num_tokens - new.num_tokens)

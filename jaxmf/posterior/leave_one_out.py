@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Network
@@ -24,6 +25,7 @@ from jaxmf.model import (
     HasPointwiseLikelihood,
     Model,
     PredictsCells,
+    ScalesColumns,
 )
 from jaxmf.posterior import categories, left_out_tokens, pareto, prediction
 from jaxmf.posterior.cell_distributions import CELL_DISTRIBUTIONS, cell_distribution
@@ -295,7 +297,10 @@ def conditionals(
         replicate = np.asarray(cell_distribution(model).log_density(x, mean, variance), float)
     if model.cells_given_draw == "independent":
         return Conditionals(mean, replicate, replicate)
-    noise_variance = np.asarray(draws["noise_scale"], float)[:, None] ** 2
+    unit: np.ndarray | float = 1.0
+    if isinstance(model, ScalesColumns):
+        unit = np.asarray(model.unit_at(jnp.asarray(cells[1])))
+    noise_variance = (np.asarray(draws["noise_scale"], float)[:, None] * unit) ** 2
     return Conditionals(*without_cell(x, mean, variance, noise_variance), replicate)
 
 
@@ -310,7 +315,7 @@ def without_cell(
     Args:
         x: (M,) the cells.
         mean, variance: (S, M) of replicates given all cells.
-        noise_variance: (S, 1).
+        noise_variance: (S, 1) or (S, M).
     """
     remainder = np.maximum(2 - variance / noise_variance, _LEAST_REMAINDER)
     residual = (x - mean) / remainder

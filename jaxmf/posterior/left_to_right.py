@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
-from typing import NamedTuple
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmf.answers import Answer
 from jaxmf.data import Container, Tokens
+from jaxmf.data.names import ids_or_positions
 from jaxmf.diagnostics import evenly_spread
 from jaxmf.model import ScoresDocuments
 from jaxmf.posterior.draws import Draws
@@ -21,7 +24,8 @@ _DOCUMENTS_AT_ONCE = 32  # of similar lengths
 _ALONE = 0.5  # Monte Carlo error beyond which one draw has most of the probability
 
 
-class DocumentScore(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class DocumentScore(Answer):
     """Log probabilities of whole documents.
 
     Estimates of probabilities are unbiased, so their logs are too small on average: given a draw by
@@ -29,6 +33,7 @@ class DocumentScore(NamedTuple):
     draws by what the draws that were left out would add. Compare models by equal numbers of both.
 
     Args:
+        documents: (M,) ids of the documents, or positions.
         log_likelihood: (M,) log of the mean over draws of p(words of the document | draw), the
             order of the words included.
         by_draw: (S, M) log p(words of the document | draw).
@@ -41,6 +46,7 @@ class DocumentScore(NamedTuple):
         num_dropped: tokens with words that the data lacks, which were left out.
     """
 
+    documents: np.ndarray
     log_likelihood: np.ndarray
     by_draw: np.ndarray
     monte_carlo_error: np.ndarray
@@ -49,8 +55,23 @@ class DocumentScore(NamedTuple):
     standard_error: float
     num_dropped: int = 0
 
-    def __repr__(self) -> str:
+    _axes: ClassVar = {
+        "log_likelihood monte_carlo_error num_words": "document",
+        "by_draw": "draw document",
+    }
+
+    def coordinates(self) -> dict[str, object]:
+        return {"document": self.documents}
+
+    def table(self) -> dict[str, np.ndarray]:
+        """Columns of a table with one line a document."""
+        names = ("log_likelihood", "monte_carlo_error", "num_words")
+        return {"document": self.documents, **{name: getattr(self, name) for name in names}}
+
+    def footer(self) -> str:
+        more = super().footer()
         shown = (
+            f"{f'{more}; ' if more else ''}"
             f"log probability of a word {self.mean:.4f} ± {self.standard_error:.4f}, perplexity "
             f"{np.exp(-self.mean):.4g}; {self.num_words.sum():,} words of "
             f"{self.num_words.size:,} documents"
@@ -92,10 +113,13 @@ def document_log_likelihood(
                 jnp.asarray(documents),
                 num_particles=num_particles,
             )
-    return _score(by_draw, weights[chosen] / weights[chosen].sum(), lengths)
+    ids = ids_or_positions(new.names.get(blocks.document), lengths.size)
+    return _score(ids, by_draw, weights[chosen] / weights[chosen].sum(), lengths)
 
 
-def _score(by_draw: np.ndarray, weights: np.ndarray, lengths: np.ndarray) -> DocumentScore:
+def _score(
+    documents: np.ndarray, by_draw: np.ndarray, weights: np.ndarray, lengths: np.ndarray
+) -> DocumentScore:
     """Averages the probabilities over draws: from log probabilities (S, M) and weights (S,)."""
     highest = by_draw.max(axis=0)
     shares = weights[:, None] * np.exp(by_draw - highest)
@@ -110,6 +134,7 @@ def _score(by_draw: np.ndarray, weights: np.ndarray, lengths: np.ndarray) -> Doc
     spread = np.sum((log_likelihood - mean * lengths) ** 2) * num_documents
     error = np.sqrt(spread / (num_documents - 1)) / num_words if num_documents > 1 else np.nan
     return DocumentScore(
+        documents=documents,
         log_likelihood=log_likelihood,
         by_draw=by_draw,
         monte_carlo_error=np.sqrt(square) if num_draws > 1 else np.full(lengths.size, np.nan),

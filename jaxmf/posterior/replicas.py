@@ -6,12 +6,13 @@ from collections.abc import Mapping
 
 import jax
 import numpy as np
+from jax.tree_util import Partial
 
 from jaxmf import registry
 from jaxmf.arguments import check_count
 from jaxmf.data import Container
 from jaxmf.devices import platform_of
-from jaxmf.engine import Algorithm, Run
+from jaxmf.engine import Algorithm, Limit, Run
 from jaxmf.model import Anneals, Model
 from jaxmf.samplers.tempering import report, tempered
 
@@ -44,6 +45,8 @@ def with_replicas(
     data: Container,
     options: Mapping[str, object],
     num_replicas: int,
+    *,
+    mesh: object = None,
 ) -> Algorithm:
     """The sampler of a model, each chain with replicas at powers of the likelihood.
 
@@ -53,6 +56,7 @@ def with_replicas(
         data: the container.
         options: of the sampler.
         num_replicas: R, of each chain.
+        mesh: of the run; replicas are moved all at once where its devices are accelerators.
 
     Raises:
         ValueError: the model cannot be annealed with these data, or with these options.
@@ -72,12 +76,24 @@ def with_replicas(
             f"temper: for these data replicas of {type(model).__name__} keep what its sampler sums "
             'out; set weights="explicit", or leave temper out'
         )
+    limit = None if algorithm.limit is None else Partial(_limit, algorithm.limit)
     return tempered(
-        algorithm,
+        algorithm._replace(limit=limit),
         annealed,
         num_replicas=num_replicas,
-        side_by_side=platform_of(data) != "cpu",
+        side_by_side=platform_of(data, mesh) != "cpu",
     )
+
+
+def _limit(limit: Partial, data: Container) -> dict[str, Limit]:
+    """The limits of growth, with what replicas have to do with them."""
+    return {
+        axis: each._replace(
+            advice=f"{each.advice}. Replicas at low powers of the likelihood need more slots than "
+            "draws do; without temper there are no replicas"
+        )
+        for axis, each in limit(data).items()
+    }
 
 
 def facts(run: Run, num_replicas: int) -> dict[str, object]:

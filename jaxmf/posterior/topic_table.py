@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from jaxmf.answers import Answer, Lines
+from jaxmf.answers import Answer, Lines, data_frame
 from jaxmf.data.names import ids_or_positions
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topic_draws import MatchedTopics, TopicBlocks, topic_blocks
@@ -116,11 +116,8 @@ class Topics(Answer):
 
     def word_table(self) -> pd.DataFrame:
         """The probabilities of all words in every topic: a pandas DataFrame (words, topics)."""
-        import pandas as pd
-
-        index = pd.Index(self.words, name="word")
-        columns = pd.RangeIndex(len(self), name="topic")
-        return pd.DataFrame(self.word_probabilities.T, index=index, columns=columns)
+        frame = data_frame("word_table", self.word_probabilities.T, index=self.words)
+        return frame.rename_axis(index="word", columns="topic")
 
     def lines(self) -> Lines:
         heading = ("topic", "share", "found", "similarity", "nearest", "words")

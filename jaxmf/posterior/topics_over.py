@@ -44,7 +44,7 @@ class TopicsOver(Answer):
         return long_table(
             {name: getattr(self, name) for name in ("lower", "upper", "num_documents")},
             {"topic": np.arange(self.mean.shape[1])},
-            {"share": self.mean, "sd": self.sd},
+            {"mean": self.mean, "sd": self.sd},
         )
 
 

@@ -303,6 +303,44 @@ def effect_prior(unit: float) -> dist.Distribution:
     return dist.InverseGamma(2.0, 2.0 * unit)
 
 
+def validate_columns(name: str, value: object, *, is_positive: bool = False) -> None:
+    """Refuses what is no number, and no vector of numbers, one a column.
+
+    Raises:
+        TypeError: not a number nor a vector of numbers.
+        ValueError: of more than one dimension, not finite, or not positive where it must be.
+    """
+    if value is None or is_placeholder(value):
+        return
+    try:
+        array = np.asarray(value, float)
+    except (TypeError, ValueError):
+        array = None
+    if array is None or isinstance(value, (bool, str)):
+        raise TypeError(f"{name} must be a number or (D,) one a column, got {value!r}")
+    if array.ndim > 1 or not array.size:
+        raise ValueError(f"{name} must be a number or (D,) one a column, got shape {array.shape}")
+    array = np.atleast_1d(array)
+    is_right = np.isfinite(array) & ((array > 0) | (not is_positive))
+    if not is_right.all():
+        first = int(np.argmin(is_right))
+        needed = "positive and finite" if is_positive else "finite"
+        raise ValueError(f"{name} must be {needed}, got {array[first]} at position {first}")
+
+
+def check_num_columns(name: str, value: Any, num_columns: int) -> None:
+    """Refuses a vector of other than one number a column.
+
+    Raises:
+        ValueError: with both numbers.
+    """
+    if np.ndim(value) and np.shape(value) != (num_columns,):
+        raise ValueError(
+            f"{name} has {np.shape(value)[0]} numbers, data has {num_columns} columns; one a "
+            "column is needed"
+        )
+
+
 def is_placeholder(leaf: PyTree) -> bool:
     """Whether jax put something else in place of a number: a tracer, its shape, its sharding."""
     if isinstance(leaf, jax.core.Tracer) or type(leaf) is object:

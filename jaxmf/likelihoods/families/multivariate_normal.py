@@ -249,9 +249,8 @@ class NormalInverseWishart(Family):
         share = amount * weight / (weight + amount)
         inverse_deviation = _product(inverse[None], deviation[None])[0]
         # rounding alone brings it to zero, where a value far out leaves
-        factor = jnp.maximum(
-            1 + share * jnp.sum(deviation * inverse_deviation), jnp.finfo(inverse.dtype).eps
-        )
+        squared_length = _squared_lengths(inverse[None], deviation[None])[0]
+        factor = jnp.maximum(1 + share * squared_length, jnp.finfo(inverse.dtype).eps)
         new = (
             num_values + amount,
             moved,

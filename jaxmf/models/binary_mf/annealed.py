@@ -35,6 +35,7 @@ class Measured(NamedTuple):
     spectrum: bilinear.Spectrum
     noise_scale: Array
     weight_scale: Array
+    log_unit: Array | float
 
 
 def annealed(
@@ -42,6 +43,7 @@ def annealed(
     data: Dense,
     *,
     weights: str | None,
+    sweep: str,
     several: int | None,
     capacity: int | None,
 ) -> AnnealedModel:
@@ -53,16 +55,20 @@ def annealed(
         )
     if weights is None and data.observed is not None:
         weights = "explicit"
-    left = model.device_options({"weights": weights}, platform=default_platform(), data=data)
+    options = {"weights": weights, "sweep": sweep}
+    left = model.device_options(options, platform=default_platform(), data=data)
     chosen = checks.weights_option(model, left.get("weights", weights))
+    sweep = left.get("sweep", sweep)
     capacity = 8 if capacity is None else capacity
+    num_slots = model.num_slots(capacity, "rows"), model.num_slots(capacity, "columns")
+    checks.sweep_option(model, sweep, chosen, max(num_slots))
     plan = chain.SamplerPlan(
-        row_slots=model.num_slots(capacity, "rows"),
-        column_slots=model.num_slots(capacity, "columns"),
+        row_slots=num_slots[0],
+        column_slots=num_slots[1],
         collapsed=chosen == "collapsed",
-        whole_rows=False,
+        whole_rows=sweep == "whole_rows",
         anneal=False,
-        several=checks.several_option(several, chosen, "bits"),
+        several=checks.several_option(several, chosen, sweep),
     )
     return annealed_model(
         init=Partial(init, plan, model),
@@ -110,17 +116,20 @@ def measure(model: BinaryMF, state: State, data: Dense) -> Measured:
     spectrum = plaid.spectrum if model.diagonal else bilinear.spectrum
     x, weight_mean = model.centred(data).values, model.summed_out_mean()
     statistics = spectrum(state.u, state.v, x, weight_mean=weight_mean)
-    return Measured(statistics, state.noise_scale, state.weight_scale)
+    unit = model.log_unit(data, observed_only=False)
+    return Measured(statistics, state.noise_scale, state.weight_scale, unit)
 
 
 def log_likelihood(model: BinaryMF, state: State, data: Dense) -> Array:
     """log p(observed X | U, V, W), () float."""
-    return density.log_likelihood_of_cells(model, state, model.centred(data))
+    unit = model.log_unit(data, observed_only=True)
+    return density.log_likelihood_of_cells(model, state, model.centred(data)) - unit
 
 
 def log_ratio(measured: Measured, before: Array, after: Array) -> Array:
     """log of p(X | U, V)^after, W summed out, over the same with the power `before`."""
-    spectrum, noise, weight = measured
-    return bilinear.log_power_change(
+    spectrum, noise, weight, unit = measured
+    change = bilinear.log_power_change(
         spectrum, noise_scale=noise, weight_scale=weight, powers=(before, after)
     )
+    return change - (after - before) * unit

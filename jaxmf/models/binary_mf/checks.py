@@ -59,7 +59,7 @@ def settings(model: BinaryMF) -> dict[str, object]:
     if model.diagonal:
         _diagonal(model, found)
     found["weight_mean"] = _weight_mean(model, found)
-    _offset(model)
+    _units(model)
     return found
 
 
@@ -159,17 +159,15 @@ def _weight_mean(model: BinaryMF, found: Mapping[str, object]) -> float | Array 
     return array
 
 
-def _offset(model: BinaryMF) -> None:
-    """A finite number, of Gaussian cells."""
-    value = model.offset
-    if value is None or hyper.is_placeholder(value):
-        return
-    if isinstance(value, (bool, str)) or not _is_real(value) or np.ndim(value) > 0:
-        raise TypeError(f"offset must be one number or None, got {value!r}")
-    if not np.isfinite(value):
-        raise ValueError(f"offset must be finite, got {value}")
-    if not isinstance(model.likelihood, Gaussian) and value != 0:
-        raise ValueError(f"offset is given, but likelihood={model.likelihood!r} has none")
+def _units(model: BinaryMF) -> None:
+    """Offset and scale of columns, of Gaussian cells."""
+    for name, neutral in (("offset", 0), ("column_unit", 1)):
+        value = getattr(model, name)
+        if value is None or hyper.is_placeholder(value):
+            continue
+        hyper.validate_columns(name, value, is_positive=name == "column_unit")
+        if not isinstance(model.likelihood, Gaussian) and np.any(np.asarray(value) != neutral):
+            raise ValueError(f"{name} is given, but likelihood={model.likelihood!r} has none")
 
 
 def _is_real(value: object) -> bool:

@@ -56,17 +56,43 @@ def matched(model: BinaryMF, data: Dense) -> BinaryMF:
         return model
     units.check_magnitude(data, "data")
     left_open = [name for name in _SCALES if is_left_open(model, name)]
-    offset = model.offset
-    if offset is None:
-        has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
-        is_centred = "weight_scale" in left_open and not has_mean
-        offset = units.overall_mean(data) if is_centred else 0.0
-    settings: dict[str, Any] = {"offset": offset}
+    offset, scale = _units(model, data, is_open=len(left_open) == len(_SCALES))
+    settings: dict[str, Any] = {"offset": offset, "column_unit": scale}
     if left_open:
-        unit = units.scale_about(data, offset)
+        if scale is None:
+            unit = units.scale_about(data, offset)
+        else:
+            unit = units.scale_about(units.centred(data, offset, scale))
         priors = {"noise_scale": hyper.noise_prior, "weight_scale": hyper.effect_prior}
         chosen = {name: priors[name](unit) for name in left_open}
         if "noise_scale" in chosen:
             settings["likelihood"] = Gaussian(chosen.pop("noise_scale"))
         settings |= chosen
     return replace(model, **settings)
+
+
+def _units(model: Any, data: Dense, *, is_open: bool) -> tuple[Any, Any]:
+    """Offset and scale of the columns; both by column where they are in different units.
+
+    Args:
+        model: the description.
+        data: (I, J).
+        is_open: whether the scales of noise and weights are learned in the units of the data.
+
+    Returns:
+        Number or (J,) each; the second may be None, for 1.
+    """
+    offset, scale = model.offset, model.column_unit
+    for name, value in (("offset", offset), ("column_unit", scale)):
+        hyper.check_num_columns(name, value, data.num_columns)
+    has_mean = np.ndim(model.weight_mean) > 0 or float(model.weight_mean) != 0
+    if is_open and not has_mean and offset is None and scale is None:
+        spreads = units.column_scales(data)
+        if units.are_different(spreads):
+            return units.column_means(data), np.where(spreads > 0, spreads, 1).astype(
+                np.asarray(data.values[:1, :1]).dtype
+            )
+    if offset is None:
+        is_centred = is_left_open(model, "weight_scale") and not has_mean
+        offset = units.overall_mean(data) if is_centred else 0.0
+    return offset, scale

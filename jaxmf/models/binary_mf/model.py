@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 from jaxmf.arguments import MOST_SLOTS, check_count
@@ -68,6 +69,7 @@ from jaxmf.types import Array, Key
         "weight_shape",
         "weight_rate",
         "offset",
+        "column_unit",
         "fixed_row_features",
         "fixed_column_features",
     ],
@@ -97,8 +99,16 @@ class BinaryMF(SimulatedModel):
         diagonal W only its diagonal counts.
       weight_shape, weight_rate: of the Gamma prior of Poisson weights; numbers or numpyro
         distributions, by default 1.
-      offset: mean of a Gaussian cell without features, a number. None: where `weight_scale` is left
-        open and `weight_mean` is 0 the mean of the data (held fixed), 0 otherwise.
+      offset: mean of a Gaussian cell without features: a number, or (J,) one a column. None: where
+        `weight_scale` is left open and `weight_mean` is 0 the mean of the data (held fixed), 0
+        otherwise.
+      column_unit: what Gaussian cells are divided by beside the offset, x_ij = offset_j +
+        column_unit_j (U W V' + noise)_ij: a number, or (J,) one a column. Scales of noise and
+        weights, and W, are in this unit; predictions, basis images and densities in those of the
+        data. None: 1; but where `noise_scale`, `weight_scale` and `offset` are left open,
+        `weight_mean` is 0, and columns are in different units, their standard deviations, and
+        their means are the offset. They are in different units where the largest standard
+        deviation is more than 30 times that of half of the columns. Set 1 for cells as they are.
       diagonal: only weights of row feature k and column feature k: the plaid model. Needs finite
         priors with as many features on both sides.
       row_bias: whether to add a feature that every row has, in slot 0 of U.
@@ -125,7 +135,8 @@ class BinaryMF(SimulatedModel):
     weight_mean: float | Array = 0.0
     weight_shape: Hyperparameter = None
     weight_rate: Hyperparameter = None
-    offset: float | None = None
+    offset: float | Array | None = None
+    column_unit: float | Array | None = None
     diagonal: bool = False
     row_bias: bool = False
     column_bias: bool = False
@@ -188,6 +199,10 @@ class BinaryMF(SimulatedModel):
             "fixed_column_features": self.fixed_row_features,
             "weight_mean": jnp.transpose(self.weight_mean),
         }
+        # those of columns have no form as rows; kernels see data that are centred and scaled
+        swapped |= {
+            name: None for name in ("offset", "column_unit") if np.ndim(getattr(self, name))
+        }
         present = {field.name: getattr(self, field.name) for field in fields(self)}
         # settings are checked once; inside a transformation numbers cannot be looked at
         return bare(BinaryMF, **(present | swapped))
@@ -204,8 +219,34 @@ class BinaryMF(SimulatedModel):
         return defaults.matched(fixed.matched(self, data), data)
 
     def centred(self, data: Dense) -> Dense:
-        """The data minus the offset."""
-        return units.centred(data, self.offset)
+        """The data minus the offset, in units of `column_unit`."""
+        return units.centred(data, self.offset, self.column_unit)
+
+    def log_unit(self, data: Dense, *, observed_only: bool) -> Array | float:
+        """Sum of log `column_unit` over the cells: () float.
+
+        The density of cells is that of the scaled ones over the product of their scales.
+        """
+        if self.column_unit is None:
+            return 0.0
+        each = jnp.log(jnp.asarray(self.column_unit, data.values.dtype))
+        each = jnp.broadcast_to(each, data.shape)
+        if observed_only and data.observed is not None:
+            each = jnp.where(data.observed, each, 0)
+        return jnp.sum(each)
+
+    def unit_at(self, columns: Array | slice) -> Array:
+        """`column_unit` of some columns: (M,) float, or () one number."""
+        unit = jnp.asarray(1.0 if self.column_unit is None else self.column_unit)
+        return unit[columns] if unit.ndim else unit
+
+    def in_data_units(
+        self, mean: Array, variance: Array, columns: Array | slice
+    ) -> tuple[Array, Array]:
+        """Mean and variance of cells of some columns, from those of scaled cells."""
+        unit = self.unit_at(columns).astype(mean.dtype)
+        offset = jnp.asarray(0.0 if self.offset is None else self.offset, mean.dtype)
+        return mean * unit + (offset[columns] if offset.ndim else offset), variance * unit**2
 
     def check_data(self, data: Dense, name: str) -> None:
         """Refuses data that the likelihood does not have, or that does not fit given features.
@@ -272,11 +313,13 @@ class BinaryMF(SimulatedModel):
         Returns:
           () float.
         """
-        return density.log_joint(self, state, self.centred(data))
+        unit = self.log_unit(data, observed_only=state.weights is not None)
+        return density.log_joint(self, state, self.centred(data)) - unit
 
     def log_likelihood(self, state: State, data: Dense) -> Array:
         """log p(X | U, V) with W summed out, or log p(X | U, V, W) + log p(W): () float."""
-        return density.log_likelihood(self, state, self.centred(data))
+        unit = self.log_unit(data, observed_only=state.weights is not None)
+        return density.log_likelihood(self, state, self.centred(data)) - unit
 
     # --- simulation -------------------------------------------------------------------------------
 
@@ -382,6 +425,7 @@ class BinaryMF(SimulatedModel):
         data: Dense,
         *,
         weights: str | None = None,
+        sweep: str = AUTO,
         several: int | None = None,
         capacity: int | None = None,
     ) -> AnnealedModel:
@@ -391,13 +435,17 @@ class BinaryMF(SimulatedModel):
           data: (I, J); missing cells have no factor in the likelihood.
           weights: as in `sampler`: "collapsed" for complete data with a Gaussian likelihood, the
             default there; "explicit" for all.
+          sweep: as in `sampler`. With "whole_rows" a replica at a low power, which may take more
+            features than the posterior has, is held to the 12 slots too.
           several: as in `sampler`.
           capacity: slots to begin with, on either side; they double when a state needs more.
 
         Raises:
           ValueError: as `sampler`, or "collapsed" where cells are missing.
         """
-        return annealed.annealed(self, data, weights=weights, several=several, capacity=capacity)
+        return annealed.annealed(
+            self, data, weights=weights, sweep=sweep, several=several, capacity=capacity
+        )
 
     def num_slots(self, capacity: int | None, side: str) -> int:
         """Slots of one side, "rows" or "columns", for a wished capacity; given features held."""
@@ -428,7 +476,10 @@ class BinaryMF(SimulatedModel):
           draw: what a chain records: z (I, K) bool, which is U, v (J, L) bool, numbers, weights.
           data: the training data.
         """
-        return queries.basis(self, draw, self.centred(data))
+        images = queries.basis(self, draw, self.centred(data))
+        if self.column_unit is None:
+            return images
+        return images[0] * self.column_unit, images[1] * self.column_unit
 
     def expected_weights(self, draw: dict[str, Array], data: Dense) -> Array:
         """W (K, L) of a draw: its mean given U, V and the observed cells, or the draw's own."""
@@ -452,7 +503,7 @@ class BinaryMF(SimulatedModel):
         replicate.
         """
         mean, variance = queries.cell_moments(self, draw, self.centred(data), rows, columns)
-        return (mean if self.offset is None else mean + self.offset), variance
+        return self.in_data_units(mean, variance, columns)
 
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: Dense, new_data: Dense
@@ -472,4 +523,4 @@ class BinaryMF(SimulatedModel):
         eta = queries.new_rows(self, key, draw, self.centred(data), self.centred(new_data)).eta
         likelihood, _ = queries.at_draw(self, draw)
         mean, variance = likelihood.moments(eta)
-        return (mean if self.offset is None else mean + self.offset), variance
+        return self.in_data_units(mean, variance, slice(None))

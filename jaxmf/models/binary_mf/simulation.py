@@ -81,4 +81,6 @@ def draw_state(
 def simulate_data(model: BinaryMF, key: Key, state: State) -> Array:
     """X (I, J) given a state with weights."""
     drawn = model.likelihood_at(state).sample(key, entries(state))
+    if model.column_unit is not None:
+        drawn = drawn * model.column_unit
     return drawn if model.offset is None else drawn + model.offset

@@ -29,30 +29,6 @@ _UNEQUAL_SPREADS = 100.0
 _NUM_PRIOR_DRAWS = 1_001
 
 
-def validate_offset(offset: object) -> None:
-    """Refuses what cannot be an offset.
-
-    Raises:
-        TypeError: not a number nor a vector of numbers.
-        ValueError: not finite, or of more than one dimension.
-    """
-    if offset is None or hyper.is_placeholder(offset):
-        return
-    try:
-        array = np.asarray(offset, float)
-    except (TypeError, ValueError):
-        array = None
-    if array is None or isinstance(offset, (bool, str)):
-        raise TypeError(f"offset must be a number or (D,) one a column, got {offset!r}")
-    if array.ndim > 1 or not array.size:
-        raise ValueError(f"offset must be a number or (D,) one a column, got shape {array.shape}")
-    if not np.all(np.isfinite(array)):
-        first = int(np.argmin(np.isfinite(np.atleast_1d(array))))
-        raise ValueError(
-            f"offset must be finite, got {np.atleast_1d(array)[first]} at position {first}"
-        )
-
-
 def completed(
     model: LinearGaussianIBP, unit: float = 1.0, offset: object = None
 ) -> LinearGaussianIBP:
@@ -79,11 +55,7 @@ def matched(model: Any, data: Dense) -> LinearGaussianIBP:
         return model
     units.check_magnitude(data, "data")
     offset = model.offset
-    if np.ndim(offset) and np.shape(offset) != (data.num_columns,):
-        raise ValueError(
-            f"offset has {np.shape(offset)[0]} numbers, data has {data.num_columns} columns; one "
-            "a column is needed"
-        )
+    hyper.check_num_columns("offset", offset, data.num_columns)
     if offset is None:
         is_centred = model.feature_scale is None or model.bias
         offset = units.column_means(data) if is_centred else 0.0

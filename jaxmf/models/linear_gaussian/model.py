@@ -104,7 +104,7 @@ class LinearGaussianIBP(BuffetModel):
         for name in ("noise_scale", "feature_scale"):
             if getattr(self, name) is not None:
                 hyper.validate(name, getattr(self, name))
-        defaults.validate_offset(self.offset)
+        hyper.validate_columns("offset", self.offset)
         check_flag("bias", self.bias)
 
     def matched(self, data: Dense) -> LinearGaussianIBP:

@@ -13,16 +13,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmf.blocks import Block, Network
-from jaxmf.blocks.franchise import word_probabilities
+from jaxmf.blocks.franchise import topics_of_new_documents, word_probabilities
+from jaxmf.blocks.prediction import Draw
 from jaxmf.blocks.state import State
 from jaxmf.blocks.unobserved import num_hidden
 from jaxmf.data import Tokens
+from jaxmf.data.names import ids_or_positions
 from jaxmf.models.topics.words import WordModel
 from jaxmf.priors.flexible import FlexiblePrior, check_flexible
 from jaxmf.priors.hyper import Hyperparameter, is_placeholder
 from jaxmf.priors.partition_prior import PartitionPrior
 from jaxmf.priors.partitions import DirichletProcess
-from jaxmf.types import Array
+from jaxmf.types import Array, Key
 
 
 @partial(
@@ -81,6 +83,40 @@ class HFP(WordModel):
             topic=Block(self.topic_prior, per=("document", "table")),
             word=self.words_by("topic"),
         )
+
+    def check_documents(self, new: Tokens, name: str) -> None:
+        """Refuses new documents with more words than the prior of tables covers.
+
+        Raises:
+            ValueError: naming the longest one.
+        """
+        lengths = np.bincount(np.asarray(new.columns["document"]))
+        if lengths.max() > self.table_prior.num_items:
+            longest = int(np.argmax(lengths))
+            shown = ids_or_positions(new.names.get("document"), new.sizes["document"])[longest]
+            raise ValueError(
+                f"{name}: the document {shown!r} has {lengths[longest]} words, and table_prior "
+                f"covers {self.table_prior.num_items}; give it a weight for every size up to that"
+            )
+
+    def fold(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> dict[str, Array]:
+        """The topic of one more word of new documents, (M, K) float; see `blocks.franchise`.
+
+        They have their words and that one; `num_unobserved` is of the training data.
+        """
+        network, _ = self.over(data)
+        return {"topic": topics_of_new_documents(network, key, draw, new)}
+
+    def transform_tokens(self, key: Key, draw: Draw, data: Tokens, new: Tokens) -> Array:
+        """The topics of new documents: (M, K) float, summing to one."""
+        return self.fold(key, draw, data, new)["topic"]
+
+    def word_probabilities(
+        self, draw: Draw, data: Tokens, new: Tokens, folded: dict[str, Array]
+    ) -> Array:
+        """p(word | document) of tokens of documents that were folded in: (T,) float."""
+        words = self.entries(draw, data)[:, new.columns["word"]].T
+        return jnp.sum(folded["topic"][new.columns["document"]] * words, axis=1)
 
     def held_out_probabilities(
         self, state: State, data: Tokens, documents: Array, words: Array
