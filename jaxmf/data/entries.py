@@ -244,7 +244,7 @@ class Entries(CellsById):
         rows, columns = np.nonzero(unseen)
         return rows, columns
 
-    def to_scipy(self) -> sparse.csr_array:
+    def to_scipy(self) -> sparse.coo_array:
         """(N, D) scipy.sparse coordinate array of the observed cells, on the host."""
         from scipy.sparse import coo_array
 
