@@ -30,6 +30,7 @@ BENCHMARKS = {
     "variational": "benchmarks.variational",
     "sparse_defaults": "benchmarks.sparse_defaults",
     "blocks": "benchmarks.blocks",
+    "mixing": "benchmarks.feature_mixing",
     "flexible": "benchmarks.flexible",
     "factors": "benchmarks.factors",
     "robustness": "benchmarks.robustness",

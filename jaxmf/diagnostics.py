@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from jaxmf.answers import Answer, as_text
-from jaxmf.data import Entries
+from jaxmf.data import Dense, Entries
 from jaxmf.data.convert import complete_matrix
 from jaxmf.data.names import Positions
 from jaxmf.types import PyTree
@@ -408,6 +408,23 @@ def hidden_cells(data: Any, truth: object) -> tuple[Positions, np.ndarray]:
     if not values.size:
         raise ValueError("no cell that is missing in the data is known in truth")
     return cells, values
+
+
+def observed_cells(data: Entries | Dense, most: int) -> tuple[Positions, np.ndarray]:
+    """Cells of the data, evenly spread where there are more than `most`, and their values (M,).
+
+    Args:
+        data: `Entries` or `Dense`.
+        most: of these cells.
+    """
+    if isinstance(data, Entries):
+        some = evenly_spread(data.num_entries, most)
+        cells = Positions(np.asarray(data.rows)[some], np.asarray(data.columns)[some])
+        return cells, np.asarray(data.values, float)[some]
+    values = data.to_array()
+    known = np.flatnonzero(np.isfinite(values))
+    cells = Positions(*np.unravel_index(known[evenly_spread(known.size, most)], values.shape))
+    return cells, np.asarray(values[cells.rows, cells.columns], float)
 
 
 def column_means(data: Any) -> np.ndarray:

@@ -358,6 +358,18 @@ class HasFeatures(Protocol[Data]):
 
 
 @runtime_checkable
+class HasFactors(Protocol[Data]):
+    """Has real factors of rows and of columns: `Posterior.factors`."""
+
+    def factors(self, draw: HostDraw, data: Data, /) -> tuple[Array, Array]:
+        """Vectors of rows (N, K) and of columns (D, K) whose products are in the means of cells.
+
+        Cells are in the unit of the data, or on the scale of scores. On the host.
+        """
+        ...
+
+
+@runtime_checkable
 class HasBias(Protocol):
     """May have a first feature that every row has."""
 

@@ -142,3 +142,28 @@ def test_moments_of_poisson_weights_are_those_of_the_gamma():
     # 150 independent draws: four standard errors of a mean and of a standard deviation
     assert abs(float(mean[0, 0]) - shape / rate) < 4 * np.sqrt(shape) / rate / np.sqrt(150)
     assert abs(float(sd[0, 0]) / (np.sqrt(shape) / rate) - 1) < 4 / np.sqrt(2 * 150)
+
+
+def test_the_picture_is_sorted_by_biclusters_with_ids_frames_and_known_features(planted):
+    figure = planted.plot.biclusters()
+    (axes, _) = figure.axes
+    shown = np.asarray(axes.images[0].get_array())
+    rows = [int(label.get_text().removeprefix("row ")) for label in axes.get_yticklabels()]
+    columns = [int(label.get_text().removeprefix("column ")) for label in axes.get_xticklabels()]
+    np.testing.assert_allclose(shown, planted.data.to_array()[np.ix_(rows, columns)])
+    found = planted.biclusters()
+    for index, patch in enumerate(axes.patches):
+        left, top = round(patch.get_x() + 0.5), round(patch.get_y() + 0.5)
+        inside = np.ix_(
+            rows[top : top + round(patch.get_height())],
+            columns[left : left + round(patch.get_width())],
+        )
+        assert np.outer(found.rows[index], found.columns[index])[inside].all()
+        np.testing.assert_allclose(
+            planted.data.to_array()[inside].mean(), found.weights[index], atol=1.5
+        )
+    known = np.arange(ROWS)[:, None] % 2 == 0
+    model = dataclasses.replace(planted.model, fixed_row_features=known)
+    strip = dataclasses.replace(planted, model=model).plot.biclusters().axes[0]
+    np.testing.assert_allclose(np.asarray(strip.images[0].get_array()), known[rows])
+    assert len(planted.plot.biclusters(max_biclusters=1, max_rows=3).axes[0].patches) <= 1

@@ -291,7 +291,55 @@ def test_ratings_are_held_out_and_scored_in_the_report(tmp_path, capsys):
     table = list(csv.reader(capsys.readouterr().out.splitlines()))
     assert [line[0] for line in table[1:]] == ["ann", "ann"]
     assert not {line[2] for line in table[1:]} & {"01", "03"}
+    _check_new_cells(folder, new, cells, capsys)
+    _check_titles(folder, tmp_path, capsys)
     _check_new_rows(folder, new, capsys)
+
+
+def _check_new_cells(folder, new, cells, capsys):
+    """Predictions of the cells of new rows: those of a file, or all that are missing."""
+    ask = ["predict", str(folder), "--new-rows", str(new)]
+    assert cli.run(ask) == 0
+    table = list(csv.reader(capsys.readouterr().out.splitlines()))
+    missing = {(line[0], line[1]) for line in table[1:]}
+    assert not missing & {("ann", "01"), ("bob", "02"), ("ann", "03")}
+    assert {row for row, _ in missing} == {"ann", "bob"}
+    cells.write_text("row,column\nann,02\nbob,01\n")
+    assert cli.run([*ask[:2], str(cells), *ask[2:]]) == 0
+    named = list(csv.reader(capsys.readouterr().out.splitlines()))
+    assert [line[:2] for line in named[1:]] == [["ann", "02"], ["bob", "01"]]
+    run = mf.load(folder)
+    expected = run.predict((["ann", "bob"], ["02", "01"]), new_rows=mf.data.read_entries(new))
+    np.testing.assert_allclose([float(line[2]) for line in named[1:]], expected.mean, rtol=1e-4)
+    cells.write_text("row,column\nu3,02\n")
+    assert cli.run([*ask[:2], str(cells), *ask[2:]]) == 2
+    assert "no row has the id 'u3'" in capsys.readouterr().err
+    assert cli.run([*ask, "--unknown", "prior"]) == 2
+    assert "--unknown prior: nothing can be said" in capsys.readouterr().err
+
+
+def _check_titles(folder, tmp_path, capsys):
+    """Titles from a file stand beside the ids of recommendations, and in a report."""
+    films = tmp_path / "films.csv"
+    columns = mf.load(folder).data.column_names.tolist()
+    lines = [f'{name},1999,"Film, {name}"\n' for name in columns]
+    films.write_text("id,year,title\n" + "".join(lines))
+    assert cli.run(["recommend", str(folder), "u3", "-n", "1", "--titles", str(films)]) == 0
+    head, line = csv.reader(capsys.readouterr().out.splitlines())
+    assert head[2:4] == ["column", "title"]
+    assert line[3] == f"Film, {line[2]}"
+    page = tmp_path / "titled.html"
+    assert cli.run(["report", str(folder), "-o", str(page), "--titles", str(films)]) == 0
+    assert f"Film, {columns[0]}" in page.read_text()
+    for text, says in (
+        (f"{columns[0]},a\n", "its first line is"),
+        ("id,title\n77,a\n", "the run has none of its ids, 77; those of the run are"),
+        ("id\n77\n", "two columns are needed, ids and titles"),
+    ):
+        films.write_text(text)
+        capsys.readouterr()
+        assert cli.run(["recommend", str(folder), "--titles", str(films)]) == 2
+        assert says in " ".join(capsys.readouterr().err.split())
 
 
 def _check_new_rows(folder, new, capsys):

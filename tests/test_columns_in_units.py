@@ -128,3 +128,21 @@ def test_noise_in_the_units_of_columns_raises_no_alarm_of_units():
         for each in (alarms._noise, alarms._units)
     ]
     assert is_named == [False, False, False, True]
+
+
+def test_entries_in_different_units_raise_an_alarm_and_ratings_do_not():
+    rng = np.random.default_rng(2)
+    rows, columns = np.divmod(np.arange(200), 10)
+    stars = rng.integers(1, 6, 200).astype(float)
+    stars[columns < 4] = 4 + (rng.random(80) < 0.2)  # films that most people like alike
+    incomes = np.where(columns == 3, 20_000 * stars, stars)
+    few = np.where((columns == 3) & (rows > 3), np.nan, incomes)
+    names = np.array([f"film {j}" for j in range(10)])
+    kinds = []
+    for values in (incomes, stars, few):
+        kept = np.isfinite(values)
+        cells = rows[kept], columns[kept], values[kept]
+        data = mf.Entries(*cells, (20, 10), column_names=names)
+        post = posterior(mf.BPMF(2), data, **repeated(noise_scale=0.5))
+        kinds.append([alarm.kind for alarm in alarms._units(post)])
+    assert kinds == [["units"], [], []]

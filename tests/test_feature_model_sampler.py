@@ -144,8 +144,8 @@ class Setup(NamedTuple):
         )
 
 
-def step_of(model):
-    step = model.sampler(num_value_moves=1).step
+def step_of(model, **options):
+    step = model.sampler(num_value_moves=1, **options).step
     return lambda key, state, data: step(key, state, data, jnp.asarray(1.0))
 
 
@@ -160,6 +160,12 @@ def test_more_moves_of_values_make_no_larger_program():
     assert num_equations(5) == num_equations(2)
 
 
+@pytest.mark.parametrize("sweep", ["whole_rows", None, 3])
+def test_an_unknown_sweep_is_refused_with_those_there_are(sweep):
+    with pytest.raises(ValueError, match="sweep must be one of auto, bits, particle_gibbs, got"):
+        causes().sampler(sweep=sweep)
+
+
 # --- joint distributions --------------------------------------------------------------------------
 
 
@@ -171,6 +177,13 @@ def test_the_whole_step_quickly():
 @pytest.mark.parametrize("make", [by_columns, mixed_columns, causes, counts])
 def test_the_whole_step(make):
     Setup(make()).check(key=42, num_replicates=4_096, num_steps=6)
+
+
+@pytest.mark.slow
+def test_the_whole_step_with_rows_drawn_together():
+    model = causes()
+    kernel = step_of(model, sweep="particle_gibbs")
+    Setup(model).check(kernel, key=46, num_replicates=1_024, num_steps=3)
 
 
 @pytest.mark.slow

@@ -5,15 +5,17 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 import pytest
 
 from jaxmf.data import Dense
 from jaxmf.engine import Info
+from jaxmf.likelihoods.noisy_or import Parameters
 from jaxmf.models.noisy_or import NoisyOrIBP
 from jaxmf.models.noisy_or.state import HYPERPARAMETERS, parameters_of
 from jaxmf.models.noisy_or.updates import move_features, update_features, update_hyperparameters
-from jaxmf.samplers.noisy_or import moves, parallel
+from jaxmf.samplers.noisy_or import informed, moves, parallel
 from jaxmf.samplers.noisy_or import sweep as sequential
 from jaxmf.testing import check_kernel, check_prior
 from tests import FAST_COMPILE
@@ -126,6 +128,41 @@ def test_the_whole_step_quickly():
     Setup(model).check(step_kernel(model), key=jax.random.key(31), num_steps=2)
 
 
+def test_two_columns_have_the_likelihood_with_their_activity_summed_out():
+    """Against the sums of the blind moves, and kept up to date row by row."""
+    with jax.enable_x64(True):
+        rng = np.random.default_rng(0)
+        z, y = jnp.asarray(rng.random((6, 4)) < 0.5), jnp.asarray(rng.random((4, 5)) < 0.5)
+        x, observed = jnp.asarray((rng.random((6, 5)) < 0.5) * 1.0), rng.random((6, 5)) < 0.8
+        values = {name: FIXED[name] for name in ("cause_probability", "efficacy", "leak")}
+        parameters = Parameters(**{name: jnp.asarray(value) for name, value in values.items()})
+        rest, first, second = z.at[:, :2].set(False), z[:, 0], z[:, 1]
+        pair = moves.Pair(first | second, first, second)
+        activity = moves.activity_log_weights(rest, y, x, jnp.asarray(observed), pair, parameters)
+
+        columns = informed.NoisyOrColumns(y, x, jnp.asarray(observed), parameters)
+        fixed = columns.start(rest)
+        statistics = columns.at(fixed, z[:, :2].astype(float))
+        assert_close(columns.log_weights(statistics), activity.parts)
+        whole = columns.at(fixed, jnp.stack([first | second, 0 * first], axis=1).astype(float))
+        ratio = columns.log_likelihood(fixed, statistics) - columns.log_likelihood(fixed, whole)
+        difference = jax.nn.logsumexp(activity.parts, 0) - jax.nn.logsumexp(activity.whole, 0)
+        assert_close(ratio, jnp.sum(difference + parameters.log_inactive))
+
+        settings = jnp.array([[0.0, 0], [1, 0], [0, 1], [1, 1]])
+        for row in range(2):
+            now = z[row, :2].astype(float)
+            candidates = columns.log_likelihoods(fixed, statistics, row, now, settings)
+            for setting, value in zip(settings, candidates, strict=True):
+                moved = columns.change(fixed, statistics, row, now, setting)
+                anew = columns.at(fixed, z[:, :2].astype(float).at[row].set(setting))
+                assert_close(moved, anew)
+                assert_close(value, columns.log_likelihood(fixed, anew))
+
+
+assert_close = partial(np.testing.assert_allclose, rtol=0, atol=1e-12)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "kernel",
@@ -135,8 +172,10 @@ def test_the_whole_step_quickly():
         moves.split_or_merge,
         moves.birth_or_death,
         parallel.noisy_or_parallel_sweep,
+        partial(informed.split_merge, num_proposals=2),
+        partial(sequential.sweep_rows, bits_together=True),
     ],
-    ids=["rows", "activity", "split-merge", "birth-death", "parallel"],
+    ids=["rows", "activity", "split-merge", "birth-death", "parallel", "informed", "together"],
 )
 def test_a_kernel_alone(kernel):
     model = NoisyOrIBP(concentration=1.4, **FIXED)
@@ -248,3 +287,25 @@ def test_a_birth_that_forgets_its_siblings_is_caught(monkeypatch):
     monkeypatch.setattr(moves, "log_birth_ratio", twin)
     model = NoisyOrIBP(**FIXED | {"alpha": 2.0})
     must_fail(Setup(model, False, 24), alone(moves.birth_or_death, model), **LONGER)
+
+
+@pytest.mark.slow
+def test_an_informed_split_with_a_row_of_both_causes_counted_twice_is_caught(monkeypatch):
+    """Both causes active in a cell as if the second gained what the first does."""
+    right = informed.NoisyOrColumns.start
+
+    def twin(self, rest):
+        gains = right(self, rest)
+        return gains._replace(two=2 * gains.one)
+
+    monkeypatch.setattr(informed.NoisyOrColumns, "start", twin)
+    model = NoisyOrIBP(**FIXED | {"alpha": 1.0})
+    kernel = alone(partial(informed.split_merge, num_proposals=2), model)
+    must_fail(Setup(model, False, 20), kernel, **LONGER)
+
+
+@pytest.mark.slow
+def test_informed_splits_and_merges_of_the_finite_model():
+    model = NoisyOrIBP(concentration=1.4, num_features=4, **FIXED)
+    kernel = partial(move_features, model, num_moves=0, split_merge=2)
+    Setup(model).check(kernel, key=jax.random.key(39), num_steps=5)

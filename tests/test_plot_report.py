@@ -143,15 +143,15 @@ def test_the_report_is_one_complete_page(posterior, truth, tmp_path):
     assert page.headings == [
         "A < B & C",
         "Summary",
+        "Given and completed",
         "Features",
-        "Observed and reconstructed",
+        "Held-out cells",
         "Traces",
         "Number of features",
-        "Held-out cells",
         "Shared features",
         "Run",
     ]
-    assert len(page.sources) == 6 + 0
+    assert len(page.sources) == 7
     assert all(source.startswith("data:image/png;base64,") for source in page.sources)
     assert not re.search(r'(src|href)="http', path.read_text())
     assert "numpyro" in page.text
@@ -207,8 +207,8 @@ def test_pictures_that_a_model_does_not_have_are_refused_by_what_they_need():
     model, data = registry.get("bpmf").example()
     run = {"num_warmup": 2, "num_samples": 4, "num_chains": 1, "progress": False}
     posterior = mf.sample(model, data, **run)
-    assert posterior.plot.available() == ("held_out", "trace")
-    assert repr(posterior.plot) == "post.plot: held_out(), trace()"
+    assert posterior.plot.available() == ("calibration", "factors", "held_out", "trace")
+    assert repr(posterior.plot) == "post.plot: calibration(), factors(), held_out(), trace()"
     for draw, says in (
         (posterior.plot.reconstruction, "reconstruction: needs a full matrix as data; a BPMF of"),
         (posterior.plot.blocks, "blocks: needs binary features of columns; a BPMF of Entries data"),

@@ -1,6 +1,8 @@
 """The report in a real browser: on a phone and on a wide screen, light and dark."""
 
+import html
 import html.parser
+import json
 import re
 import shutil
 import subprocess
@@ -9,6 +11,7 @@ import numpy as np
 import pytest
 
 import jaxmf as mf
+from jaxmf.report.html import SCRIPT
 
 BROWSER = (
     shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -31,6 +34,7 @@ LONG_ID = "a name without a space:" + "x" * 120
 FRAME = """<!doctype html><title>waiting</title><body><script>
 const frame = document.createElement("iframe");
 frame.style = "width: WIDTHpx; height: 800px; border: 0";
+if (!SCRIPTS) frame.sandbox = "allow-same-origin";
 frame.srcdoc = PAGE;
 frame.onload = () => {
   const page = frame.contentDocument, view = frame.contentWindow;
@@ -46,20 +50,45 @@ frame.onload = () => {
     return [255, 255, 255];
   };
   let least = 99;
-  for (const element of page.querySelectorAll("h1, h2, p, b, span, th, td, code, footer")) {
+  for (const element of page.querySelectorAll(TEXTS)) {
     const ink = light(numbers(view.getComputedStyle(element).color));
     const paper = light(ground(element));
     const ratio = (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
     least = Math.min(least, ratio);
   }
   const pictures = [...page.images];
+  const found = {}, map = page.querySelector(".topics-frame");
+  const texts = (selector) => [...map.querySelectorAll(selector)].map((each) => each.textContent);
+  if (map) found.still = view.getComputedStyle(map.querySelector(".still")).display;
+  if (map && SCRIPTS) {
+    const words = () => texts(".bars li > span:first-child"), slider = map.querySelector("input");
+    const label = map.querySelector(".map b"), circles = map.querySelectorAll(".map g");
+    found.first = [label.textContent, words()];
+    circles[1].dispatchEvent(new view.MouseEvent("click", { bubbles: true }));
+    found.clicked = [label.textContent, words()];
+    slider.value = 1;
+    slider.dispatchEvent(new view.Event("input"));
+    found.probable = words();
+    const radius = () => circles[0].firstChild.getAttribute("r"), before = radius();
+    map.querySelector(".bars li").dispatchEvent(new view.MouseEvent("mouseenter"));
+    found.resized = radius() !== before;
+  }
+  const table = page.querySelector("table.sortable");
+  if (table && SCRIPTS) {
+    const heading = table.tHead.rows[0].cells[0];
+    const ids = () => [...table.tBodies[0].rows].map((line) => line.cells[0].textContent);
+    found.lines = [ids()];
+    for (const _ of [1, 2]) { heading.click(); found.lines.push(ids()); }
+  }
   document.title = "measured " + JSON.stringify({
     width: page.documentElement.scrollWidth, contrast: least,
     dark: view.matchMedia("(prefers-color-scheme: dark)").matches,
-    drawn: pictures.every((each) => each.naturalWidth > 0), pictures: pictures.length });
+    found, drawn: pictures.every((each) => each.naturalWidth > 0), pictures: pictures.length });
 };
 document.body.append(frame);
 </script></body>"""
+
+TEXTS = "h1, h2, h3, p, b, span, li, label, input[type=search], th, td, code, footer"
 
 pytestmark = [
     pytest.mark.slow,
@@ -82,13 +111,12 @@ class Parts(html.parser.HTMLParser):
             self.alternatives.append(named.get("alt", ""))
 
 
-def measured(page, folder, *, width, dark=False):
+def measured(page, folder, *, width, dark=False, scripts=True):
     """What a browser says of a page at a width: (measures, words on its error stream)."""
-    import json
-
-    text = json.dumps(page).replace("</", "<\\/")
+    text = json.dumps(page).replace("</", "<\\/").replace("<!--", "<\\u0021--")
     path = folder / "frame.html"
-    path.write_text(FRAME.replace("WIDTH", str(width)).replace("PAGE", text), encoding="utf-8")
+    frame = FRAME.replace("WIDTH", str(width)).replace("SCRIPTS", str(scripts).lower())
+    path.write_text(frame.replace("TEXTS", json.dumps(TEXTS)).replace("PAGE", text), "utf-8")
     flags = [*FLAGS, "--enable-logging=stderr", f"--user-data-dir={folder / 'profile'}"]
     flags += ["--virtual-time-budget=5000", "--window-size=1600,1000"]
     flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
@@ -101,7 +129,7 @@ def measured(page, folder, *, width, dark=False):
     )
     title = re.search(r"<title>measured (.*?)</title>", done.stdout)
     assert title, done.stdout[:300] + done.stderr[-500:]
-    return json.loads(title[1]), done.stderr
+    return json.loads(html.unescape(title[1])), done.stderr
 
 
 def matrix(num_rows=12, num_columns=6):
@@ -130,10 +158,25 @@ def topic_report():
     return mf.sample(mf.LDA(num_topics=3), data, **SHORT), {}
 
 
+def rating_report():
+    rng = np.random.default_rng(0)
+    cells = np.unravel_index(rng.choice(120, 70, replace=False), (12, 10))
+    films = [f"Film {column}" for column in range(9)] + [LONG_ID]
+    data = mf.Entries(*cells, rng.integers(1, 6, 70).astype(float), (12, 10), None, films)
+    return mf.sample(mf.BPMF(2), data, **SHORT), {"titles": {"Film 0": "<Alien>"}}
+
+
+def basket_report():
+    rng = np.random.default_rng(0)
+    baskets = [rng.choice(9, 3, replace=False).tolist() for _ in range(14)]
+    data = mf.SparseBinary.from_baskets([[f"item {each}" for each in basket] for basket in baskets])
+    return mf.fit(mf.SparseBinaryMF(2), data, num_epochs=5, progress=False), {}
+
+
 @pytest.fixture(
     scope="module",
-    params=[binary_matrix_report, image_report, topic_report],
-    ids=["binary matrix", "images", "topics"],
+    params=[binary_matrix_report, image_report, topic_report, rating_report, basket_report],
+    ids=["binary matrix", "images", "topics", "ratings", "baskets"],
 )
 def page(request, tmp_path_factory):
     posterior, options = request.param()
@@ -162,6 +205,34 @@ def test_a_report_loads_nothing_and_says_what_its_pictures_show(page):
     assert "@import" not in page
     assert "<script src" not in page
     assert all(len(text.split()) >= 5 for text in parts.alternatives)
+
+
+@pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
+def test_the_map_of_topics_reacts_and_is_a_still_picture_without_scripts(tmp_path):
+    posterior, _ = topic_report()
+    page = mf.report.render(posterior)
+    measures, errors = measured(page, tmp_path, width=360)
+    assert "CONSOLE" not in errors
+    found = measures["found"]
+    topics = posterior.topics(20)
+    assert found["first"][0].startswith("Topic 0, ")
+    assert found["clicked"][0].startswith("Topic 1, ")
+    assert found["clicked"][1] != found["first"][1]
+    assert found["probable"][:3] == topics.lists()[1][:3]
+    assert found["resized"]
+    assert found["still"] == "none"
+    still, errors = measured(page, tmp_path, width=360, scripts=False)
+    assert still["found"]["still"] == "block"
+
+
+@pytest.mark.filterwarnings("ignore::jaxmf.RunWarning")
+def test_tables_are_sorted_by_a_click_on_a_heading(tmp_path):
+    table = "".join(f"<tr><th>{value}</th></tr>" for value in ("10 %", "9", "1,200"))
+    head = "<table class=sortable><thead><tr><th>size</th></tr></thead><tbody>"
+    page = f"<p>text</p>{head}{table}</tbody></table><script>{SCRIPT}</script>"
+    measures, _ = measured(page, tmp_path, width=360)
+    ascending = ["9", "10 %", "1,200"]
+    assert measures["found"]["lines"][1:] == [ascending, ascending[::-1]]
 
 
 def test_what_is_wrong_on_a_page_is_measured(tmp_path):

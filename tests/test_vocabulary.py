@@ -67,7 +67,7 @@ FOLDERS = {
     "jaxmf/models/sparse_binary_series": (),
     "jaxmf/models/topics": (),
     "jaxmf/diagnostics.py": (),
-    "jaxmf/report.py": (),
+    "jaxmf/report": (),
 }
 """Folder or file -> folders and files in it that still have old words."""
 

@@ -119,8 +119,50 @@ def _read(
     return containers.as_container(containers.read_matrix(path, key=key), container)
 
 
-def read_cells(path: Path, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def read_titles(path: Path, data: Container) -> dict[object, str]:
+    """Titles by the ids that columns, or words, have in a run.
+
+    Raises:
+        ValueError: a file with one column, or whose first line is no headings; ids that the run
+            does not have.
+    """
+    from jaxmf.data import Tokens, read_columns
+    from jaxmf.data.readers import read_headings
+
+    headings = read_headings(path)
+    if len(headings) < 2:
+        raise ValueError(f"--titles {path}: two columns are needed, ids and titles")
+    if isinstance(data, Tokens):
+        known = data.names.get("word")
+    else:
+        known = data.column_names
+    texts = {} if known is None else {str(name): name for name in known.tolist()}
+    if headings[0] in texts:
+        raise ValueError(
+            f"--titles {path}: its first line is {headings}, a title already; write a line of "
+            "headings above it, such as id,title"
+        )
+    heading = "title" if "title" in headings else headings[1]
+    columns = read_columns(path, (headings[0], heading))
+    pairs = zip(columns[headings[0]].tolist(), columns[heading].tolist(), strict=True)
+    found = {texts.get(str(name), name): str(title) for name, title in pairs}
+    if known is not None and not any(name in found for name in known.tolist()):
+        raise ValueError(
+            f"--titles {path}: the run has none of its ids, {_first(list(map(str, found)))}; those "
+            f"of the run are {_first(list(texts))}"
+        )
+    return found
+
+
+def read_cells(
+    path: Path, data: Any, new: Container | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """Rows and columns of cells from a file with headings, by id where the data has ids.
+
+    Args:
+        path: the file.
+        data: of the run, with the columns.
+        new: new rows, in which the cells are; None for those of the data.
 
     Raises:
         ValueError: a file without headings; ids that cannot be those of the data.
@@ -128,7 +170,8 @@ def read_cells(path: Path, data: Any) -> tuple[np.ndarray, np.ndarray]:
     from jaxmf.data import read_columns
     from jaxmf.data.readers import is_number, read_headings
 
-    words, names = ("row", "column"), (data.row_names, data.column_names)
+    words = ("row", "column")
+    names = ((data if new is None else cast("Any", new)).row_names, data.column_names)
     headings = read_headings(path)
     if not any(word in headings for word in words) and len(headings) > 1:
         # headings of one's own, such as those of the ratings: the first two columns

@@ -28,6 +28,13 @@ Headings = Annotated[
     typer.Option(help="Whether pairs or triples have a line of headings; seen unless given."),
 ]
 Key = Annotated[str | None, typer.Option(help="Which array of an .npz file.")]
+Titles = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV with ids of columns (items, words) first and their titles second, or under the "
+        "heading title."
+    ),
+]
 At = Annotated[
     float | None,
     typer.Option("--at", help="A time of a series, any number; its last unless given."),

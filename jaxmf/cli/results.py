@@ -11,7 +11,7 @@ import numpy as np
 import typer
 
 from jaxmf.arguments import check_folder
-from jaxmf.cli.inputs import read_cells, read_like
+from jaxmf.cli.inputs import read_cells, read_like, read_titles
 from jaxmf.cli.options import (
     At,
     Folder,
@@ -20,6 +20,7 @@ from jaxmf.cli.options import (
     Key,
     NewRows,
     Shape,
+    Titles,
     read_ids,
     read_levels,
     read_shape,
@@ -47,25 +48,38 @@ def predict(
     folder: Folder,
     cells: Annotated[
         Path | None,
-        typer.Argument(help="CSV with columns row and column, or these two first; else missing."),
+        typer.Argument(
+            help="CSV with columns row and column, or these two first; else the missing cells. "
+            "With --new-rows they are in these."
+        ),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
     quantiles: Annotated[str, typer.Option(help="Levels, separated by commas.")] = "0.05,0.95",
     unknown: Annotated[
-        str, typer.Option(help="Of cells with ids that the run lacks: error, drop, or prior.")
+        str,
+        typer.Option(
+            help="Of cells with ids that the run lacks: error, drop, or prior. With --new-rows of "
+            "columns in that file that the run lacks: error, or drop to leave their cells out."
+        ),
     ] = "error",
+    new_rows: NewRows = None,
+    form: Form = None,
+    headings: Headings = None,
+    key: Key = None,
     at: At = None,
 ) -> None:
     """Predict cells: mean, sd and quantiles of each."""
     levels = read_levels(quantiles)
+    _check_reading(new_rows, unknown, form, headings, key)
     posterior = _load(folder, at)
-    chosen = None
-    if cells is not None:
-        chosen = read_cells(cells, posterior.data)
     start_compilation_cache()
-    table = posterior.predict(chosen, quantiles=levels, unknown=unknown).table()
+    new = None
+    if new_rows is not None:
+        new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
+    chosen = None if cells is None else read_cells(cells, posterior.data, new)
+    table = posterior.predict(chosen, new_rows=new, quantiles=levels, unknown=unknown).table()
     _hand_over(table, out, "predictions")
 
 
@@ -89,19 +103,14 @@ def recommend(
     form: Form = None,
     headings: Headings = None,
     key: Key = None,
+    titles: Titles = None,
     at: At = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="CSV file; prints if none.")
     ] = None,
 ) -> None:
     """The best columns of rows, without those they are known to have."""
-    if new_rows is None:
-        _refuse_reading(form, headings, key)
-    elif unknown == "prior":
-        raise ValueError(
-            "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
-            "write --unknown drop to leave them out"
-        )
+    _check_reading(new_rows, unknown, form, headings, key)
     posterior = _load(folder, at)
     start_compilation_cache()
     new = None
@@ -109,12 +118,22 @@ def recommend(
         new = read_like(new_rows, posterior, form=form, headings=headings, key=key)
     names = _row_names(posterior.data if new is None else new)
     chosen = read_ids(rows, names) if rows else None
-    table = posterior.recommend(chosen, n=count, by=by, unknown=unknown, new_rows=new).table()
-    _hand_over(table, out, "recommendations")
+    named = None if titles is None else read_titles(titles, posterior.data)
+    found = posterior.recommend(chosen, n=count, by=by, unknown=unknown, new_rows=new, titles=named)
+    _hand_over(found.table(), out, "recommendations")
 
 
-def _refuse_reading(form: str | None, headings: bool | None, key: str | None) -> None:
-    """Refuses options about the file of new rows where there is none."""
+def _check_reading(
+    new_rows: Path | None, unknown: str, form: str | None, headings: bool | None, key: str | None
+) -> None:
+    """Refuses options about the file of new rows where there is none, and --unknown prior there."""
+    if new_rows is not None:
+        if unknown == "prior":
+            raise ValueError(
+                "--unknown prior: nothing can be said of columns of --new-rows that the run lacks; "
+                "write --unknown drop to leave them out"
+            )
+        return
     stated = {
         "--form": form is not None,
         "--headings": headings is True,
@@ -143,6 +162,7 @@ def report(
         Path | None, typer.Option(help="The complete matrix, if missing cells are known.")
     ] = None,
     title: Annotated[str | None, typer.Option(help="Heading of the page.")] = None,
+    titles: Titles = None,
 ) -> None:
     """Write one self-contained HTML page about a run."""
     from jaxmf.data import read_matrix
@@ -154,9 +174,15 @@ def report(
     shape = read_shape(image_shape) or shape
     if truth is not None:
         known = read_matrix(truth)
+    named = None if titles is None else read_titles(titles, posterior.data)
     start_compilation_cache()
     path = write_report(
-        posterior, out or folder / "report.html", image_shape=shape, truth=known, title=title
+        posterior,
+        out or folder / "report.html",
+        image_shape=shape,
+        truth=known,
+        title=title,
+        titles=named,
     )
     print(path)
 

@@ -1,6 +1,6 @@
 """Ids of rows and columns: of any type, kept on the host and given back with results."""
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -189,6 +189,40 @@ def counts_from_zero(index: object, size: int) -> bool:
 def ids_or_positions(names: Names | None, size: int) -> np.ndarray:
     """The ids of rows or columns, (size,); their positions where the data has none."""
     return np.arange(size) if names is None else np.asarray(names)
+
+
+def titled(names: Names | None, titles: object, size: int) -> np.ndarray:
+    """Titles of rows or columns, (size,), as objects; ids, or positions, of those without one.
+
+    Args:
+        names: the ids, or None.
+        titles: a mapping from ids to titles, one for each in the order of the data, or None.
+        size: how many rows or columns there are.
+
+    Raises:
+        TypeError: neither a mapping nor a list.
+        ValueError: another count, or a mapping without any of the ids.
+    """
+    known = ids_or_positions(names, size).astype(object)
+    if titles is None:
+        return known
+    if isinstance(titles, Mapping):
+        if titles and not any(name in titles for name in known.tolist()):
+            raise ValueError(
+                f"titles: none of its {len(titles)} ids, such as {next(iter(titles))!r}, is one of "
+                f"the data, such as {known.tolist()[0]!r}. Check their types"
+            )
+        return _fitting_array([titles.get(name, name) for name in known.tolist()], known.dtype)
+    if isinstance(titles, str | bytes) or not isinstance(titles, Collection):
+        raise TypeError(
+            f"titles: must be a mapping from ids to titles, or one title for each, got {titles!r}"
+        )
+    if len(titles) != size:
+        raise ValueError(
+            f"titles: are {len(titles)}, and there are {size} to be named; give one for "
+            "each in the order of the data, or a mapping from ids"
+        )
+    return _fitting_array(list(titles), known.dtype)
 
 
 def object_array(names: Any) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxmf.data import checks
 from jaxmf.data.container import bare
 from jaxmf.data.dense import Dense
+from jaxmf.data.entries import Entries
 from jaxmf.types import Array
 
 _ROWS_A_BLOCK = 4096
@@ -55,6 +56,21 @@ def column_scales(data: Dense) -> np.ndarray:
         total += np.sum(np.square(values - means, dtype=float), axis=0, where=observed)
         count += np.sum(observed, axis=0)
     return np.sqrt(total / np.maximum(count, 1))
+
+
+def entry_scales(data: Entries, fewest_cells: int) -> np.ndarray:
+    """Standard deviations (D,) of the cells of each column; 0 of columns with fewer cells.
+
+    Args:
+        data: (N, D).
+        fewest_cells: of a column whose standard deviation counts.
+    """
+    columns, values = np.asarray(data.columns), np.asarray(data.values, float)
+    counts = np.bincount(columns, minlength=data.num_columns)
+    size = np.maximum(counts, 1)
+    means = np.bincount(columns, values, data.num_columns) / size
+    squares = np.bincount(columns, (values - means[columns]) ** 2, data.num_columns)
+    return np.where(counts >= fewest_cells, np.sqrt(squares / size), 0)
 
 
 def column_counts(data: Dense) -> np.ndarray:

@@ -12,9 +12,11 @@ import numpy as np
 from jaxmf.data import Positions
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import evenly_spread
-from jaxmf.plot.panels import image_lines, images, matrix, row_titles
+from jaxmf.model import settings_of
+from jaxmf.plot.panels import image_lines, images, label_axis, matrix, row_titles, side_by_side
 from jaxmf.plot.style import (
     CHAIN_COLOURS,
+    INK,
     MUTED,
     SEQUENTIAL,
     bare,
@@ -80,7 +82,7 @@ def completed(
     posterior: Posterior,
     rows: object = None,
     *,
-    image_shape: tuple[int, int],
+    image_shape: tuple[int, int] | None = None,
     truth: object = None,
     others: dict[str, object] | None = None,
     max_rows: int = 12,
@@ -90,7 +92,7 @@ def completed(
     Args:
         posterior: of the model.
         rows: (R,) positions; those with missing cells by default.
-        image_shape: (height, width).
+        image_shape: (height, width) to draw rows as images; as rows of matrices otherwise.
         truth: (I, J) the complete matrix, shown first.
         others: name -> (R, J) further lines, such as other methods.
         max_rows: how many are shown at most.
@@ -111,7 +113,85 @@ def completed(
         lines["mode"] = np.where(np.isnan(shown), (mean > 0.5).astype(float), shown)
     for name, filled in (others or {}).items():
         lines[name] = np.asarray(filled, float)[: positions.size]
-    return image_lines(lines, row_titles(posterior.data.row_names, positions), image_shape)
+    return draw_lines(posterior, lines, positions, image_shape)
+
+
+def draw_lines(
+    posterior: Posterior,
+    lines: dict[str, np.ndarray],
+    positions: np.ndarray,
+    image_shape: tuple[int, int] | None,
+) -> Figure:
+    """Rows of the data in several forms, name -> (R, J), as images or as matrices with ids."""
+    data = posterior.data
+    if image_shape is not None:
+        return image_lines(lines, row_titles(data.row_names, positions), image_shape)
+    ids = None if data.row_names is None else np.asarray(data.row_names)[positions]
+    return side_by_side(lines, ids, data.column_names)
+
+
+def biclusters(
+    posterior: Posterior, *, max_biclusters: int = 8, max_rows: int = 400, max_columns: int = 400
+) -> Figure:
+    """The matrix sorted by its surest biclusters, each with a frame, and known features beside it.
+
+    Ids stand at the rows and columns where these are few. Frames go around the longest runs of
+    members: rows that are in several biclusters cannot be beside all of their fellows.
+
+    Args:
+        posterior: of binary matrix factorisation.
+        max_biclusters: how many have frames, the surest first.
+        max_rows: more rows than this are thinned evenly.
+        max_columns: more columns than this are thinned evenly.
+    """
+    found = posterior.biclusters()
+    count = min(max_biclusters, len(found))
+    if count == 0:
+        return empty("no bicluster whose weight is beyond its uncertainty")
+    known = settings_of(posterior.model).get("fixed_row_features")
+    rows = _sorted_by_members(found.rows[:count], max_rows)
+    columns = _sorted_by_members(found.columns[:count], max_columns)
+    values = posterior.data.to_array()[np.ix_(rows, columns)]
+    figure, axes = figure_of(1, 1 if known is None else 2, width=8.4, height=5.6)
+    grid = axes[0].get_gridspec()
+    if known is not None and grid is not None:
+        strip = np.asarray(known, float)[rows]
+        grid.set_width_ratios([min(0.04 * strip.shape[1], 0.3), 1])
+        bits: dict[str, Any] = {"cmap": colours(SEQUENTIAL), "vmin": 0, "vmax": 1.4}
+        axes[0].imshow(strip, aspect="auto", interpolation="nearest", **bits)
+        bare(axes[0])
+        axes[0].set_xlabel("known\nfeatures", fontsize=7.5)
+    picture = axes[-1].imshow(
+        values, aspect="auto", interpolation="nearest", **colour_scale(values)
+    )
+    bare(axes[-1])
+    label_axis(axes[-1], found.column_names[columns], "x")
+    label_axis(axes[0], found.row_names[rows], "y")
+    axes[-1].set_xlabel("columns, sorted by biclusters", color=MUTED)
+    axes[0].set_ylabel("rows, sorted by biclusters", color=MUTED)
+    figure.colorbar(picture, ax=axes[-1], pad=0.015).outline.set_visible(False)
+    for index in range(count):
+        frame = frame_of(found.rows[index][rows], found.columns[index][columns])
+        if frame is not None:
+            _draw_frame(axes[-1], frame, index, label=str(index))
+    return figure
+
+
+def _sorted_by_members(members: np.ndarray, most: int) -> np.ndarray:
+    """Positions of rows sorted by the biclusters (B, N) that they are in, thinned to `most`."""
+    order = order_by_features(members.T)
+    if order.size <= most:
+        return order
+    return order[np.linspace(0, order.size - 1, most).astype(int)]
+
+
+def frame_of(rows: np.ndarray, columns: np.ndarray) -> tuple[int, int, int, int] | None:
+    """Top, left, height and width of the longest runs of members; None without any."""
+    sides = [max(runs(bits), key=lambda run: run[1], default=None) for bits in (rows, columns)]
+    if sides[0] is None or sides[1] is None:
+        return None
+    (top, height), (left, width) = sides[0], sides[1]
+    return top, left, height, width
 
 
 def blocks(
@@ -189,24 +269,41 @@ def _block_axes(shape: tuple[int, int]) -> tuple[Figure, list[Axes]]:
 
 def _frame(axes: Axes, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pairs: int) -> None:
     """Frames around the two largest contiguous regions of the pairs with the largest weights."""
-    from matplotlib.patches import Rectangle
-
     strongest = np.argsort(-np.abs(weights), axis=None)[:max_pairs]
     for index, pair in enumerate(strongest):
         row_feature, column_feature = np.unravel_index(pair, weights.shape)
-        colour = CHAIN_COLOURS[index % len(CHAIN_COLOURS)]
         regions = [
             (top, left, height, width)
             for top, height in runs(u[:, row_feature])
             for left, width in runs(v[:, column_feature])
         ]
         for top, left, height, width in sorted(regions, key=lambda r: -r[2] * r[3])[:2]:
-            corner = (left - 0.5, top - 0.5)
-            axes.add_patch(
-                Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.2)
-            )
+            _draw_frame(axes, (top, left, height, width), index)
     axes.set_xlabel("columns, sorted by features", color=MUTED)
     axes.set_ylabel("rows, sorted by features", color=MUTED)
+
+
+def _draw_frame(
+    axes: Axes, frame: tuple[int, int, int, int], index: int, *, label: str | None = None
+) -> None:
+    """A frame around top, left, height and width, in the colour of an index."""
+    from matplotlib.patches import Rectangle
+
+    top, left, height, width = frame
+    colour = CHAIN_COLOURS[index % len(CHAIN_COLOURS)]
+    corner = (left - 0.5, top - 0.5)
+    axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.3))
+    if label is not None:
+        style: dict[str, Any] = {
+            "xytext": (2, -2),
+            "textcoords": "offset points",
+            "va": "top",
+            "fontsize": 8,
+            "weight": "bold",
+            "color": INK,
+            "bbox": {"boxstyle": "round,pad=0.15", "facecolor": "white", "edgecolor": colour},
+        }
+        axes.annotate(label, corner, **style)
 
 
 def order_by_features(bits: np.ndarray) -> np.ndarray:

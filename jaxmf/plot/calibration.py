@@ -1,4 +1,4 @@
-"""The picture of simulation-based calibration: rank distributions less the uniform one."""
+"""Pictures of calibration: rank distributions of simulations, coverage of predictive intervals."""
 
 from __future__ import annotations
 
@@ -10,9 +10,17 @@ import numpy as np
 from jaxmf.plot.style import CHAIN_COLOURS, GRID, MUTED, figure_of
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+    from jaxmf.posterior.prediction import Prediction
+
 _PER_LINE = 3
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95)
+"""Of central predictive intervals."""
+QUANTILES = tuple(round((1 + sign * level) / 2, 4) for level in LEVELS for sign in (-1, 1))
+_NUM_BINS = 5
+_SHOWN_LEVEL = 0.9
 
 
 def ecdf_differences(
@@ -51,3 +59,83 @@ def ecdf_differences(
         each.set_xlabel("rank of the true value, as a share")
     axes[0].set_ylabel("ECDF less uniform")
     return figure
+
+
+def are_inside(values: np.ndarray, prediction: Prediction) -> np.ndarray:
+    """Whether values (M,) are in their central intervals: (L, M) bool, by `LEVELS`.
+
+    Args:
+        values: of the cells.
+        prediction: of them, with the quantiles `QUANTILES`.
+    """
+    low, high = prediction.quantiles[0::2], prediction.quantiles[1::2]
+    return (values >= low) & (values <= high)
+
+
+def coverage_picture(values: np.ndarray, prediction: Prediction, kind: str) -> Figure:
+    """How many cells are in their predictive intervals: at every level, and by predicted sd.
+
+    Bands and bars are 95 % for independent cells.
+
+    Args:
+        values: (M,) of cells.
+        prediction: of them, with the quantiles `QUANTILES`.
+        kind: which cells these are, "held-out" or "training".
+    """
+    figure, axes = figure_of(1, 2, width=7.6, height=3.3)
+    inside = are_inside(values, prediction)
+    levels = np.array([0.0, *LEVELS, 1.0])
+    band = _half_width(levels, values.size)
+    axes[0].fill_between(levels, levels - band, levels + band, color=GRID, linewidth=0)
+    axes[0].plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
+    axes[0].plot(LEVELS, inside.mean(axis=1), "o-", color=CHAIN_COLOURS[0], markersize=4)
+    axes[0].set(xlabel="level of the interval", xlim=(0, 1), ylim=(0, 1.02))
+    axes[0].set_ylabel(f"share of {kind} cells inside")
+    covered = inside[LEVELS.index(_SHOWN_LEVEL)]
+    shown = f"{100 * _SHOWN_LEVEL:.0f} % interval"
+    title = f"{100 * covered.mean():.0f} % in their {shown}"
+    axes[0].set_title(title, loc="left", fontsize=9)
+    by_sd = np.argsort(prediction.sd, kind="stable")
+    bins = [some for some in np.array_split(by_sd, _NUM_BINS) if some.size]
+    _bars(
+        axes[1],
+        np.array([prediction.sd[some].mean() for some in bins]),
+        np.array([covered[some].mean() for some in bins]),
+        np.array([some.size for some in bins]),
+    )
+    axes[1].axhline(_SHOWN_LEVEL, color=MUTED, linewidth=1, linestyle="--")
+    axes[1].set(xlabel="predicted standard deviation", ylim=(0, 1.02))
+    axes[1].set_ylabel(f"share in the {shown}")
+    axes[1].set_title("by predicted standard deviation", loc="left", fontsize=9)
+    return figure
+
+
+def reliability_picture(values: np.ndarray, probabilities: np.ndarray, kind: str) -> Figure:
+    """How often cells are one where that has some probability: (M,) zeros and ones, (M,) float."""
+    figure, (axes,) = figure_of(1, 1, width=4.2, height=3.3)
+    order = np.argsort(probabilities, kind="stable")
+    bins = [some for some in np.array_split(order, 2 * _NUM_BINS) if some.size]
+    axes.plot([0, 1], [0, 1], color=MUTED, linewidth=1, linestyle="--")
+    _bars(
+        axes,
+        np.array([probabilities[some].mean() for some in bins]),
+        np.array([values[some].mean() for some in bins]),
+        np.array([some.size for some in bins]),
+    )
+    axes.set(xlabel="predicted probability of a one", xlim=(-0.02, 1.02), ylim=(-0.02, 1.02))
+    axes.set_ylabel(f"share of ones, {kind} cells")
+    return figure
+
+
+def _bars(axes: Axes, x: np.ndarray, shares: np.ndarray, counts: np.ndarray) -> None:
+    """Shares of counts with their intervals, which stay inside 0 and 1 (Agresti & Coull 1998)."""
+    centre = (shares * counts + 2) / (counts + 4)
+    half = _half_width(centre, counts + 4)
+    ends = np.clip([centre - half, centre + half], 0, 1)
+    ends = np.stack([np.minimum(ends[0], shares), np.maximum(ends[1], shares)])
+    axes.errorbar(x, shares, np.abs(ends - shares), fmt="o-", color=CHAIN_COLOURS[0], markersize=4)
+
+
+def _half_width(share: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+    width: np.ndarray = 1.96 * np.sqrt(share * (1 - share) / count)
+    return width

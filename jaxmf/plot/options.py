@@ -33,6 +33,8 @@ def check_options(posterior: Posterior, options: Mapping[str, object]) -> dict[s
         "image_shape": lambda shape: _image_shape(posterior, shape),
         "max_features": lambda value: check_count("max_features", value),
         "max_rows": lambda value: check_count("max_rows", value),
+        "max_columns": lambda value: check_count("max_columns", value),
+        "max_biclusters": lambda value: check_count("max_biclusters", value),
         "max_topics": lambda value: check_count("max_topics", value),
         "topic": lambda index: check_count("topic", index, 0, len(posterior.topics()) - 1),
         "max_cells": lambda value: check_count("max_cells", value),

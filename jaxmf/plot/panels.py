@@ -65,16 +65,22 @@ def matrix(
     picture = axes.imshow(values, aspect="auto", interpolation="nearest", **colour_scale(values))
     axes.set_yticks(range(len(values)), titles, parse_math=False)
     axes.set(xlabel="column", ylabel=word)
-    _label_columns(axes, columns)
+    label_axis(axes, columns, "x")
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
 
 
-def _label_columns(axes: Axes, names: np.ndarray | None) -> None:
-    if names is not None and len(names) <= _MOST_IDS:
-        labels = [shortened(name) for name in names.tolist()]
+def label_axis(axes: Axes, names: np.ndarray | None, axis: str) -> None:
+    """Ids at the columns ("x") or rows ("y") of a matrix, where these are few enough to be read."""
+    most = _MOST_IDS if axis == "x" else _MOST_ROW_IDS
+    if names is None or len(names) > most:
+        return
+    labels = [shortened(name) for name in names.tolist()]
+    if axis == "x":
         axes.set_xticks(range(len(names)), labels, parse_math=False)
         axes.tick_params(axis="x", labelrotation=0 if len(names) <= 8 else 60)
+    else:
+        axes.set_yticks(range(len(names)), labels, parse_math=False)
 
 
 def shortened(name: object) -> str:
@@ -182,11 +188,9 @@ def side_by_side(
         each.set_title(name, loc="left", fontsize=9, color=INK)
         each.set_xlabel("column")
         bare(each)
-        _label_columns(each, columns)
+        label_axis(each, columns, "x")
     axes[0].set_ylabel("row")
-    if rows is not None and named:
-        labels = [shortened(name) for name in rows.tolist()]
-        axes[0].set_yticks(range(num_rows), labels, parse_math=False)
+    label_axis(axes[0], rows, "y")
     figure.colorbar(picture, ax=axes, pad=0.015).outline.set_visible(False)
     return figure
 
@@ -205,4 +209,17 @@ def held_out_picture(known: np.ndarray, prediction: Prediction) -> Figure:
     axes.set_title(
         f"{100 * covered:.0f} % of cells inside their {100 * share:.0f} % interval", fontsize=9
     )
+    return figure
+
+
+def scree(sizes: np.ndarray, bounds: np.ndarray) -> Figure:
+    """Sizes of factors (K,), largest first, with bounds (2, K)."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, (axes,) = figure_of(1, 1, width=max(4.2, 1.4 + 0.16 * sizes.size), height=2.8)
+    errors = np.stack([np.maximum(sizes - bounds[0], 0), np.maximum(bounds[1] - sizes, 0)])
+    axes.bar(np.arange(sizes.size), sizes, color=CHAIN_COLOURS[0], width=0.8)
+    axes.errorbar(np.arange(sizes.size), sizes, errors, fmt="none", ecolor=INK, elinewidth=1)
+    axes.set(xlabel="factor", ylabel="size, root mean square", ylim=(0, None))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return figure

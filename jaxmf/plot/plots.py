@@ -10,27 +10,27 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from jaxmf import diagnostics
-from jaxmf.data import Positions
+from jaxmf.data import Dense, Entries, Positions
 from jaxmf.data.checks import as_lines
 from jaxmf.data.convert import complete_matrix
 from jaxmf.diagnostics import evenly_spread
-from jaxmf.model import HasBias, HasNetwork, PredictsCells
+from jaxmf.model import HasBias, HasBiclusters, HasFactors, HasNetwork, PredictsCells
 from jaxmf.plot import bilinear
+from jaxmf.plot.calibration import QUANTILES, coverage_picture, reliability_picture
 from jaxmf.plot.graph import graph_of_draw
 from jaxmf.plot.network import network_picture
 from jaxmf.plot.options import check_options
 from jaxmf.plot.panels import (
     held_out_picture,
-    image_lines,
     images,
     matrix,
-    row_titles,
-    side_by_side,
+    scree,
     topics_over_panels,
     trace_panels,
 )
 from jaxmf.plot.style import CHAIN_COLOURS, SEQUENTIAL, bare, colours, empty, figure_of
 from jaxmf.plot.topic_map import topic_map
+from jaxmf.posterior import kept_cells
 from jaxmf.posterior.topic_draws import has_topics
 from jaxmf.types import PyTree
 
@@ -63,7 +63,31 @@ NETWORK = Capability(
     "a network of blocks", lambda posterior: isinstance(posterior.model, HasNetwork)
 )
 
+FACTORS = Capability(
+    "real factors of rows and columns",
+    lambda posterior: isinstance(posterior.model, HasFactors) and _has_cells(posterior),
+)
+VALUES = Capability(
+    "values of cells to compare with predictions of them",
+    lambda posterior: (
+        CELLS.is_there(posterior)
+        and posterior.model.predicts_its_rows
+        and isinstance(posterior.data, Dense | Entries)
+        and _has_cells(posterior)
+    ),
+)
+BICLUSTERS = Capability(
+    "weights between features of rows and of columns",
+    lambda posterior: (
+        isinstance(posterior.model, HasBiclusters) and COLUMN_FEATURES.is_there(posterior)
+    ),
+)
 TOPICS = Capability("topics of documents", has_topics)
+
+
+def _has_cells(posterior: Posterior) -> bool:
+    """Whether the draws keep what predictions of any cell need."""
+    return not kept_cells.lacks(posterior.model, posterior.draws)
 
 
 def shows(*capabilities: Capability) -> Callable[[Method], Method]:
@@ -123,6 +147,12 @@ class Plots:
                 f"{type(posterior.data).__name__} data has none. There are "
                 f"{', '.join(self.available())}"
             )
+
+    def _hidden(self, truth: object, max_cells: int) -> tuple[Positions, np.ndarray]:
+        """Cells that are missing in the data and known in `truth`, thinned, and their values."""
+        cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
+        some = evenly_spread(values.size, max_cells)
+        return Positions(*(index[some] for index in cells)), values[some]
 
     @shows(FEATURES)
     def features(
@@ -296,11 +326,7 @@ class Plots:
         lines = {"observed": observed, "reconstructed": expected}
         if truth is not None:
             lines["complete"] = complete_matrix(truth, posterior.data, argument="truth")[positions]
-        if image_shape is None:
-            ids = posterior.data.row_names
-            ids = None if ids is None else np.asarray(ids)[positions]
-            return side_by_side(lines, ids, posterior.data.column_names)
-        return image_lines(lines, row_titles(posterior.data.row_names, positions), image_shape)
+        return bilinear.draw_lines(posterior, lines, positions, image_shape)
 
     @shows(CELLS)
     def held_out(self, truth: object, *, max_cells: int = 2_000) -> Figure:
@@ -310,12 +336,43 @@ class Plots:
             truth: (N, D) the complete matrix, or `Entries` with the cells that are known.
             max_cells: more cells than this are thinned evenly.
         """
-        cells, values = diagnostics.hidden_cells(self._posterior.data, truth)
-        if values.size > max_cells:
-            some = evenly_spread(values.size, max_cells)
-            cells, values = type(cells)(*(index[some] for index in cells)), values[some]
+        cells, values = self._hidden(truth, max_cells)
         prediction = self._posterior.predict(cells, quantiles=(0.05, 0.95))
         return held_out_picture(values, prediction)
+
+    @shows(VALUES)
+    def calibration(self, truth: object = None, *, max_cells: int = 2_000) -> Figure:
+        """Whether intervals hold what they promise: shares of cells inside, by level and by sd.
+
+        Of cells with zeros and ones, how often those of some probability are one.
+
+        Args:
+            truth: (N, D) the complete matrix, or `Entries`, with cells that are missing in the
+                data. By default the cells of the data, which the model has seen: their coverage
+                says little of other cells.
+            max_cells: more cells than this are thinned evenly.
+        """
+        posterior = self._posterior
+        if truth is None:
+            cells, values = diagnostics.observed_cells(posterior.data, max_cells)
+        else:
+            cells, values = self._hidden(truth, max_cells)
+        prediction = posterior.predict(cells, quantiles=QUANTILES)
+        kind = "training" if truth is None else "held-out"
+        if np.isin(values, (0, 1)).all():
+            return reliability_picture(values, prediction.mean, kind)
+        return coverage_picture(values, prediction, kind)
+
+    @shows(FACTORS)
+    def factors(self) -> Figure:
+        """How much each of `Posterior.factors` adds to cells, with 90 % intervals over draws."""
+        factors = self._posterior.factors()
+        return scree(factors.sizes, factors.size_bounds)
+
+    @shows(BICLUSTERS, MATRIX)
+    def biclusters(self, **options: Any) -> Figure:
+        """The matrix sorted by its biclusters; options of `jaxmf.plot.bilinear.biclusters`."""
+        return bilinear.biclusters(self._posterior, **options)
 
     @shows(COLUMN_FEATURES)
     def column_features(

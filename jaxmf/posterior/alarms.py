@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from jaxmf import diagnostics, registry
-from jaxmf.data import Container, Dense, units
+from jaxmf.data import Container, Dense, Entries, units
 from jaxmf.data.names import shown_id
 from jaxmf.model import HasNetwork, ScalesColumns, WarnsOfFits, settings_of
 from jaxmf.posterior.draws import NO_DRAWS
@@ -155,6 +155,8 @@ def _noise(posterior: Summaries) -> Iterator[Alarm]:
 def _units(posterior: Summaries) -> Iterator[Alarm]:
     """Noise that is surely above the sd of a column: in one noise scale for all it has no say."""
     noise, data = posterior.draws.get("noise_scale"), _in_noise_units(posterior)
+    if noise is not None and isinstance(data, Entries):
+        yield from _units_of_entries(data)
     if noise is None or not isinstance(data, Dense) or noise.ndim != 2:
         return
     spreads, counts = units.column_scales(data), units.column_counts(data)
@@ -174,6 +176,21 @@ def _units(posterior: Summaries) -> Iterator[Alarm]:
         f"({spreads[column]:.3g}): one noise_scale serves all columns, and this "
         "column has next to no influence. If columns are in different units, divide each by its "
         "standard deviation",
+    )
+
+
+def _units_of_entries(data: Entries) -> Iterator[Alarm]:
+    """Columns far apart in scale; no nearer, for ratings of some columns vary less than others."""
+    spreads = units.entry_scales(data, _FEWEST_CELLS)
+    if not units.are_different(spreads):
+        return
+    most, least = int(np.argmax(spreads)), int(np.argmin(np.where(spreads > 0, spreads, np.inf)))
+    shown = [f"{shown_id(data.column_names, j)} ({spreads[j]:.3g})" for j in (most, least)]
+    yield Alarm(
+        "units",
+        f"The sd of column {shown[0]} is far above that of column {shown[1]} and of half of the "
+        "columns: one noise_scale serves all, and those of small sd have next to no influence. If "
+        "columns are in different units, divide each by its standard deviation",
     )
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from jaxmf.data.names import titled
 from jaxmf.model import RanksWords
 from jaxmf.posterior import cells as cell_questions
 from jaxmf.posterior.draws import Draws
+from jaxmf.posterior.topic_draws import topic_blocks
 
 if TYPE_CHECKING:
     from jaxmf.posterior.ranking import Recommendations, Scores
@@ -37,6 +39,7 @@ class ColumnAnswers(Draws):
         new_rows: object = None,
         row_features: object = None,
         unknown: str = "error",
+        titles: object = None,
         seed: int = 0,
     ) -> Recommendations:
         """The n best columns of some rows, without those that a row is known to have.
@@ -59,6 +62,8 @@ class ColumnAnswers(Draws):
             unknown: of ids that the data lacks: "error"; "drop" to leave out such rows, or columns
                 of new rows; "prior" to rank for unknown `rows` by the prior of rows, of models that
                 have such (BPMF).
+            titles: of columns, shown beside their ids: a mapping from ids to titles, or one for
+                each in the order of the data.
             seed: of what is drawn for new or unknown rows.
         Returns:
             Columns best first, with their scores, sd and probabilities, or mean and sd of ratings.
@@ -72,30 +77,28 @@ class ColumnAnswers(Draws):
         """
         from jaxmf.posterior import next_words, recommendations
 
+        asked: dict[str, Any] = {"new_rows": new_rows, "unknown": unknown, "n": n, "by": by}
         if isinstance(self.model, RanksWords):
             if row_features is not None:
                 raise ValueError(
                     f"row_features: {type(self.model).__name__} takes none; leave them out"
                 )
-            return next_words.recommend(
+            blocks = topic_blocks(self)
+            names, size = self.data.names.get(blocks.word), self.data.sizes[blocks.word]
+            shown = None if titles is None else titled(names, titles, size)
+            found = next_words.recommend(
+                self, rows, include_known=include_known, seed=seed, **asked
+            )
+        else:
+            cell_questions.check_draws(self)
+            names, size = self.data.column_names, self.data.num_columns
+            shown = None if titles is None else titled(names, titles, size)
+            found = recommendations.recommend(
                 self,
                 rows,
-                new_rows=new_rows,
-                unknown=unknown,
-                n=n,
-                by=by,
+                row_features=row_features,
                 include_known=include_known,
                 seed=seed,
+                **asked,
             )
-        cell_questions.check_draws(self)
-        return recommendations.recommend(
-            self,
-            rows,
-            new_rows=new_rows,
-            row_features=row_features,
-            unknown=unknown,
-            n=n,
-            by=by,
-            include_known=include_known,
-            seed=seed,
-        )
+        return found if shown is None else found.with_titles(shown)

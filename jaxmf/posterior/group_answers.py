@@ -14,6 +14,7 @@ from jaxmf.posterior.draws import Draws
 
 if TYPE_CHECKING:
     from jaxmf.posterior.biclusters import Biclusters
+    from jaxmf.posterior.factors import Factors
     from jaxmf.posterior.left_to_right import DocumentScore
     from jaxmf.posterior.row_groups import RowGroups
     from jaxmf.posterior.side_groups import GroupWeights
@@ -72,6 +73,20 @@ class GroupAnswers(Draws):
         from jaxmf.posterior import row_groups
 
         return row_groups.groups(self)
+
+    def factors(self) -> Factors:
+        """The real factors of rows and columns, the largest first, with columns at their ends.
+
+        Returns:
+            Sizes, and values of rows and columns with their standard deviations over draws, the
+            factors of which are turned to those of the reference draw (highest log joint). It
+            prints itself; `.to_pandas()` is the table.
+        Raises:
+            ValueError: the model has no real factors, or the draws were made without them.
+        """
+        from jaxmf.posterior import factors
+
+        return factors.factors(self)
 
     def biclusters(self, *, num_sd: float = 2.0, seed: int = 0) -> Biclusters:
         """Rows and columns that belong together: blocks whose weight is beyond its uncertainty.

@@ -121,6 +121,7 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
         image_shape: tuple[int, int] | None = None,
         truth: object = None,
         title: str | None = None,
+        titles: object = None,
     ) -> Path:
         """Write one self-contained HTML page: summary, pictures, facts of the run.
 
@@ -129,12 +130,14 @@ class Posterior(Summaries, CellAnswers, GroupAnswers, TopicAnswers, ColumnAnswer
             image_shape: (height, width) if rows are images.
             truth: (N, D) the complete matrix, if the values of missing cells are known.
             title: heading of the page.
+            titles: of columns, or of words, in the place of their ids: a mapping from ids to
+                titles, or one for each in the order of the data.
         Returns:
             The path.
         """
         from jaxmf.report import report
 
-        return report(self, path, image_shape=image_shape, truth=truth, title=title)
+        return report(self, path, image_shape=image_shape, truth=truth, title=title, titles=titles)
 
     def __repr__(self) -> str:
         return f"{self._headline()}\n{self.summary()!r}"

@@ -105,6 +105,7 @@ class Recommendations(Answer):
         scores: (R, n) `Scores`, `ExpectedRatings` of a model of ratings, or `NextWords`.
         row_names: (R,) ids of the rows, or None.
         column_names: (R, n) ids of the columns (None where there is none), or None.
+        column_titles: (R, n) titles of the columns, likewise, or None.
     """
 
     rows: np.ndarray
@@ -112,6 +113,7 @@ class Recommendations(Answer):
     scores: Scores | ExpectedRatings | NextWords
     row_names: np.ndarray | None = None
     column_names: np.ndarray | None = None
+    column_titles: np.ndarray | None = None
 
     def _ids(self) -> tuple[np.ndarray, np.ndarray]:
         """Ids of rows and columns, or positions."""
@@ -122,19 +124,25 @@ class Recommendations(Answer):
         return {"row": self._ids()[0], "rank": 1 + np.arange(self.columns.shape[1])}
 
     def variables(self) -> dict[str, tuple[Sequence[str], np.ndarray]]:
-        arrays = {"column": self._ids()[1], **self.scores.table()}
+        titles = {} if self.column_titles is None else {"title": self.column_titles}
+        arrays = {"column": self._ids()[1], **titles, **self.scores.table()}
         return {name: (("row", "rank"), values) for name, values in arrays.items()}
 
     def table(self) -> dict[str, np.ndarray]:
         """Columns of a table with one line a recommendation."""
         kept = self.columns >= 0
-        rows, columns = self._ids()
+        rows = self._ids()[0]
         return {
             "row": np.broadcast_to(rows[:, None], kept.shape)[kept],
             "rank": np.broadcast_to(1 + np.arange(kept.shape[1]), kept.shape)[kept],
-            "column": columns[kept],
-            **{name: values[kept] for name, values in self.scores.table().items()},
+            **{name: values[kept] for name, (_, values) in self.variables().items()},
         }
+
+    def with_titles(self, titles: np.ndarray) -> Recommendations:
+        """These with the titles of all columns (D,)."""
+        chosen = titles[self.columns]
+        chosen[self.columns < 0] = None
+        return dataclasses.replace(self, column_titles=chosen)
 
 
 def scores(posterior: Draws, cells: object) -> Scores:

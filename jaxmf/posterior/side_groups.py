@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from jaxmf.answers import Answer, Lines, long_table
 from jaxmf.data import Container, MatrixContainer
+from jaxmf.data.names import titled
 from jaxmf.model import HasSideGroups
 from jaxmf.posterior.draws import Draws
 from jaxmf.posterior.topics import TopEntries
@@ -149,21 +150,11 @@ def _names(data: MatrixContainer, side: str) -> np.ndarray | None:
 
 
 def _titled(
-    positions: np.ndarray, names: np.ndarray | None, titles: Any, num_lines: int
+    positions: np.ndarray, names: np.ndarray | None, titles: object, num_lines: int
 ) -> np.ndarray:
     """Ids of positions, or their titles: a mapping of ids, or one for each in order."""
     if names is None and titles is None:
         return positions
-    known = np.arange(positions.max() + 1) if names is None else np.asarray(names, dtype=object)
-    if isinstance(titles, dict):
-        known = np.array([titles.get(name, name) for name in known.tolist()], dtype=object)
-    elif titles is not None:
-        if len(titles) != num_lines:
-            raise ValueError(
-                f"titles: are {len(titles)}, and there are {num_lines} to be named; give one for "
-                "each in the order of the data, or a mapping from ids"
-            )
-        known = np.asarray(titles, dtype=object)
-    found = known.astype(object)[positions]
+    found = titled(names, titles, num_lines)[positions]
     found[positions < 0] = None
     return found

@@ -5,6 +5,7 @@ that models with a likelihood of any form share it. `ExplicitFeatures` is what i
 leaves p(Z, Y | observed cells) invariant:
 
 - the bits of a row that other rows share, one after another in a fresh random order (Gibbs);
+- all of these bits together, by particle Gibbs (`particle_rows.py`);
 - the features that the row alone has, all at once: a new Poisson number of them with rows of Y from
   their prior is proposed and accepted with the ratio of likelihoods (Meeds et al. 2007, section
   3.1: that proposal is their prior, so nothing else enters);
@@ -26,7 +27,7 @@ import jax.numpy as jnp
 from jaxmf import slots
 from jaxmf.data import Dense
 from jaxmf.priors.features import RowByRowPrior
-from jaxmf.samplers import row_sweep
+from jaxmf.samplers import particle_rows, row_sweep
 from jaxmf.samplers.feature_layout import RowPrior
 from jaxmf.special import accepts, poisson
 from jaxmf.types import Array, Key
@@ -134,6 +135,26 @@ def update_bits_and_new(
     accepted = accepts(jax.random.uniform(streams[4], (), dtype), log_ratio)
     state = RowState(jnp.where(accepted, z_new, z), jnp.where(accepted, y_new, y))
     return state, claim.overflow
+
+
+def update_bits_together(
+    key: Key,
+    model: ExplicitFeatures,
+    state: RowState,
+    x: Array,
+    observed: Array | None,
+    conditional: RowPrior,
+) -> tuple[RowState, Array]:
+    """The row's shared bits by particle Gibbs; features that it alone has stay."""
+    z, y = state
+    row = particle_rows.draw_row(
+        particle_rows.draw_uniforms(key, z.shape[0]),
+        z,
+        particle_rows.target_of_bits(lambda z: model.row_log_likelihood(x, observed, z, y)),
+        prior_log_odds=conditional.log_odds,
+        movable=conditional.movable,
+    )
+    return RowState(row.z, y), jnp.zeros((), bool)
 
 
 def replace_features(

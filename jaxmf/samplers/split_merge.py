@@ -113,7 +113,7 @@ def split_merge(
 
     def once(index: Array, carry: tuple[Array, ...]) -> tuple[Array, ...]:
         z, overflow, num_accepted = carry
-        z, needed, accepted = _propose(
+        proposal = propose(
             jax.random.fold_in(key, index),
             z,
             prior=prior,
@@ -121,13 +121,29 @@ def split_merge(
             num_scans=num_scans,
             num_fixed=num_fixed,
         )
-        return z, overflow | needed, num_accepted + accepted
+        return proposal.z, overflow | proposal.overflow, num_accepted + proposal.accepted
 
     start = (z, jnp.zeros((), bool), jnp.zeros((), jnp.int32))
     return jax.lax.fori_loop(0, num_proposals, once, start)
 
 
-def _propose(
+class Proposal(NamedTuple):
+    """What came of one proposal.
+
+    Attributes:
+      z: (N, K) bool, as it was where it was refused.
+      slots: (2,) int32, those of the two columns; after a merge the second is empty.
+      overflow: () bool, whether an accepted split has no free slot.
+      accepted: () bool.
+    """
+
+    z: Array
+    slots: Array
+    overflow: Array
+    accepted: Array
+
+
+def propose(
     key: Key,
     z: Array,
     *,
@@ -135,8 +151,8 @@ def _propose(
     likelihood: PairLikelihood,
     num_scans: int,
     num_fixed: int,
-) -> tuple[Array, Array, Array]:
-    """One proposal: z, overflow, whether it was accepted."""
+) -> Proposal:
+    """One proposal; arguments as `split_merge`."""
     dtype = jnp.result_type(float)
     streams = [jax.random.fold_in(key, index) for index in range(5)]
     movable = z & (jnp.arange(z.shape[1]) >= num_fixed)
@@ -157,7 +173,13 @@ def _propose(
     accepted = accepts(uniform, log_accept) & (total > 0)
     slot, none_left = empty.choose(streams[4])
     overflow = accepted & pair.splits & none_left
-    return jnp.where(accepted, applied(z, pair, passes, slot), z), overflow, accepted
+    second = jnp.where(pair.splits, slot, pair.slots[1])
+    return Proposal(
+        z=jnp.where(accepted, applied(z, pair, passes, slot), z),
+        slots=jnp.stack([pair.slots[0], second]).astype(jnp.int32),
+        overflow=overflow,
+        accepted=accepted,
+    )
 
 
 def pick_ones(key: Key, movable: Array) -> tuple[Array, Array, Array]:

@@ -497,6 +497,11 @@ class BPMF(Readable, Model):
         """Vectors of all rows and columns of a draw, those beyond the data from their prior."""
         return unknown.draw_unknown(self, key, draw, data, num_new)
 
+    def factors(self, draw: Mapping[str, Array], data: Entries) -> tuple[Array, Array]:
+        """Latent factors of rows (N, K), in the unit of the data, and of columns (D, K)."""
+        latent = slice(self.num_factors)
+        return draw["u"][:, latent] * self.unit(data), draw["v"][:, latent]
+
     def transpose_draws(self, draws: Mapping[str, object]) -> dict[str, Any]:
         """Draws of the transposed model: rows and columns exchanged."""
         turned = {"u": "v", "v": "u"}

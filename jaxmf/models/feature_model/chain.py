@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["num_slots", "anneal", "num_value_moves"],
+    meta_fields=["num_slots", "anneal", "num_value_moves", "sweep"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -48,6 +48,7 @@ class SamplerPlan:
     num_slots: int
     anneal: bool
     num_value_moves: int
+    sweep: str
 
 
 def init(plan: SamplerPlan, model: FeatureModel, key: Key, data: Dense) -> FeatureState:
@@ -105,7 +106,8 @@ def _update_features(
     *,
     power: Array | float,
 ) -> tuple[FeatureState, Info]:
-    state, info = update_rows(model, jax.random.fold_in(key, 0), state, data, power=power)
+    row_key = jax.random.fold_in(key, 0)
+    state, info = update_rows(model, row_key, state, data, power=power, sweep=plan.sweep)
     values_key = jax.random.fold_in(key, 1)
 
     def move(index: Array, y: Array) -> Array:

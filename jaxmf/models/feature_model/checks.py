@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 
 from jaxmf.arguments import check_flag
 from jaxmf.data import Dense
+from jaxmf.devices import AUTO
 from jaxmf.likelihoods.cells.likelihood import Likelihood
 from jaxmf.likelihoods.cells.ordinal import Ordinal
 from jaxmf.models.feature_model.hyperparameters import FUNCTIONS, argument_names, priors_of
@@ -26,10 +27,24 @@ if TYPE_CHECKING:
     from jaxmf.models.feature_model.model import FeatureModel
 
 CELL_DISTRIBUTIONS = ("normal", "bernoulli")  # of a likelihood that is a function
+SWEEPS = ("bits", "particle_gibbs")
 _DRAW_NAMES = ("z", "y", "alpha", "concentration", "num_features", "log_joint")
 _PRIOR_METHODS = ("exists", "log_odds", "new_rate")
 _MOST_ROWS = 64
 _NUM_TRIED = 3
+
+
+def sweep_option(sweep: object) -> str:
+    """The sweep by its name, the default for "auto".
+
+    Raises:
+        ValueError: it is unknown; the message names those there are.
+    """
+    if sweep == AUTO:
+        return SWEEPS[0]
+    if not isinstance(sweep, str) or sweep not in SWEEPS:
+        raise ValueError(f"sweep must be one of {AUTO}, {', '.join(SWEEPS)}, got {sweep!r}")
+    return sweep
 
 
 def check_parts(model: FeatureModel) -> None:

@@ -28,6 +28,7 @@ from jax.tree_util import Partial
 from jaxmf.arguments import MOST_SLOTS, check_count
 from jaxmf.data import Dense
 from jaxmf.data.container import bare
+from jaxmf.devices import AUTO
 from jaxmf.engine import Algorithm, algorithm
 from jaxmf.likelihoods.cells.likelihood import Likelihood, Tempered
 from jaxmf.model import Model
@@ -337,7 +338,12 @@ class FeatureModel(Readable, Model):
         return x.astype(jnp.result_type(float))
 
     def sampler(
-        self, *, anneal: bool = True, num_value_moves: int = 2, capacity: int | None = None
+        self,
+        *,
+        sweep: str = AUTO,
+        anneal: bool = True,
+        num_value_moves: int = 2,
+        capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs and Metropolis-Hastings sampling of Z, Y and hyperparameters.
 
@@ -347,6 +353,9 @@ class FeatureModel(Readable, Model):
         values alone.
 
         Args:
+            sweep: "bits": the features of a row one after another, as "auto" has it.
+                "particle_gibbs": besides, all that a row shares with others together, see
+                `samplers/particle_rows.py`; for features of which several have to change at once.
             anneal: whether the warm-up starts with the likelihood to the power 1/25, which rises to
                 one after three quarters of it.
             num_value_moves: moves of all rows of Y a step.
@@ -357,9 +366,9 @@ class FeatureModel(Readable, Model):
 
         Raises:
             TypeError: `prior` is of another class and has no `log_prob`.
-            ValueError: a number of moves or a capacity below 1.
+            ValueError: an unknown sweep, or a number of moves or a capacity below 1.
         """
-        plan = self._plan(num_value_moves, capacity, anneal=anneal)
+        plan = self._plan(sweep, num_value_moves, capacity, anneal=anneal)
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
@@ -367,29 +376,35 @@ class FeatureModel(Readable, Model):
         )
 
     def _plan(
-        self, num_value_moves: int, capacity: int | None, *, anneal: bool
+        self, sweep: str, num_value_moves: int, capacity: int | None, *, anneal: bool
     ) -> chain.SamplerPlan:
         checks.check_density(self.prior)
         return chain.SamplerPlan(
             num_slots=self.num_slots(capacity),
             anneal=anneal,
             num_value_moves=check_count("num_value_moves", num_value_moves),
+            sweep=checks.sweep_option(sweep),
         )
 
     def annealed(
-        self, data: Dense, *, num_value_moves: int = 2, capacity: int | None = None
+        self,
+        data: Dense,
+        *,
+        sweep: str = AUTO,
+        num_value_moves: int = 2,
+        capacity: int | None = None,
     ) -> AnnealedModel:
         """What `jaxmf.smc` does with one state of the chain.
 
         Args:
             data: (N, D); missing cells have no factor in the likelihood.
-            num_value_moves, capacity: as in `sampler`.
+            sweep, num_value_moves, capacity: as in `sampler`.
 
         Raises:
             TypeError, ValueError: as `sampler`.
         """
         del data
-        plan = self._plan(num_value_moves, capacity, anneal=False)
+        plan = self._plan(sweep, num_value_moves, capacity, anneal=False)
         return annealed_model(
             init=Partial(chain.draw_from_prior, plan, self),
             step=Partial(chain.powered_step, plan, self),

@@ -26,7 +26,13 @@ if TYPE_CHECKING:
 
 
 def update_rows(
-    model: FeatureModel, key: Key, state: FeatureState, data: Dense, *, power: Array | float = 1.0
+    model: FeatureModel,
+    key: Key,
+    state: FeatureState,
+    data: Dense,
+    *,
+    power: Array | float = 1.0,
+    sweep: str = "bits",
 ) -> tuple[FeatureState, Info]:
     """Kernel: bits of all rows, and features that one row alone has.
 
@@ -36,11 +42,14 @@ def update_rows(
         state: of the chain.
         data: (N, D).
         power: of the likelihood; one but in an annealed start.
+        sweep: "bits" or "particle_gibbs".
     """
     fixed = hyperparameters.at_values(model, state.hyperparameters).tempered(power)
     overflow = jnp.zeros((), bool)
     z, y = state.z, state.y
-    kernels = (explicit_rows.update_bits_and_new, feature_births.birth_or_death)
+    kernels = [explicit_rows.update_bits_and_new, feature_births.birth_or_death]
+    if sweep == "particle_gibbs":
+        kernels.append(explicit_rows.update_bits_together)
     for index, update_row in enumerate(kernels):
         row_key = jax.random.fold_in(key, index)
         z, y, needed = explicit_rows.sweep_rows(row_key, fixed, z, y, data, update_row=update_row)

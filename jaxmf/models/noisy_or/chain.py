@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=[],
-    meta_fields=["num_slots", "sweep", "num_moves"],
+    meta_fields=["num_slots", "sweep", "num_moves", "split_merge"],
 )
 @dataclass(frozen=True)
 class SamplerPlan:
@@ -41,6 +41,7 @@ class SamplerPlan:
     num_slots: int
     sweep: str
     num_moves: int
+    split_merge: int
 
 
 def init(plan: SamplerPlan, model: NoisyOrIBP, key: Key, data: Dense) -> State:
@@ -78,7 +79,13 @@ def powered_step(
         model, jax.random.fold_in(key, 0), state, data, sweep=plan.sweep, power=power
     )
     state, moves = move_features(
-        model, jax.random.fold_in(key, 1), state, data, num_moves=plan.num_moves, power=power
+        model,
+        jax.random.fold_in(key, 1),
+        state,
+        data,
+        num_moves=plan.num_moves,
+        split_merge=plan.split_merge,
+        power=power,
     )
     hyper_key = jax.random.fold_in(key, 2)
     state, _ = update_hyperparameters(

@@ -101,7 +101,7 @@ class NoisyOrIBP(BuffetModel):
     cells_given_draw = "independent"
 
     hyperparameter_names = HYPERPARAMETERS
-    sweeps = ("sequential", "parallel")
+    sweeps = ("sequential", "parallel", "particle_gibbs")
     kind = "noisy_or"
 
     def __post_init__(self, likelihood: NoisyOr | None) -> None:
@@ -205,17 +205,27 @@ class NoisyOrIBP(BuffetModel):
         return (uniforms < noisy_or.probability(eta, parameters_of(state))).astype(dtype)
 
     def sampler(
-        self, *, sweep: str = AUTO, num_moves: int = 6, capacity: int | None = None
+        self,
+        *,
+        sweep: str = AUTO,
+        num_moves: int = 6,
+        split_merge: int = 0,
+        capacity: int | None = None,
     ) -> Algorithm:
         """Gibbs sampling of Z, Y and hyperparameters, with moves of whole causes.
 
         Args:
           sweep: "sequential": rows one after another. "parallel": all rows at once. "auto": the
-            first on a CPU, the second on accelerators but for few rows.
+            first on a CPU, the second on accelerators but for few rows. "particle_gibbs": rows one
+            after another, the causes that a row shares with others drawn together, then one by one;
+            see `samplers/particle_rows.py`.
           num_moves: proposals a step of splitting a cause or merging two, each with one of a birth
             or death of a row's own cause. Without them a good share of chains stays in a poor
             mode; a start with an annealed leak was tried and does not mend that. The finite model
             has none.
+          split_merge: proposals a step of splitting a cause or merging two by scans over its rows,
+            their activity summed out: for causes of dozens of rows, which those of `num_moves`,
+            made blindly, do not move.
           capacity: slots to begin with; they double when a step needs more.
 
         Returns:
@@ -224,7 +234,7 @@ class NoisyOrIBP(BuffetModel):
         Raises:
           ValueError: an unknown sweep, a negative number of moves, or a capacity below 1.
         """
-        plan = self._plan(self.chosen_sweep(sweep), num_moves, capacity)
+        plan = self._plan(self.chosen_sweep(sweep), num_moves, split_merge, capacity)
         return algorithm(
             init=Partial(chain.init, plan, self),
             step=Partial(chain.step, plan, self),
@@ -232,20 +242,26 @@ class NoisyOrIBP(BuffetModel):
         )
 
     def annealed(
-        self, data: Dense, *, sweep: str = AUTO, num_moves: int = 6, capacity: int | None = None
+        self,
+        data: Dense,
+        *,
+        sweep: str = AUTO,
+        num_moves: int = 6,
+        split_merge: int = 0,
+        capacity: int | None = None,
     ) -> AnnealedModel:
         """What `jaxmf.smc` does with one state of the chain.
 
         Args:
           data: (N, D); missing cells have no factor in the likelihood.
-          sweep, num_moves: as in `sampler`.
+          sweep, num_moves, split_merge: as in `sampler`.
           capacity: slots to begin with; they double when a state needs more.
 
         Raises:
           ValueError: as `sampler`.
         """
         sweep = self.chosen_sweep(sweep, data)
-        plan = self._plan(sweep, num_moves, 8 if capacity is None else capacity)
+        plan = self._plan(sweep, num_moves, split_merge, 8 if capacity is None else capacity)
         return annealed_model(
             init=Partial(draw_from_prior, plan, self),
             step=Partial(chain.powered_step, plan, self),
@@ -254,11 +270,14 @@ class NoisyOrIBP(BuffetModel):
             **chain.shared(self),
         )
 
-    def _plan(self, sweep: str, num_moves: int, capacity: int | None) -> chain.SamplerPlan:
+    def _plan(
+        self, sweep: str, num_moves: int, split_merge: int, capacity: int | None
+    ) -> chain.SamplerPlan:
         return chain.SamplerPlan(
             num_slots=self.num_slots(capacity),
             sweep=sweep,
             num_moves=check_count("num_moves", num_moves, least=0),
+            split_merge=check_count("split_merge", split_merge, least=0),
         )
 
     def features(self, draw: dict[str, Array], data: Dense) -> tuple[Array, Array]:

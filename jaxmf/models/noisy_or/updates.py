@@ -5,6 +5,8 @@ Each is `(model, key, state, data) -> (state, info)` and leaves the posterior in
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import jax
@@ -22,6 +24,7 @@ from jaxmf.samplers.hyper import (
     update_feature_prior,
     update_probability,
 )
+from jaxmf.samplers.noisy_or import informed
 from jaxmf.samplers.noisy_or.moves import repeat_moves
 from jaxmf.samplers.noisy_or.new_causes import most_new_causes
 from jaxmf.samplers.noisy_or.parallel import noisy_or_parallel_sweep
@@ -42,7 +45,9 @@ def update_features(
     power: Array | None = None,
 ) -> tuple[State, Info]:
     """Kernel: Z and Y by one sweep, with the likelihood to a power if there is one."""
-    sweep_fn = noisy_or_parallel_sweep if sweep == "parallel" else noisy_or_sweep
+    sweep_fn: Callable[..., tuple[Array, Array, Array]] = noisy_or_parallel_sweep
+    if sweep != "parallel":
+        sweep_fn = partial(noisy_or_sweep, bits_together=sweep == "particle_gibbs")
     z, y, overflow = sweep_fn(
         key,
         state.z,
@@ -70,22 +75,28 @@ def move_features(
     data: Dense,
     *,
     num_moves: int,
+    split_merge: int = 0,
     power: Array | None = None,
 ) -> tuple[State, Info]:
-    """Kernel: splits, merges, births and deaths of causes; the finite model has none."""
-    prior = model.prior(state)
-    if num_moves == 0 or not isinstance(prior, IndianBuffet):
-        return state, Info(overflow={"features": jnp.zeros((), bool)})
-    z, y, overflow = repeat_moves(
-        key,
-        state.z,
-        state.y,
-        data.values,
-        data.observed,
-        prior=prior,
-        parameters=powered(state, power),
-        num_moves=num_moves,
-    )
+    """Kernel: splits, merges, births and deaths of causes.
+
+    The `num_moves` blind ones are not for the finite model; see `samplers/noisy_or/informed.py` for
+    the others.
+    """
+    prior, z, y = model.prior(state), state.z, state.y
+    cells, parameters = (data.values, data.observed), powered(state, power)
+    overflow = jnp.zeros((), bool)
+    if num_moves and isinstance(prior, IndianBuffet):
+        z, y, overflow = repeat_moves(
+            key, z, y, *cells, prior=prior, parameters=parameters, num_moves=num_moves
+        )
+    if split_merge:
+        informed_key = jax.random.fold_in(key, num_moves)
+        z, y, more = informed.split_merge(
+            informed_key, z, y, *cells,
+            prior=prior, parameters=parameters, num_proposals=split_merge,
+        )  # fmt: skip
+        overflow = overflow | more
     return state._replace(z=z, y=y), Info(overflow={"features": overflow})
 
 

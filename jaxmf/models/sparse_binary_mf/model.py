@@ -312,6 +312,11 @@ class SparseBinaryMF(Readable, ScoredCells, Model):
         """Mean and variance of the scores of all cells of rows (B,): (B, D) each."""
         return answers.score_rows(draw, answers.factors_of_rows(draw, rows))
 
+    def factors(self, draw: dict[str, Array], data: SparseBinary) -> tuple[Array, Array]:
+        """Means of the factors of rows (N, K) and of columns (D, K)."""
+        del data
+        return draw["row_mean"], draw["column_mean"]
+
     def transform_rows(
         self, key: Key, draw: dict[str, Array], data: SparseBinary, new_data: SparseBinary
     ) -> Array:

@@ -30,12 +30,13 @@ from jaxmf.samplers.noisy_or.new_causes import (
     draw_new_causes,
     new_cause_log_weights,
 )
+from jaxmf.samplers.noisy_or.shared_bits import draw_shared_bits
 from jaxmf.types import Array, Key
 
 # Beyond this many columns XLA refuses to fuse the sums of a scan, and has little to gain by it.
 _MOST_FUSED_COLUMNS = 2_048
 # Streams of a row's key.
-_ROW, _NEW_CAUSES = 0, 1
+_ROW, _NEW_CAUSES, _SHARED_BITS = 0, 1, 2
 
 
 def noisy_or_sweep(
@@ -48,6 +49,7 @@ def noisy_or_sweep(
     prior: FeaturePrior,
     parameters: AnyParameters,
     num_rows: Array | None = None,
+    bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """One pass over the rows of Z and one over Y; p(Z, Y | observed cells) stays invariant.
 
@@ -61,6 +63,7 @@ def noisy_or_sweep(
       parameters: of the likelihood.
       num_rows: () int; only the first `num_rows` rows are there, as in a filter that goes over
         earlier rows once more. The others must have no causes.
+      bits_together: whether the shared bits of a row are drawn together first (`shared_bits.py`).
 
     Returns:
       z, y, and () bool: whether a row needed more slots than there are.
@@ -74,6 +77,7 @@ def noisy_or_sweep(
         prior=prior,
         parameters=parameters,
         num_rows=num_rows,
+        bits_together=bits_together,
     )
     active = prior.exists(jnp.sum(z, axis=0, dtype=x.dtype))
     y = draw_activity(
@@ -92,6 +96,7 @@ def sweep_rows(
     prior: FeaturePrior,
     parameters: AnyParameters,
     num_rows: Array | None = None,
+    bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """The pass over the rows alone; arguments and results as `noisy_or_sweep`."""
     table = count_table(z.shape[1], parameters)
@@ -104,7 +109,16 @@ def sweep_rows(
             at(x, row, keepdims=False),
             None if observed is None else at(observed, row, keepdims=False),
         )
-        return draw_row(row_key, z_row, y, cells, conditional, parameters=parameters, table=table)
+        return draw_row(
+            row_key,
+            z_row,
+            y,
+            cells,
+            conditional,
+            parameters=parameters,
+            table=table,
+            bits_together=bits_together,
+        )
 
     z, y, overflow = row_sweep.sweep_rows(
         key, z, y.astype(x.dtype), update_row=update_row, prior=prior, num_rows=num_rows
@@ -121,6 +135,7 @@ def draw_row(
     *,
     parameters: AnyParameters,
     table: Tally,
+    bits_together: bool = False,
 ) -> tuple[Array, Array, Array]:
     """One row of Z and the rows of Y of the causes that it alone has.
 
@@ -132,6 +147,7 @@ def draw_row(
       conditional: prior of the row given the others.
       parameters: of the likelihood.
       table: of `count_table`.
+      bits_together: as in `noisy_or_sweep`.
 
     Returns:
       The row (K,) bool, Y (K, D) float, and whether more slots were needed.
@@ -140,13 +156,24 @@ def draw_row(
     draws = row_draws(jax.random.fold_in(key, _ROW), num_slots, None, y.dtype)
     singletons = z_row & conditional.free
     y = jnp.where(conditional.free[:, None], 0, y)
+    shared, num_singletons = z_row & ~singletons, jnp.sum(singletons, dtype=y.dtype)
+    if bits_together:
+        shared = draw_shared_bits(
+            jax.random.fold_in(key, _SHARED_BITS),
+            shared,
+            y,
+            cells,
+            num_singletons=num_singletons,
+            table=table,
+            conditional=conditional,
+        )
     bits, eta = scan_bits(
         draws.order,
         draws.bits,
-        z_row & ~singletons,
+        shared,
         y,
         cells,
-        num_singletons=jnp.sum(singletons, dtype=y.dtype),
+        num_singletons=num_singletons,
         parameters=parameters,
         prior_log_odds=conditional.log_odds,
         movable=conditional.movable,

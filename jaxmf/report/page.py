@@ -1,8 +1,7 @@
-"""The report: one self-contained HTML page from a posterior."""
+"""Writes the page: its order, facts of the run, and pictures of how it went."""
 
 from __future__ import annotations
 
-import html
 import json
 import os
 from datetime import datetime
@@ -15,15 +14,13 @@ from jaxmf import diagnostics, plot
 from jaxmf.arguments import check_path, check_text
 from jaxmf.data import Entries
 from jaxmf.data.convert import complete_matrix
-from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
-from jaxmf.plot.page import STYLE, picture
 from jaxmf.posterior.assemble import sweep_note
-from jaxmf.posterior.topic_draws import has_topics
+from jaxmf.report import rows, user_data
+from jaxmf.report.html import SCRIPT, STYLE, escaped, picture, section
 
 if TYPE_CHECKING:
     from jaxmf.posterior import Posterior
 
-_SHOWN = 30  # groups in a table
 _NOTES = "notes.json"
 _TRUTH = "held_out.npz"
 _CELLS = ("rows", "columns", "values", "shape")
@@ -36,6 +33,7 @@ def report(
     image_shape: tuple[int, int] | None = None,
     truth: object = None,
     title: str | None = None,
+    titles: object = None,
 ) -> Path:
     """Write a page with the summary, pictures and facts of a run.
 
@@ -48,6 +46,8 @@ def report(
         truth: (N, D) the complete matrix, or `Entries` with cells that are missing in the data,
             if their values are known.
         title: heading of the page.
+        titles: of columns, or of words, shown in the place of their ids: a mapping from ids to
+            titles, or one for each in the order of the data.
 
     Returns:
         The path.
@@ -60,7 +60,7 @@ def report(
         check_text("title", title)
     if target.is_dir():
         raise ValueError(f"{target} is a folder; name the HTML file to write")
-    page = render(posterior, image_shape=image_shape, truth=truth, title=title)
+    page = render(posterior, image_shape=image_shape, truth=truth, title=title, titles=titles)
     target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name}.tmp")
     temporary.write_text(page, encoding="utf-8")
@@ -74,6 +74,7 @@ def render(
     image_shape: tuple[int, int] | None = None,
     truth: object = None,
     title: str | None = None,
+    titles: object = None,
 ) -> str:
     """The page of `report` as a string."""
     posterior.require_draws()
@@ -85,15 +86,20 @@ def render(
     if truth is not None and posterior.data.num_missing:
         error = diagnostics.held_out_error(posterior, truth)
     name = title or f"{type(posterior.model).__name__}"
+    shown = user_data.with_titles(posterior, titles)
     sections = [
         _tiles(posterior, error),
         _summary(posterior),
-        _features(posterior, image_shape),
-        _topics(posterior),
-        _groups(posterior),
-        _reconstruction(posterior, image_shape, truth),
+        user_data.completed(shown, image_shape, truth),
+        _features(shown, image_shape),
+        user_data.biclusters(shown),
+        user_data.topics(shown),
+        user_data.groups(shown),
+        user_data.factors(shown),
+        rows.recommendations(shown),
+        user_data.calibration(posterior, truth, error),
         _traces(posterior),
-        f'<div class="pair">{_num_features(posterior)}{_held_out(posterior, truth, error)}</div>',
+        _num_features(posterior),
         _cooccurrence(posterior),
         _facts(posterior),
     ]
@@ -104,10 +110,11 @@ def render(
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{html.escape(name)}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>{html.escape(name)}</h1><p>{html.escape(lead)}</p></header>"
+        f"<title>{escaped(name)}</title><style>{STYLE}</style></head><body><main>"
+        f"<header><h1>{escaped(name)}</h1><p>{escaped(lead)}</p></header>"
         + "\n".join(sections)
-        + f"<footer>Written by jaxmf, {written}.</footer></main></body></html>\n"
+        + f"<footer>Written by jaxmf, {written}.</footer></main><script>{SCRIPT}</script>"
+        "</body></html>\n"
     )
 
 
@@ -176,7 +183,7 @@ def _tiles(posterior: Posterior, error: Any) -> str:
             tiles.append((f"{rhat:.2f}" if rhat < 10 else "> 10", f"largest R-hat; {words}"))
     tiles.append((_duration(posterior.meta.seconds), f"run time on {posterior.meta.device}"))
     cells = "".join(
-        f'<div class="tile"><b>{html.escape(value)}</b><span>{html.escape(words)}</span></div>'
+        f'<div class="tile"><b>{escaped(value)}</b><span>{escaped(words)}</span></div>'
         for value, words in tiles
     )
     return f'<div class="tiles">{cells}</div>'
@@ -198,10 +205,6 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
-def _section(title: str, words: str, content: str) -> str:
-    return f"<section><h2>{html.escape(title)}</h2><p>{words}</p>{content}</section>"
-
-
 def _summary(posterior: Posterior) -> str:
     words = "Quantities that do not depend on the labels of features. "
     if "z" in posterior.draws:
@@ -209,7 +212,7 @@ def _summary(posterior: Posterior) -> str:
     if not (posterior.is_weighted or posterior.is_variational):
         words += "R-hat near 1 says that the chains agree; ESS is the effective number of draws."
     table = posterior.summary()._repr_html_().replace("<p>", "<p style='font-size:13px'>")
-    return _section("Summary", words, f'<div class="scroll">{table}</div>')
+    return section("Summary", words, f'<div class="scroll">{table}</div>')
 
 
 def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
@@ -224,88 +227,7 @@ def _features(posterior: Posterior, image_shape: tuple[int, int] | None) -> str:
     described = f"Posterior means of {len(counts)} features in {posterior.data.num_columns} columns"
     if len(counts):
         described += f"; the most frequent is in {counts[0] / posterior.data.num_rows:.0%} of rows"
-    return _section("Features", words, picture(figure, described))
-
-
-def _topics(posterior: Posterior) -> str:
-    """The map of the topics, and their words, of a topic model."""
-    if not has_topics(posterior):
-        return ""
-    topics = posterior.topics()
-    columns = (topics.shares, topics.found, topics.lists())
-    lines = "".join(
-        f"<tr><th>{topic}</th><td>{share:.1%}</td><td>{found:.0%}</td>"
-        f"<td>{html.escape(', '.join(map(str, words)))}</td></tr>"
-        for topic, (share, found, words) in enumerate(zip(*columns, strict=True))
-        if topic < _SHOWN
-    )
-    words = (
-        f"{len(topics):,} topics, averaged over draws: near on the map where words are alike, "
-        "large where they have many tokens. Below: share of the tokens, part of the draws that "
-        "have the topic, most probable words."
-    )
-    head = "<thead><tr><th>topic</th><th>share</th><th>draws</th><th>words</th></tr></thead>"
-    table = f'<table class="facts topics">{head}<tbody>{lines}</tbody></table>'
-    first = ", ".join(map(str, topics.lists()[0]))
-    described = (
-        f"Map of {len(topics)} topics; topic 0 has {topics.shares[0]:.1%} of tokens: {first}"
-    )
-    topic_map = picture(posterior.plot.topics(), described)
-    return _section("Topics", words, f'{topic_map}<div class="scroll">{table}</div>')
-
-
-def _groups(posterior: Posterior) -> str:
-    """The heaviest entries of every group, of a model of groups of tokens."""
-    if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
-        return _row_groups(posterior)
-    if not isinstance(posterior.model, ShowsColumns) or has_topics(posterior):
-        return ""
-    sections = []
-    for column in posterior.model.shown_columns():
-        top = posterior.top_entries(column, n=8)
-        lines = "".join(
-            f"<tr><th>{share:.1%}</th><td>{html.escape(', '.join(map(str, entries)))}</td></tr>"
-            for share, entries in zip(top.shares[:_SHOWN], top.lists()[:_SHOWN], strict=True)
-        )
-        words = (
-            "The groups of the draw with the highest log joint, largest first, with their share of "
-            f"the tokens and what is heaviest in each. {len(top.shares):,} in all."
-        )
-        table = f'<div class="scroll"><table class="facts"><tbody>{lines}</tbody></table></div>'
-        sections.append(_section(f"Groups by {column}", words, table))
-    return "".join(sections)
-
-
-def _row_groups(posterior: Posterior) -> str:
-    """Sizes and means of the groups of rows of a mixture."""
-    heading, *lines = posterior.groups().lines()
-    rows = [
-        "".join(f"<{tag}>{html.escape(entry)}</{tag}>" for entry in line)
-        for tag, line in [("th", heading), *(("td", line) for line in lines[:_SHOWN])]
-    ]
-    words = (
-        "The groups of the draw with the highest log joint, largest first: rows, probability of a "
-        f"further row, and means with their standard deviations. {len(lines):,} in all."
-    )
-    body = "".join(f"<tr>{row}</tr>" for row in rows)
-    table = f'<div class="scroll"><table class="facts"><tbody>{body}</tbody></table></div>'
-    return _section("Groups of rows", words, table)
-
-
-def _reconstruction(
-    posterior: Posterior, image_shape: tuple[int, int] | None, truth: object
-) -> str:
-    if posterior.is_variational or not isinstance(posterior.model, HasFeatures):
-        return ""
-    words = "Some rows as they were observed and the posterior mean of their features added up."
-    if posterior.data.num_missing:
-        words += " Missing cells are grey."
-    figure = posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
-    described = (
-        f"Rows of the {posterior.data.num_rows} x {posterior.data.num_columns} matrix as observed, "
-        "and as the model reconstructs them"
-    )
-    return _section("Observed and reconstructed", words, picture(figure, described))
+    return section("Features", words, picture(figure, described))
 
 
 def _traces(posterior: Posterior) -> str:
@@ -321,7 +243,7 @@ def _traces(posterior: Posterior) -> str:
     figure = posterior.plot.trace()
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     described = f"Lines of {', '.join(filter(None, titles))} along the run of {_effort(posterior)}"
-    return _section("Traces", words, picture(figure, described))
+    return section("Traces", words, picture(figure, described))
 
 
 def _num_features(posterior: Posterior) -> str:
@@ -334,20 +256,7 @@ def _num_features(posterior: Posterior) -> str:
         for value, probability in zip(values, probabilities, strict=True)
     )
     bars = picture(posterior.plot.num_features(), described)
-    return _section("Number of features", words, bars)
-
-
-def _held_out(posterior: Posterior, truth: object, error: Any) -> str:
-    if error is None:
-        return ""
-    words = (
-        f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
-        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
-        f"density {error.log_likelihood:.3g}. Bars are 90 % intervals."
-    )
-    figure = posterior.plot.held_out(truth)
-    described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"
-    return _section("Held-out cells", words, picture(figure, described))
+    return section("Number of features", words, bars)
 
 
 def _cooccurrence(posterior: Posterior) -> str:
@@ -361,15 +270,15 @@ def _cooccurrence(posterior: Posterior) -> str:
         f"Heat map: expected number of features that each two of {posterior.data.num_rows} rows "
         "share; blocks are rows with the same features"
     )
-    return _section("Shared features", words, picture(posterior.plot.cooccurrence(), described))
+    return section("Shared features", words, picture(posterior.plot.cooccurrence(), described))
 
 
 def _facts(posterior: Posterior) -> str:
     lines = "".join(
-        f"<tr><th>{html.escape(name.replace('_', ' '))}</th><td>{html.escape(value)}</td></tr>"
+        f"<tr><th>{escaped(name.replace('_', ' '))}</th><td>{escaped(value)}</td></tr>"
         for name, value in posterior.facts().items()
     )
-    return _section(
+    return section(
         "Run",
         "What is needed to do it again.",
         f'<table class="facts run"><tbody>{lines}</tbody></table>',

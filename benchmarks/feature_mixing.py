@@ -1,0 +1,213 @@
+"""Chains of models of binary features: which moves bring them to the mode, and what that costs.
+
+Every chain starts as its sampler does. It is in the mode where the mean log joint of its draws is
+at most `NATS` below that of a chain started from the truth. Rows of each kind and data: the share
+of chains in the mode, CPU seconds for each chain that is (seconds a chain over that share), and
+effective samples of the log joint a second of those chains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+import jaxmf as mf
+from benchmarks import binary_mf
+from benchmarks.harness import Row, clock, row, started_run, timed_run
+from jaxmf.diagnostics import summarise_chains
+
+NATS = 12.0
+SHARE_MISSING = 0.1
+
+
+class Problem(NamedTuple):
+    """Data, a model of them, and the options of its sampler by the name of what they are.
+
+    Attributes:
+      model: the model.
+      make: from a seed, the data and the fields of a state at the truth.
+      kinds: name -> options; the first is the default.
+      num_warmup, num_draws: of a chain.
+    """
+
+    model: Any
+    make: Callable[[int], tuple[Any, dict[str, np.ndarray]]]
+    kinds: dict[str, dict[str, Any]]
+    num_warmup: int
+    num_draws: int
+
+
+def answers(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """Answers of 250 people to 20 questions from four causes, a tenth of them missing."""
+    generator = np.random.default_rng(seed)
+    z, y = generator.random((250, 4)) < 0.3, generator.random((4, 20)) < 0.35
+    x = (generator.random((250, 20)) < 1 - 0.95 * 0.2 ** (z.astype(float) @ y)).astype(float)
+    x[generator.random(x.shape) < SHARE_MISSING] = np.nan
+    return mf.Dense.from_array(x), {"z": z, "y": y}
+
+
+def images(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """The images of section 4.2."""
+    made = mf.datasets.generated.section_4_2(seed)
+    return mf.Dense.from_array(made.x), {"z": made.z, "y": made.y}
+
+
+def blocks(seed: int) -> tuple[Any, dict[str, np.ndarray]]:
+    """A matrix of 50 x 50 of four features a side."""
+    u, v, data = binary_mf.made(50, num_features=binary_mf.TRUE_FEATURES, seed=seed)
+    return data, {"u": u, "v": v}
+
+
+def _finite_sides() -> mf.BinaryMF:
+    prior = mf.BetaBernoulli(binary_mf.TRUE_FEATURES, 1.0, 2 * binary_mf.TRUE_FEATURES)
+    return mf.BinaryMF(
+        row_prior=prior, column_prior=prior, likelihood=mf.Gaussian(0.5), weight_scale=1.0
+    )
+
+
+def _normal_rows() -> mf.FeatureModel:
+    import numpyro.distributions as dist
+
+    rows = dist.Normal(0.0, 1.0).expand([36]).to_event(1)
+    return mf.FeatureModel(likelihood=mf.Gaussian(0.5), feature_prior=rows, prior=mf.IndianBuffet())
+
+
+PROBLEMS: dict[str, Callable[[], Problem]] = {
+    "noisy-or/250x20": lambda: Problem(
+        mf.NoisyOrIBP(), answers,
+        {
+            "default": {},
+            "particle Gibbs": {"sweep": "particle_gibbs"},
+            "split-merge": {"split_merge": 2},
+        }, 300, 200,
+    ),
+    "feature-model/section-4-2": lambda: Problem(
+        _normal_rows(), images,
+        {"default": {}, "particle Gibbs": {"sweep": "particle_gibbs"}}, 300, 200,
+    ),
+    "binary-mf/50x50": lambda: Problem(
+        _finite_sides(), blocks,
+        {
+            "default": {},
+            "whole rows": {"sweep": "whole_rows"},
+            "whole rows, split-merge": {"sweep": "whole_rows", "split_merge": 3},
+        }, 500, 100,
+    ),
+}  # fmt: skip
+
+
+def level_of_truth(problem: Problem, data: Any, truth: dict[str, np.ndarray]) -> float:
+    """The mean log joint of a chain that starts at the truth, in its slots."""
+    sampler = problem.model.sampler()
+    start = start_at(sampler, data, truth)
+    run, _ = timed_run(sampler, data, num_samples=problem.num_draws, initial=start)
+    return float(run.draws["log_joint"][0, problem.num_draws // 2 :].mean())
+
+
+def start_at(sampler: Any, data: Any, truth: dict[str, np.ndarray]) -> Any:
+    """A run that stands at the truth: its arrays in front, free slots as they are."""
+    state = jax.jit(sampler.init)(jax.random.key(0), data)
+    fields = {}
+    for name, values in truth.items():
+        whole = np.array(getattr(state, name))
+        if name != "y":
+            whole[:] = False
+        whole[tuple(slice(size) for size in values.shape)] = values
+        fields[name] = whole
+    return started_run(sampler, state._replace(**fields))
+
+
+def compare(name: str, quick: bool) -> list[Row]:
+    """The rows of one problem."""
+    problem = PROBLEMS[name]()
+    num_sets, num_chains = (1, 2) if quick else (3, 3)
+    if quick:
+        problem = problem._replace(num_warmup=20, num_draws=20)
+    found: dict[str, list[dict[str, Any]]] = {kind: [] for kind in problem.kinds}
+    for seed in range(num_sets):
+        data, truth = problem.make(seed)
+        level = level_of_truth(problem, data, truth)
+        for kind, options in problem.kinds.items():
+            run, seconds = timed_run(
+                problem.model.sampler(**options), data, seed=seed,
+                num_warmup=problem.num_warmup, num_samples=problem.num_draws,
+                num_chains=num_chains,
+            )  # fmt: skip
+            found[kind].append(_measured(run, level, seconds / num_chains))
+    rows: list[Row] = []
+    for kind, sets in found.items():
+        rows += _rows(f"mixing/{name}/{kind}", sets, None if not rows else found, problem)
+    return rows
+
+
+def _measured(run: Any, level: float, seconds: float) -> dict[str, Any]:
+    """Of the chains of one run: whether in the mode, effective samples, seconds a chain."""
+    log_joint = run.draws["log_joint"]
+    sizes = [
+        summarise_chains({"log joint": values[None]})["log joint", "ESS"] for values in log_joint
+    ]
+    return {
+        "in mode": level - log_joint.mean(axis=1) <= NATS,
+        "size": np.array(sizes),
+        "features": run.draws["num_features"][:, -1],
+        "seconds": seconds,
+    }
+
+
+def _rows(
+    case: str, sets: list[dict[str, Any]], beside: dict[str, Any] | None, problem: Problem
+) -> list[Row]:
+    figures, note = _figures(sets), _note(sets, problem)
+    others = None if beside is None else _figures(next(iter(beside.values())))
+    rows = []
+    for name, (metric, unit, more_is_better) in _FIGURES.items():
+        more: dict[str, Any] = {} if others is None else {"peer": "default", "theirs": others[name]}
+        if metric == "time":
+            more["clock"] = clock()
+        rows.append(
+            row(
+                f"{case}/{name}", metric, unit, figures[name],
+                more_is_better=more_is_better, note=note, **more,
+            )
+        )  # fmt: skip
+    return rows
+
+
+_FIGURES = {
+    "in-mode": ("quality", "share", True),
+    "seconds": ("time", "s for each chain in the mode", False),
+    "effective": ("time", "effective samples a second", True),
+}
+
+
+def _figures(sets: list[dict[str, Any]]) -> dict[str, float]:
+    in_mode = np.concatenate([each["in mode"] for each in sets])
+    # the first run compiles
+    seconds = float(np.median([each["seconds"] for each in sets[-2:]]))
+    sizes = np.concatenate([each["size"] for each in sets])
+    share = float(in_mode.mean())
+    return {
+        "in-mode": share,
+        "seconds": seconds / share if share else np.inf,
+        "effective": float(np.median(sizes[in_mode])) / seconds if share else np.nan,
+    }
+
+
+def _note(sets: list[dict[str, Any]], problem: Problem) -> str:
+    in_mode = np.concatenate([each["in mode"] for each in sets])
+    features = np.concatenate([each["features"] for each in sets])
+    return (
+        f"{in_mode.sum()} of {in_mode.size} chains at most {NATS:g} nats below one from the truth; "
+        f"features at the end {', '.join(map(str, np.sort(features)))}; {problem.num_warmup} "
+        f"steps of warm-up, {problem.num_draws} draws, {sets[-1]['seconds']:.2f} s a chain"
+    )
+
+
+CASES: dict[str, Callable[[bool], list[Row]]] = {
+    f"mixing/{name}": partial(compare, name) for name in PROBLEMS
+}
+QUICK = tuple(CASES)[:1]

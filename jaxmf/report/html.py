@@ -1,0 +1,91 @@
+"""The style and the script of the report's page, and its parts: sections, tables, pictures."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from jaxmf.plot.style import png
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_NARROW = 430  # pixels of a picture that a phone shows whole
+_FOLDER = Path(__file__).parent
+STYLE = (_FOLDER / "page.css").read_text(encoding="utf-8")
+SCRIPT = (_FOLDER / "page.js").read_text(encoding="utf-8")
+"""What sorts and filters tables and draws the map of topics; without it the page is complete."""
+
+
+class Html(str):
+    """A text that is HTML already."""
+
+
+def escaped(text: object) -> str:
+    """A text as HTML."""
+    return text if isinstance(text, Html) else html.escape(str(text))
+
+
+def section(title: str, words: str, content: str) -> str:
+    """A part of the page.
+
+    Args:
+        title: its heading.
+        words: HTML, what is seen.
+        content: HTML.
+    """
+    return f"<section><h2>{escaped(title)}</h2><p>{words}</p>{content}</section>"
+
+
+def table(heading: Sequence[object], lines: Iterable[Sequence[object]], kind: str = "") -> str:
+    """A table in its frame; readers with scripts may sort it by a column and filter its lines.
+
+    Args:
+        heading: of every column.
+        lines: a cell for each; the first is the heading of its line.
+        kind: classes of the table: "left" for columns of texts.
+    """
+    head = "".join(f"<th>{escaped(cell)}</th>" for cell in heading)
+    rows = (
+        f"<th>{escaped(first)}</th>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
+        for first, *cells in lines
+    )
+    body = "".join(f"<tr>{row}</tr>" for row in rows)
+    return (
+        f'<div class="scroll"><table class="sortable {kind}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def interval(low: float, middle: float, high: float, ends: tuple[float, float]) -> Html:
+    """An interval and a point in it as a drawing between two ends, with a text that says them."""
+    width = (ends[1] - ends[0]) or 1.0
+    x = [5 + 120 * (value - ends[0]) / width for value in (low, middle, high)]
+    return Html(
+        f'<svg class="interval" viewBox="0 0 130 14" role="img" aria-label="{middle:.3g}, 90 % '
+        f'interval from {low:.3g} to {high:.3g}"><line x1="{x[0]:.1f}" x2="{x[2]:.1f}" y1="7" '
+        f'y2="7"/><circle cx="{x[1]:.1f}" cy="7" r="4"/></svg>'
+    )
+
+
+def as_json(values: object) -> str:
+    """Values for the script of the page, in an element that browsers do not show."""
+    text = json.dumps(values, separators=(",", ":")).replace("<", "\\u003c")
+    return f'<script type="application/json">{text}</script>'
+
+
+def picture(figure: Figure, described: str) -> str:
+    """A figure with a text that says what is seen; on a phone, wide ones scroll in their frame."""
+    encoded = base64.b64encode(png(figure)).decode()
+    # Drawn at 150 dots an inch for sharp screens, shown at 96.
+    width, height = (round(96 * inches) for inches in figure.get_size_inches())
+    narrowest = round((0.7 if width <= _NARROW else 0.9) * width)
+    return (
+        f'<div class="scroll"><img alt="{html.escape(described)}" width="{width}" '
+        f'height="{height}" src="data:image/png;base64,{encoded}" '
+        f'style="min-width: {narrowest}px"></div>'
+    )

@@ -1,0 +1,316 @@
+"""The parts of the report that show the user's data: what rows have, and what the model adds."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from jaxmf.data import Entries, Tokens
+from jaxmf.data.container import assign
+from jaxmf.data.names import ids_or_positions, titled
+from jaxmf.diagnostics import HeldOutError
+from jaxmf.model import HasFeatures, HasRowGroups, ShowsColumns
+from jaxmf.plot.panels import matrix
+from jaxmf.plot.topic_map import scale, squared_distances
+from jaxmf.posterior.row_groups import RowGroups
+from jaxmf.posterior.topic_draws import has_topics, topic_blocks
+from jaxmf.report.html import as_json, escaped, picture, section, table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from jaxmf.posterior import Posterior
+    from jaxmf.posterior.topic_table import Topics
+
+_SHOWN = 30  # groups, factors, biclusters in a table
+_MAPPED = 60  # topics of the map
+_NUM_WORDS = 20  # of a topic beside the map
+_LAMBDAS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+_SMALLEST = 1e-3  # of a factor's size, beside the largest
+_NUM_COLUMNS = 8  # in lists of a factor or group
+
+
+def with_titles(posterior: Posterior, titles: object) -> Posterior:
+    """The posterior with titles in the place of the ids of columns, or words.
+
+    Two columns with one title keep their ids behind it.
+    """
+    if titles is None:
+        return posterior
+    data = copy.copy(posterior.data)
+    if isinstance(data, Tokens):
+        if not has_topics(posterior):
+            raise ValueError(
+                f"titles: a {type(posterior.model).__name__} of tokens has no words to be named"
+            )
+        label = topic_blocks(posterior).word
+        assign(
+            data,
+            names=data.names | {label: _unique(data.names.get(label), titles, data.sizes[label])},
+        )
+    else:
+        assign(data, column_names=_unique(data.column_names, titles, data.num_columns))
+    return dataclasses.replace(posterior, data=data)
+
+
+def _unique(names: np.ndarray | None, titles: object, size: int) -> np.ndarray:
+    """Titles as texts of which none stands twice."""
+    texts = [str(title) for title in titled(names, titles, size).tolist()]
+    known, counts = np.unique(np.array(texts, str), return_counts=True)
+    twice = set(known[counts > 1].tolist())
+    ids = ids_or_positions(names, size).tolist()
+    pairs = zip(texts, ids, strict=True)
+    return np.array([f"{text} ({name})" if text in twice else text for text, name in pairs], object)
+
+
+# --- topics and groups ----------------------------------------------------------------------------
+
+
+def topics(posterior: Posterior) -> str:
+    """The map of the topics, and their words, of a topic model."""
+    if not has_topics(posterior):
+        return ""
+    found = posterior.topics()
+    columns = (found.shares, found.found, found.lists())
+    lines = [
+        (topic, f"{share:.1%}", f"{part:.0%}", ", ".join(map(str, words)))
+        for topic, (share, part, words) in enumerate(zip(*columns, strict=True))
+    ]
+    words = (
+        f"{len(found):,} topics, averaged over draws: near on the map where words are alike, "
+        "large where they have many tokens. Choose a topic for its words; a word under the pointer "
+        "gives circles the sizes of its topics. Below: share of the tokens, part of the draws that "
+        "have the topic, most probable words."
+    )
+    first = ", ".join(map(str, found.lists()[0]))
+    described = f"Map of {len(found)} topics; topic 0 has {found.shares[0]:.1%} of tokens: {first}"
+    still = picture(posterior.plot.topics(), described)
+    frame = (
+        f'<div class="topics-frame"><div class="still">{still}</div><div class="map"></div>'
+        f"{as_json(_map_data(posterior, found))}</div>"
+    )
+    heading = ("topic", "share", "draws", "words")
+    return section("Topics", words, frame + table(heading, lines[:_SHOWN], "left topics"))
+
+
+def _map_data(posterior: Posterior, found: Topics) -> dict[str, object]:
+    """What the script of the page draws: positions of topics, and words that it may list."""
+    shown = min(len(found), _MAPPED)
+    tokens = posterior.model.over(posterior.data)[1]
+    column = np.asarray(tokens.columns[topic_blocks(posterior).word])
+    counts = np.bincount(column, minlength=found.words.size)
+    phi, shares = found.word_probabilities[:shown], found.shares[:shown]
+    log_phi = np.log(np.maximum(phi, np.finfo(float).tiny))
+    log_frequency = np.log(np.maximum(counts, 1) / counts.sum())
+    # smoothing gives every word to every topic; half a token is the least that is listed
+    is_listed = (phi * shares[:, None] * counts.sum() >= 0.5) & (counts > 0)
+    candidates = np.zeros(phi.shape, bool)
+    for weight in _LAMBDAS:
+        score = np.where(is_listed, log_phi - (1 - weight) * log_frequency, -np.inf)
+        best = np.argsort(-score, axis=1, kind="stable")[:, :_NUM_WORDS]
+        np.put_along_axis(candidates, best, True, axis=1)
+    candidates &= is_listed
+    joint = phi * shares[:, None]
+    kept = candidates | (joint >= 0.02 * joint.sum(axis=0))
+    words = [
+        {
+            "word": str(found.words[word]),
+            "count": int(counts[word]),
+            "topics": [[int(topic), float(f"{phi[topic, word]:.3g}")] for topic in topics_of_word],
+        }
+        for word in np.flatnonzero(candidates.any(axis=0))
+        for topics_of_word in [np.flatnonzero(kept[:, word])]
+    ]
+    return {
+        "positions": np.round(scale(squared_distances(phi)).positions, 4).tolist(),
+        "shares": np.round(shares, 5).tolist(),
+        "labels": found.labels()[:shown],
+        "words": words,
+        "numTokens": int(counts.sum()),
+        "numWords": _NUM_WORDS,
+        "relevance": found.relevance,
+    }
+
+
+def groups(posterior: Posterior) -> str:
+    """The heaviest entries of every group, of a model of groups of tokens or rows."""
+    if isinstance(posterior.model, HasRowGroups) and "group_counts" in posterior.draws:
+        return _row_groups(posterior)
+    if not isinstance(posterior.model, ShowsColumns) or has_topics(posterior):
+        return ""
+    sections = []
+    for column in posterior.model.shown_columns():
+        top = posterior.top_entries(column, n=_NUM_COLUMNS)
+        lines = [
+            (group, f"{share:.1%}", ", ".join(map(str, entries)))
+            for group, (share, entries) in enumerate(zip(top.shares, top.lists(), strict=True))
+        ]
+        words = (
+            "The groups of the draw with the highest log joint, largest first, with their share of "
+            f"the tokens and what is heaviest in each. {len(lines):,} in all."
+        )
+        shown = table(("group", "share", f"{column}s"), lines[:_SHOWN], "left")
+        sections.append(section(f"Groups by {escaped(column)}", words, shown))
+    return "".join(sections)
+
+
+def _row_groups(posterior: Posterior) -> str:
+    """Sizes, typical rows and means of the groups of rows of a mixture."""
+    found = posterior.groups()
+    heading, *lines = found.lines()
+    typical = typical_rows(posterior, found)
+    shown = [
+        (group, rows, weight, ", ".join(map(str, ids)), *means)
+        for (group, rows, weight, *means), ids in zip(lines, typical, strict=True)
+    ]
+    words = (
+        "The groups of the draw with the highest log joint, largest first: rows, probability of a "
+        "further row, the rows nearest to the mean of the group, and means with their standard "
+        f"deviations. {len(lines):,} in all. The picture has the means of columns, less the mean "
+        "of all rows, in standard deviations of the column."
+    )
+    values = posterior.data.to_array()
+    spread = np.nanstd(values, axis=0)
+    centred = (found.mean - np.nanmean(values, axis=0)) / np.where(spread > 0, spread, 1)
+    titles = [f"{group}: {int(count)} rows" for group, count in enumerate(found.counts[:_SHOWN])]
+    described = f"Heat map: means of {len(titles)} groups of rows in {values.shape[1]} columns"
+    means = picture(
+        matrix(centred[:_SHOWN], titles, "group", posterior.data.column_names), described
+    )
+    cells = table(
+        ("group", "rows", "probability", "typical rows", *heading[3:]), shown[:_SHOWN], "left"
+    )
+    return section("Groups of rows", words, means + cells)
+
+
+def typical_rows(posterior: Posterior, found: RowGroups, n: int = 4) -> list[list[object]]:
+    """The ids, or positions, of the rows of each group that are nearest to its mean.
+
+    Nearest by the mean square over known columns of the deviation in standard deviations of the
+    group. A row belongs to the group that it is in, or where the run did not keep that, to the
+    most probable one.
+    """
+    values = posterior.data.to_array()
+    labels = found.group_of_rows
+    if labels is None:
+        labels = posterior.transform(posterior.data)[:, found.slots].argmax(axis=1)
+    names = ids_or_positions(posterior.data.row_names, len(values))
+    lists = []
+    for group, (mean, sd) in enumerate(zip(found.mean, found.sd, strict=True)):
+        members = np.flatnonzero(labels == group)
+        deviations = (values[members] - mean) / np.where(sd > 0, sd, 1)
+        seen = np.isfinite(deviations)
+        total = np.where(seen, deviations, 0) ** 2
+        distances = total.sum(axis=1) / np.maximum(seen.sum(axis=1), 1)
+        lists.append(names[members[np.argsort(distances, kind="stable")[:n]]].tolist())
+    return lists
+
+
+# --- matrices -------------------------------------------------------------------------------------
+
+
+def completed(posterior: Posterior, image_shape: tuple[int, int] | None, truth: object) -> str:
+    """Rows with missing cells, as they are and filled in; of complete data as reconstructed."""
+    model, data = posterior.model, posterior.data
+    if posterior.is_variational or not isinstance(model, HasFeatures):
+        return ""
+    size = f"{data.num_rows} x {data.num_columns} matrix"
+    figure: Figure
+    if data.num_missing:
+        words = "Rows with missing cells (grey), and the same rows with their posterior means."
+        rows = {} if image_shape else {"max_rows": 40}
+        whole = None if isinstance(truth, Entries) else truth
+        figure = posterior.plot.completed(image_shape=image_shape, truth=whole, **rows)
+        described = f"Rows of the {size} with missing cells, and completed by the model"
+        return section("Given and completed", words, picture(figure, described))
+    words = "Some rows as they were observed and the posterior mean of their features added up."
+    figure = posterior.plot.reconstruction(image_shape=image_shape, truth=truth)
+    described = f"Rows of the {size} as observed, and as the model reconstructs them"
+    return section("Observed and reconstructed", words, picture(figure, described))
+
+
+def biclusters(posterior: Posterior) -> str:
+    """The matrix sorted by its biclusters, and their rows and columns."""
+    if "biclusters" not in posterior.plot.available():
+        return ""
+    found = posterior.biclusters()
+    if len(found) == 0:
+        return ""
+    heading, *lines = found.lines()
+    words = (
+        "Rows and columns that belong together in the draw with the highest log joint: blocks with "
+        "a weight, in the unit of the data, that is beyond its uncertainty. Surest first. "
+        f"{len(lines):,} in all; frames of the picture have their positions in the table."
+    )
+    described = (
+        f"Heat map of {posterior.data.num_rows} rows and {posterior.data.num_columns} columns "
+        f"sorted by {len(lines)} biclusters; the surest has {lines[0][2]} rows and {lines[0][3]} "
+        f"columns with weight {lines[0][1]}"
+    )
+    heat_map = picture(posterior.plot.biclusters(), described)
+    return section("Biclusters", words, heat_map + table(heading, lines[:_SHOWN], "left"))
+
+
+def factors(posterior: Posterior) -> str:
+    """Sizes of real factors, and the columns at their ends."""
+    if "factors" not in posterior.plot.available():
+        return ""
+    found = posterior.factors()
+    has_bounds = found.num_draws > 1
+    num_used = int((found.sizes > _SMALLEST * found.sizes.max(initial=0)).sum())
+    lines = [
+        (
+            factor,
+            f"{found.sizes[factor]:.3g}",
+            *(["{:.3g}–{:.3g}".format(*found.size_bounds[:, factor])] if has_bounds else []),
+            *(", ".join(map(str, ids)) for ids in found.ends(factor, _NUM_COLUMNS)),
+        )
+        for factor in range(min(num_used, _SHOWN))
+    ]
+    words = (
+        "What rows and columns vary by, beside their biases: principal parts of the products of "
+        "their vectors, the largest first. A size is the root mean square of what the part adds "
+        "to a cell; a row with a positive value of a factor is drawn to its highest columns and "
+        "away from its lowest ones. Signs mean nothing. Listed are "
+        f"{len(lines)} of {len(found)} parts; empty ones are left out."
+    )
+    described = "Bars: sizes of factors, " + ", ".join(f"{size:.3g}" for size in found.sizes[:8])
+    scree = picture(posterior.plot.factors(), described)
+    heading = ("factor", "size", *["90 %"] * has_bounds, "highest", "lowest")
+    return section("Factors", words, scree + table(heading, lines, "left"))
+
+
+# --- predictions ----------------------------------------------------------------------------------
+
+
+def calibration(posterior: Posterior, truth: object, error: HeldOutError | None) -> str:
+    """Predictions against held-out cells, and coverage of these or of the training cells."""
+    has_calibration = "calibration" in posterior.plot.available()
+    if error is None and not has_calibration:
+        return ""
+    pictures = ""
+    if has_calibration:
+        figure = posterior.plot.calibration(None if error is None else truth)
+        kind = "training" if error is None else "held-out"
+        title = figure.axes[0].get_title(loc="left")
+        described = f"Calibration on {kind} cells by level and by standard deviation: {title}"
+        pictures = picture(figure, described)
+    if error is None:
+        words = (
+            "Shares of the training cells inside their predictive intervals. The model has seen "
+            "these cells, so this is better than what new cells would have: hide some "
+            "(<code>truth=</code>, <code>--hold-out</code>) to know. Few values, such as whole "
+            "stars, make shares larger than their levels."
+        )
+        return section("Calibration on training cells", words, pictures)
+    words = (
+        f"{error.num_cells:,} cells were hidden from the model. Root mean square error "
+        f"{error.rmse:.3g}, of column means {error.column_mean_rmse:.3g}; mean log predictive "
+        f"density {error.log_likelihood:.3g}. Bars are 90 % intervals."
+    )
+    figure = posterior.plot.held_out(truth)
+    described = f"Predictions against values of held-out cells: {figure.axes[0].get_title()}"
+    return section("Held-out cells", words, pictures + picture(figure, described))

@@ -1,0 +1,214 @@
+"""The parts of the report with the user's data: factors, recommendations, groups, titles."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+
+import jaxmf as mf
+from jaxmf.model import HasFactors
+from jaxmf.posterior.factors import principal, rotation
+from jaxmf.report import render, rows, user_data
+from jaxmf.report.html import Html, table
+
+GENERATOR = np.random.default_rng(5)
+SHORT = {"num_warmup": 6, "num_samples": 8, "num_chains": 1, "progress": False, "seed": 0}
+FILMS = {f"f{film}": f"Film <{film}>" for film in range(8)}
+
+
+def stars():
+    """Ratings of 12 users of 8 films, those of even films high with even users."""
+    cells = [(user, film) for user in range(12) for film in range(8) if (user + 3 * film) % 5]
+    users, films = map(np.array, zip(*cells, strict=True))
+    values = 3 + (-1.0) ** (users + films) + 0.1 * GENERATOR.normal(size=users.size)
+    names = {"row_names": [f"u{user}" for user in range(12)], "column_names": list(FILMS)}
+    return mf.Entries(users, films, values, (12, 8), **names)
+
+
+@pytest.fixture(scope="module")
+def rated():
+    return mf.sample(mf.BPMF(2), stars(), **SHORT)
+
+
+@pytest.fixture(scope="module")
+def grouped():
+    means = np.repeat([[0.0, 0.0, 4.0], [5.0, 5.0, -4.0]], [12, 6], axis=0)
+    data = mf.Dense(
+        means + 0.3 * np.random.default_rng(1).normal(size=(18, 3)),
+        row_names=[f"r{row}" for row in range(18)],
+        column_names=["age", "height", "weight"],
+    )
+    return mf.sample(mf.DPMixture(), data, **SHORT)
+
+
+def headings(page):
+    return re.findall("<h2>(.*?)</h2>", page)
+
+
+# --- factors --------------------------------------------------------------------------------------
+
+
+def test_principal_parts_are_those_of_the_products_whatever_the_vectors_are_turned_by():
+    u, v = GENERATOR.normal(size=(7, 3)), GENERATOR.normal(size=(5, 3))
+    turn = GENERATOR.normal(size=(3, 3))
+    one, two = principal(u, v), principal(u @ turn, v @ np.linalg.inv(turn).T)
+    np.testing.assert_allclose(one[0] @ one[1].T, u @ v.T, atol=1e-12)
+    for side, other in zip(one, two, strict=True):
+        np.testing.assert_allclose(side, other, atol=1e-9)
+    singular = np.linalg.svd(u @ v.T, compute_uv=False)[:3]
+    np.testing.assert_allclose((one[1] ** 2).sum(axis=0), singular)
+    assert all(one[1][np.abs(one[1]).argmax(axis=0), range(3)] > 0)
+
+
+def test_parts_are_turned_back_to_those_that_they_were():
+    fixed = principal(GENERATOR.normal(size=(7, 3)), GENERATOR.normal(size=(5, 3)))
+    turn = np.linalg.qr(GENERATOR.normal(size=(3, 3)))[0]
+    turned = fixed[0] @ turn, fixed[1] @ turn
+    np.testing.assert_allclose(turned[1] @ rotation(turned, fixed), fixed[1], atol=1e-9)
+
+
+def test_factors_do_not_depend_on_signs_and_order_in_the_draws(rated):
+    import dataclasses
+
+    found = rated.factors()
+    assert isinstance(rated.model, HasFactors)
+    mixed = {name: np.array(values) for name, values in rated.draws.items()}
+    for name in ("u", "v"):
+        mixed[name][:, ::2, :, :2] = -mixed[name][:, ::2, :, :2][..., ::-1]
+    other = dataclasses.replace(rated, draws=mixed).factors()
+    np.testing.assert_allclose(other.columns, found.columns, atol=1e-4)
+    np.testing.assert_allclose(other.column_sd, found.column_sd, atol=1e-4)
+    np.testing.assert_allclose(other.size_bounds, found.size_bounds, atol=1e-4)
+    assert found.sizes[0] >= found.sizes[1]
+    assert found.rows.shape == (12, 2)
+
+
+def test_ends_of_a_factor_have_no_column_twice(rated):
+    found = rated.factors()
+    high, low = found.ends(0, 3)
+    values = dict(zip(found.column_names.tolist(), found.columns[:, 0], strict=True))
+    assert [values[name] for name in high] == sorted(values.values(), reverse=True)[:3]
+    assert [values[name] for name in low] == sorted(values.values())[:3]
+    assert not set.intersection(*map(set, found.ends(0, 8)))
+    assert len(found.to_pandas()) == 16
+    assert found.to_xarray()["columns"].sel(column="f3").shape == (2,)
+
+
+def test_models_and_draws_without_factors_are_refused(grouped):
+    with pytest.raises(ValueError, match="factors: DPMixture does not have factors"):
+        grouped.factors()
+    assert "factors" not in grouped.plot.available()
+
+
+# --- the page of ratings --------------------------------------------------------------------------
+
+
+def test_ratings_have_factors_recommendations_and_calibration_in_their_report(rated):
+    page = render(rated, titles=FILMS)
+    parts = ["Factors", "Some rows, and what is best for them", "Calibration on training cells"]
+    assert [title for title in headings(page) if title in parts] == parts
+    assert "Film &lt;3&gt;" in page
+    assert not re.search(
+        r"\bf3\b", re.sub("<(style|script).*?</\\1>|<.*?>", "", page, flags=re.DOTALL)
+    )
+    best = rated.recommend(["u0"], n=1).column_names[0, 0]
+    low, middle, high = rows.intervals(rated, rated.recommend(["u0"], n=1))
+    expected = rated.predict((["u0"], [best]))
+    assert middle[0, 0] == pytest.approx(expected.mean[0], rel=1e-4)
+    assert [low[0, 0], high[0, 0]] == pytest.approx(expected.quantiles[:, 0], rel=1e-4)
+    assert 'role="img" aria-label="' in page
+
+
+def test_titles_that_are_alike_keep_their_ids_and_wrong_ones_are_refused(rated):
+    named = user_data.with_titles(rated, {"f1": "Alien", "f2": "Alien"})
+    shown = named.data.column_names.tolist()
+    assert shown[:4] == ["f0", "Alien (f1)", "Alien (f2)", "f3"]
+    assert rated.data.column_names.tolist() == list(FILMS)
+    for titles, says in (
+        ({"x": "y"}, "titles: none of its 1 ids, such as 'x', is one of the data, such as 'f0'"),
+        (["a"], "titles: are 1, and there are 8 to be named"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            render(rated, titles=titles)
+    with pytest.raises(TypeError, match="titles: must be a mapping from ids to titles"):
+        render(rated, titles="films.csv")
+
+
+# --- calibration ----------------------------------------------------------------------------------
+
+
+def test_coverage_is_the_share_inside_central_intervals():
+    from jaxmf.plot.calibration import LEVELS, QUANTILES, are_inside, coverage_picture
+    from jaxmf.posterior.prediction import Prediction
+
+    draws = GENERATOR.normal(size=(4000, 300)).astype(np.float32)
+    cells = np.arange(300)
+    quantiles = np.quantile(draws, QUANTILES, axis=0)
+    moments = draws.mean(axis=0), draws.std(axis=0)
+    prediction = Prediction(cells, cells, *moments, quantiles, QUANTILES, draws)
+    values = GENERATOR.normal(size=300)
+    shares = are_inside(values, prediction).mean(axis=1)
+    np.testing.assert_allclose(shares, LEVELS, atol=0.09)
+    too_narrow = are_inside(3 * values, prediction).mean(axis=1)
+    assert (too_narrow < np.array(LEVELS) - 0.05)[1:].all()
+    figure = coverage_picture(values, prediction, "held-out")
+    title = figure.axes[0].get_title(loc="left")
+    assert title == f"{100 * shares[LEVELS.index(0.9)]:.0f} % in their 90 % interval"
+
+
+def test_calibration_says_which_cells_it_is_of(rated):
+    label = rated.plot.calibration().axes[0].get_ylabel()
+    assert label == "share of training cells inside"
+    unseen = rated.data.missing_cells()
+    truth = mf.Entries(*unseen, np.full(unseen[0].size, 3.0), rated.data.shape)
+    label = rated.plot.calibration(truth).axes[0].get_ylabel()
+    assert label == "share of held-out cells inside"
+
+
+# --- groups of rows -------------------------------------------------------------------------------
+
+
+def test_typical_rows_are_the_members_nearest_to_the_mean(grouped):
+    found = grouped.groups()
+    lists = user_data.typical_rows(grouped, found, n=18)
+    assert sorted(row for rows in lists for row in rows) == sorted(grouped.data.row_names)
+    values = dict(zip(grouped.data.row_names, grouped.data.to_array(), strict=True))
+    first = [np.square((values[row] - found.mean[0]) / found.sd[0]).sum() for row in lists[0]]
+    assert first == sorted(first)
+    page = render(grouped)
+    assert "Groups of rows" in headings(page)
+    assert "typical rows" in page
+
+
+# --- parts of the page ----------------------------------------------------------------------------
+
+
+def test_cells_of_tables_are_escaped_but_not_those_that_are_html():
+    page = table(("a", "b"), [("<x>", Html("<b>bold</b>"))])
+    assert "&lt;x&gt;" in page
+    assert "<td><b>bold</b></td>" in page
+
+
+def test_the_map_lists_the_words_that_the_posterior_lists():
+    lists = [["tea", "cup", "</script>", "milk"] * 4, ["king", "queen", "pawn", "move"] * 4] * 4
+    model = mf.LDA(2, topic_concentration=0.1, word_concentration=0.1)
+    posterior = mf.sample(model, mf.Tokens.from_lists(lists), **SHORT)
+    page = render(posterior)
+    text = re.search(r'<script type="application/json">(.*?)</script>', page, re.DOTALL)[1]
+    data = json.loads(text)
+    topics = posterior.topics(3)
+    weight, words = data["relevance"], data["words"]
+    for topic in range(len(topics)):
+        scores = {
+            each["word"]: np.log(phi) - (1 - weight) * np.log(each["count"] / data["numTokens"])
+            for each in words
+            for index, phi in each["topics"]
+            if index == topic
+        }
+        best = sorted(scores, key=lambda word: -scores[word])[:3]
+        np.testing.assert_allclose(
+            [scores[word] for word in best], topics.relevant.weights[topic], atol=0.02
+        )
+    assert data["numTokens"] == 128
+    assert "Some rows, and what is best for them" in headings(page)
