@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.extend.random import threefry_2x32
 from jax.scipy.special import erfinv, gammaln
+from jax.typing import DTypeLike
 
 from jaxmf.devices import block_size
 from jaxmf.fusion import fused_on_cpu
@@ -93,6 +94,12 @@ _loggamma_fused = fused_on_cpu(_loggamma)
 def loggammas(key: Array, shapes: Array) -> Array:
     """Logarithms of Gamma(shape, 1) draws, as `loggamma` makes one, all at the same time.
 
+    One attempt for all, then further ones for those twentieth that were rejected. One block of the
+    random number generator an attempt: where a shape below one needs a second uniform, it is the
+    one that the attempt was accepted with, over the probability to be accepted, which given that
+    it was is uniform again and independent of the draw. 22 ns a draw on one CPU core, where
+    `jax.random.loggamma` takes 390 to 910.
+
     More shapes at the end of the first axis leave the draws of the others as they are.
 
     Args:
@@ -102,28 +109,75 @@ def loggammas(key: Array, shapes: Array) -> Array:
     Returns:
         (...) float; NaN where a shape is negative or not finite.
     """
-    dtype = jnp.result_type(float, shapes)
+    flat = shapes.astype(jnp.result_type(float, shapes)).ravel()
+    words, size = jax.random.bits(key, (2,), jnp.uint32), flat.shape[0]
+    is_shape = jnp.isfinite(flat) & (flat >= 0)
+    flat = jnp.where(is_shape, flat, 1)  # no attempt at another would ever succeed
+    index = jnp.arange(size, dtype=jnp.uint32)
+    drawn, done = _attempt(words, index, jnp.asarray(0, jnp.uint32), flat)
+    most = size if size <= _FEW else size // 12 + _FEW
+    drawn, _ = jax.lax.while_loop(
+        lambda carry: ~jnp.all(carry[1]),
+        lambda carry: _try_rejected(words, flat, *carry, most=most),
+        (drawn, done),
+    )
+    return jnp.where(is_shape, drawn, jnp.nan).reshape(shapes.shape)
+
+
+_FEW = 1_024  # draws of which all are tried again
+
+
+def _try_rejected(
+    words: Array, shapes: Array, drawn: Array, done: Array, *, most: int
+) -> tuple[Array, Array]:
+    """Draws and which are done, after attempts at `most` of the others until all of these are."""
+    size = shapes.shape[0]
+    few = jnp.arange(size) if most == size else jnp.nonzero(~done, size=most, fill_value=size)[0]
+    inside = jnp.minimum(few, size - 1)
+    shapes_of_few, index = shapes[inside], few.astype(jnp.uint32)
+
+    def again(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        count, old, done = carry
+        new, accepted = _attempt(words, index, count, shapes_of_few)
+        return count + 1, jnp.where(done, old, new), done | accepted
+
+    first = (jnp.asarray(1, jnp.uint32), drawn[inside], (few == size) | done[inside])
+    _, new, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), again, first)
+    return drawn.at[few].set(new, mode="drop"), done.at[few].set(True, mode="drop")
+
+
+def _attempt(words: Array, index: Array, count: Array, shapes: Array) -> tuple[Array, Array]:
+    """An attempt at draws of these indices, and which were accepted."""
+    uniforms, others = _pairs_of_uniforms(words, index, count, shapes.dtype)
     is_small = shapes < 1
-    centre = jnp.where(is_small, shapes + 1, shapes).astype(dtype) - 1 / 3
-    width = 1 / jnp.sqrt(9 * centre)
+    centre = jnp.where(is_small, shapes + 1, shapes) - 1 / 3
+    normal = as_normals(uniforms)
+    cube = (1 + normal / jnp.sqrt(9 * centre)) ** 3
+    log_cube = jnp.log(jnp.where(cube > 0, cube, 1))
+    bound = jnp.minimum(normal**2 / 2 + centre * (1 - cube + log_cube), 0)
+    log_uniform = jnp.log1p(-others)
+    boost = jnp.where(is_small, (log_uniform - bound) / shapes, 0)
+    return jnp.log(centre) + log_cube + boost, (cube > 0) & (log_uniform <= bound)
 
-    def attempt(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        count, log_cube, done = carry
-        uniforms = jax.random.uniform(jax.random.fold_in(key, count), (*shapes.shape, 2), dtype)
-        normal = as_normals(uniforms[..., 0])
-        cube = (1 + width * normal) ** 3
-        log_new = jnp.log(jnp.where(cube > 0, cube, 1))
-        bound = normal**2 / 2 + centre * (1 - cube + log_new)
-        accepted = (cube > 0) & accepts(uniforms[..., 1], bound)
-        return count + 1, jnp.where(done, log_cube, log_new), done | accepted
 
-    # no attempt at a shape that is none would ever succeed
-    is_shape = jnp.isfinite(shapes) & (shapes >= 0)
-    start = (jnp.asarray(1, jnp.int32), jnp.zeros_like(centre), ~is_shape)
-    _, log_cube, _ = jax.lax.while_loop(lambda carry: ~jnp.all(carry[2]), attempt, start)
-    uniform = jax.random.uniform(jax.random.fold_in(key, 0), shapes.shape, dtype)
-    boost = jnp.where(is_small, jnp.log1p(-uniform) / shapes, 0)
-    return jnp.where(is_shape, jnp.log(centre) + log_cube + boost, jnp.nan)
+def _pairs_of_uniforms(
+    words: Array, index: Array, count: Array, dtype: DTypeLike
+) -> tuple[Array, Array]:
+    """Two uniforms in [0, 1) for each index and attempt, whatever other indices there are."""
+    size = index.shape[0]
+
+    def block(count: Array) -> tuple[Array, Array]:
+        counters = jnp.concatenate([index, jnp.broadcast_to(count, (size,))])
+        drawn = threefry_2x32(words, counters)
+        return drawn[:size], drawn[size:]
+
+    if dtype != jnp.float64:
+        first, second = block(count)
+        return _as_uniforms(first).astype(dtype), _as_uniforms(second).astype(dtype)
+    pairs = (block(2 * count), block(2 * count + 1))
+    high_and_low = [(high.astype(dtype), low >> 11) for high, low in pairs]
+    first, second = ((high + low * 2.0**-21) * 2.0**-32 for high, low in high_and_low)
+    return first, second
 
 
 def log_rising(start: Array, amount: Array | float) -> Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax import Array, lax
 
-from jaxmf.devices import block_size
+from jaxmf.devices import block_size, default_platform
 from jaxmf.fusion import fused_on_cpu, sequential_on_cpu
 from jaxmf.types import PyTree
 
@@ -152,6 +152,8 @@ def sorted_by(positions: Array, size: int) -> tuple[Array, Array]:
         (T,) int32, equal ones in the order in which they stand; (M,) int32.
     """
     counts = count_pairs(jnp.zeros_like(positions), positions, (1, size))[0]
+    if default_platform() != "cpu":
+        return jnp.argsort(positions, stable=True).astype(jnp.int32), counts
 
     def loop(positions: Array, following: Array) -> Array:
         def one(index: Array, carry: tuple[Array, Array]) -> tuple[Array, Array]:

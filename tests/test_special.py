@@ -85,6 +85,9 @@ def test_gamma_draws_do_not_depend_on_what_follows():
     assert np.all(np.isnan(longer[42:]))
     draws = together(jax.random.key(22), jnp.asarray(shapes))
     np.testing.assert_allclose(draws, longer[:42], rtol=1e-5)
+    # so many that only rejected draws are tried again
+    many = together(jax.random.key(22), jnp.resize(jnp.asarray(shapes), (1_500,)))
+    np.testing.assert_allclose(many[:42], draws, rtol=1e-5)
 
 
 def test_ratios_of_gamma_functions_keep_their_digits():

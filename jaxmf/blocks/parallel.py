@@ -26,31 +26,30 @@ stick-breaking priors, for sampling given weights.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.special import logsumexp
 from jax.sharding import PartitionSpec
 
+from jaxmf.blocks import batches
 from jaxmf.blocks.counts import all_values, part_of, slot_sizes
-from jaxmf.blocks.elimination import Factor
-from jaxmf.blocks.roles import Role, roles_of, statistics_of_roles
+from jaxmf.blocks.elimination import Factor, draw_all
+from jaxmf.blocks.roles import Role, look_up_of, roles_of, statistics_of_roles
 from jaxmf.blocks.state import State
 from jaxmf.blocks.weights import sample_log_weights
 from jaxmf.data import Tokens
 from jaxmf.devices import block_size
 from jaxmf.likelihoods.families.family import Family
+from jaxmf.row_shards import DATA_AXIS
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
     from jaxmf.blocks.network import Network
 
-TOKEN_AXIS = "data"
-_PIECE = 16  # weights that a draw sums at once
+TOKEN_AXIS = DATA_AXIS
 
 
 class _Holders(NamedTuple):
@@ -85,14 +84,55 @@ def sweep(network: Network, names: tuple[str, ...], key: Key, state: State, data
     parameters_key, tokens_key, holders_key = jax.random.split(key, 3)
     values, slots = all_values(state, data), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots))
-    parameters = _parameters(parameters_key, roles, values, slots, state)
+    turns = batches.turns_of(network, names, roles, slots, num_tokens=data.num_tokens)
+    with_parameters = roles if turns is None else turns.others
+    parameters = _parameters(parameters_key, with_parameters, values, slots, state)
     holders = {
         role.name: _holders(jax.random.fold_in(holders_key, index), role, values, slots[role.name])
         for index, role in enumerate(roles)
         if role.is_drawn and role.distribution.grows
     }
-    drawn = draw_tokens(tokens_key, names, roles, values, parameters, holders)
+    if turns is None:
+        drawn = draw_tokens(tokens_key, names, roles, values, parameters, holders)
+    else:
+        drawn = _draw_in_batches(tokens_key, turns, values, parameters, state, holders)
     return state._replace(values=state.values | drawn)
+
+
+def _draw_in_batches(
+    key: Key,
+    turns: batches.Turns,
+    values: Mapping[str, Array],
+    parameters: Mapping[str, Array],
+    state: State,
+    holders: Mapping[str, _Holders],
+) -> dict[str, Array]:
+    """As `draw_tokens`, with the probabilities of groups in a batch summed out."""
+    last, wider = turns.names[-1], batches.padded(turns)
+    probabilities = {}
+    for role in turns.others:
+        table, parts = jnp.exp(parameters[role.name]), role.parts
+        if wider is not turns:
+            table = table.reshape(*parts.sizes, table.shape[1])
+            axes = (*parts.by, role.name)
+            missing = [wider.sizes[-1] - turns.sizes[-1] if name == last else 0 for name in axes]
+            table = jnp.pad(table, [(0, size) for size in missing])
+            table = table.reshape(-1, table.shape[-1])
+        probabilities[role.name] = table if role.is_drawn else table.T
+    hyperparameters = {name: state.hyperparameters[name] for name in turns.collapsed}
+    if wider is not turns and last in turns.collapsed:
+        concentration = hyperparameters[last]["concentration"]
+        each = jnp.broadcast_to(concentration, (turns.sizes[-1],))
+        each = jnp.pad(each, (0, wider.sizes[-1] - turns.sizes[-1]))
+        hyperparameters[last] = hyperparameters[last] | {"concentration": each}
+    read = batches.Read(
+        probabilities,
+        hyperparameters,
+        look_up_of(turns.others),
+        {name: holder.smallest[0] for name, holder in holders.items()},
+    )
+    marks = {name: holder.uniforms for name, holder in holders.items()}
+    return batches.draw_in_batches(key, wider, values, read, marks)
 
 
 def first_sweep(
@@ -119,15 +159,22 @@ def first_sweep(
     ready = {*data.columns, *data.values, *known, *names}
     values, slots = all_values(*few), slot_sizes(state, network)
     roles = roles_of(network, names, network.sizes(data, slots), ready=ready)
-    parameters = _parameters(parameters_key, roles, values, slots, few[0])
-    for role in roles:
+    num_tokens = data.num_tokens
+    turns = batches.turns_of(network, names, roles, slots, num_tokens=num_tokens, is_first=True)
+    with_parameters = roles if turns is None else turns.others
+    parameters = _parameters(parameters_key, with_parameters, values, slots, few[0])
+    for role in with_parameters:
         if role.is_indicator:
             log_weights = parameters[role.name]
             # of a batch without any of the few: the first group
             is_first = jnp.where(jnp.arange(log_weights.shape[1]) == 0, 0.0, -jnp.inf)
             is_known = jnp.any(jnp.isfinite(log_weights), axis=1, keepdims=True)
             parameters[role.name] = jnp.where(is_known, log_weights, is_first)
-    drawn = draw_tokens(tokens_key, names, roles, all_values(state, data), parameters, {})
+    values = all_values(state, data)
+    if turns is None:
+        drawn = draw_tokens(tokens_key, names, roles, values, parameters, {})
+    else:
+        drawn = _draw_in_batches(tokens_key, turns, values, parameters, state, {})
     return state._replace(values=state.values | drawn)
 
 
@@ -163,21 +210,17 @@ def _holders(key: Key, role: Role, values: Mapping[str, Array], num_slots: int) 
     """Draws the uniforms of tokens, and finds the smallest of every group."""
     groups = values[role.name]
     uniforms = jax.random.uniform(key, groups.shape, jnp.result_type(float))
-    batches, num_batches = jnp.zeros_like(groups), 1
+    batch, num_batches = jnp.zeros_like(groups), 1
     if not role.distribution.labels_shared:
-        batches, num_batches = part_of(role.parts, values, groups.shape[0]), role.parts.num_parts
+        batch, num_batches = part_of(role.parts, values, groups.shape[0]), role.parts.num_parts
     nobody = jnp.full((num_batches, num_slots), jnp.inf, uniforms.dtype)
-    return _Holders(uniforms, batches, nobody.at[batches, groups].min(uniforms))
+    return _Holders(uniforms, batch, nobody.at[batch, groups].min(uniforms))
 
 
 def _log_allowed(holders: _Holders, groups: Array) -> Array:
     """Where tokens may go: (B, K), 0 or -inf. `groups` (B,) is where they are."""
     smallest = holders.smallest[holders.batches]
-    mark = holders.uniforms[:, None]
-    smallest_of_group = jnp.take_along_axis(smallest, groups[:, None], axis=1)
-    stays = jnp.arange(smallest.shape[1]) == groups[:, None]
-    # of tokens with equal uniforms all hold their groups
-    allowed = jnp.where(smallest_of_group < mark, smallest < mark, stays)
+    allowed = jax.vmap(batches.allowed_groups)(smallest, holders.uniforms, groups)
     return jnp.where(allowed, 0.0, -jnp.inf)
 
 
@@ -202,8 +245,8 @@ def draw_tokens(
     def draw_block(block: tuple[PyTree, PyTree, Array]) -> tuple[Array, ...]:
         columns, marks, uniforms = block
         factors = _log_factors(roles, columns, parameters)
-        for name, (mark, batches) in marks.items():
-            holder = _Holders(mark, batches, holders[name].smallest)
+        for name, (mark, batch) in marks.items():
+            holder = _Holders(mark, batch, holders[name].smallest)
             factors.append(Factor((name,), _log_allowed(holder, columns[name])))
         return tuple(draw_all(names, factors, uniforms))
 
@@ -287,83 +330,3 @@ def _num_cells(
         largest = max(largest, int(np.prod([sizes[one] for one in together], dtype=object)))
         scopes = [scope for scope in scopes if name not in scope] + [together - {name}]
     return largest
-
-
-# --- joint draws, in logarithms -------------------------------------------------------------------
-
-
-def draw_all(names: Sequence[str], factors: Sequence[Factor], uniforms: Array) -> list[Array]:
-    """As `elimination.draw`, for many tokens at once and in logarithms.
-
-    Args:
-        names: the variables; each stands in some factor.
-        factors: log tables (B or 1, ...) whose names follow the order of `names`.
-        uniforms: (B, n) float in [0, 1), one for each variable.
-
-    Returns:
-        The values, (B,) int32 each.
-    """
-    waiting, tables = list(factors), []
-    for name in reversed(names):
-        with_name = [factor for factor in waiting if name in factor.names]
-        waiting = [factor for factor in waiting if name not in factor.names]
-        product = _log_product(names, with_name)
-        tables.append(product)
-        if len(product.names) > 1:
-            waiting.append(Factor(product.names[:-1], logsumexp(product.values, axis=-1)))
-    chosen: dict[str, Array] = {}
-    num_tokens = uniforms.shape[0]
-    for position, (name, table) in enumerate(zip(names, reversed(tables), strict=True)):
-        weights = jnp.broadcast_to(table.values, (num_tokens, *table.values.shape[1:]))
-        for before in table.names[:-1]:
-            index = chosen[before].reshape(-1, *[1] * (weights.ndim - 1))
-            weights = jnp.take_along_axis(weights, index, axis=1)[:, 0]
-        chosen[name] = choose_all(weights, uniforms[:, position])
-    return [chosen[name] for name in names]
-
-
-def choose_all(log_weights: Array, uniforms: Array) -> Array:
-    """Draws an index in each row with probability proportional to exp(log weight).
-
-    Args:
-        log_weights: (B, K) float, -inf for no weight, at least one finite in a row.
-        uniforms: (B,) float in [0, 1).
-
-    Returns:
-        (B,) int32, indices of positive weight.
-    """
-    num_rows, size = log_weights.shape
-    height = -(-size // _PIECE)
-    weights = jnp.exp(log_weights - jnp.max(log_weights, axis=1, keepdims=True))
-    weights = jnp.pad(weights, ((0, 0), (0, height * _PIECE - size)))
-    weights = weights.reshape(num_rows, height, _PIECE)
-    # a piece of the row first, then an index in it: a third of the time of one long running sum
-    sums = jnp.sum(weights, axis=2)
-    running = jnp.cumsum(sums, axis=1)
-    goal = uniforms * running[:, -1]
-    piece = _passed(sums, running, goal)
-    before = jnp.take_along_axis(running, jnp.maximum(piece - 1, 0)[:, None], axis=1)[:, 0]
-    inside = weights[jnp.arange(num_rows), piece]
-    running = jnp.stack(list(itertools.accumulate(inside.T)), axis=1)
-    index = _passed(inside, running, goal - jnp.where(piece > 0, before, 0))
-    return piece * _PIECE + index
-
-
-def _passed(weights: Array, running: Array, goal: Array) -> Array:
-    """The first index in each row at which the running sum passes the goal: (B,) int32.
-
-    Rounding may let the sum end short of it; then it is the last index of positive weight.
-    """
-    index = jnp.sum(running <= goal[:, None], axis=1, dtype=jnp.int32)
-    last = weights.shape[1] - 1 - jnp.argmax((weights > 0)[:, ::-1], axis=1)
-    return jnp.minimum(index, last.astype(jnp.int32))
-
-
-def _log_product(names: Sequence[str], factors: Sequence[Factor]) -> Factor:
-    """The product over the union of the factors' variables, in the order of `names`."""
-    together = tuple(name for name in names if any(name in f.names for f in factors))
-    total: Any = 0
-    for factor in factors:
-        axes = [1 + index for index, name in enumerate(together) if name not in factor.names]
-        total = total + jnp.expand_dims(factor.values, axes)
-    return Factor(together, total)

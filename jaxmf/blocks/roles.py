@@ -6,11 +6,13 @@ from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from jaxmf import tables
 from jaxmf.blocks.counts import statistics_of
 from jaxmf.blocks.wiring import Parts
 from jaxmf.priors.partition_prior import PartitionPrior
+from jaxmf.tables import Lanes
 from jaxmf.types import Array, PyTree
 
 if TYPE_CHECKING:
@@ -215,3 +217,18 @@ def statistics_of_roles(
 def look_up_of(roles: Collection[Role]) -> dict[str, Array]:
     """The parts of every combination of values, for blocks that have a function of them."""
     return {r.name: jnp.asarray(r.parts.table) for r in roles if r.parts.table is not None}
+
+
+def lanes_of(
+    role: Role, values: Mapping[str, Array], table: Array | None
+) -> tuple[Lanes, tuple[int, ...]]:
+    """The parts of a token for all values of the drawn parents, and how many each has."""
+    sizes = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
+    if len(role.over) == 1:
+        return role.parts.lanes(values, role.over[0], table), sizes
+    grids = np.indices(sizes).reshape(len(sizes), -1)
+    all_values = dict(values)
+    for name, grid in zip(role.over, grids, strict=True):
+        all_values[name] = jnp.asarray(grid, jnp.int32)
+    parts_of_token = role.parts.of(all_values, table)
+    return Lanes(jnp.zeros((), jnp.int32), 1, parts_of_token.shape[0], parts_of_token), sizes

@@ -12,18 +12,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from jaxmf import special, tables
 from jaxmf.blocks.counts import all_values, slot_sizes
 from jaxmf.blocks.elimination import Factor, draw
-from jaxmf.blocks.roles import Role, involved, look_up_of, roles_of, statistics_of_roles
+from jaxmf.blocks.roles import (
+    Role,
+    involved,
+    lanes_of,
+    look_up_of,
+    roles_of,
+    statistics_of_roles,
+)
 from jaxmf.blocks.state import State
 from jaxmf.data import Tokens
 from jaxmf.engine import Info
 from jaxmf.fusion import fused_on_cpu
 from jaxmf.priors.partition_prior import PartitionPrior
-from jaxmf.tables import Lanes
 from jaxmf.types import Array, Key, PyTree
 
 if TYPE_CHECKING:
@@ -262,7 +267,7 @@ def _factors(
             factors.append(Factor((role.name,), weights))
             room &= has_room
             continue
-        lanes, shape = _lanes(role, values, table)
+        lanes, shape = lanes_of(role, values, table)
         if role.is_drawn:
             probabilities, has_room = role.distribution.next_probabilities(cache, lanes)
             factors.append(Factor((*role.over, role.name), probabilities.reshape(*shape, -1)))
@@ -291,18 +296,3 @@ def _together(logs: Mapping[tuple[str, ...], Array]) -> dict[tuple[str, ...], Ar
         axes = [index for index, name in enumerate(wider) if name not in over]
         sums[wider] = sums.get(wider, 0) + jnp.expand_dims(logs[over], axes)
     return sums
-
-
-def _lanes(
-    role: Role, values: Mapping[str, Array], table: Array | None
-) -> tuple[Lanes, tuple[int, ...]]:
-    """The parts of a token for all values of the drawn parents, and how many each has."""
-    sizes = tuple(role.parts.sizes[role.parts.by.index(name)] for name in role.over)
-    if len(role.over) == 1:
-        return role.parts.lanes(values, role.over[0], table), sizes
-    grids = np.indices(sizes).reshape(len(sizes), -1)
-    all_values = dict(values)
-    for name, grid in zip(role.over, grids, strict=True):
-        all_values[name] = jnp.asarray(grid, jnp.int32)
-    parts_of_token = role.parts.of(all_values, table)
-    return Lanes(jnp.zeros((), jnp.int32), 1, parts_of_token.shape[0], parts_of_token), sizes

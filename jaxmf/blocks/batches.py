@@ -1,0 +1,406 @@
+"""The partially collapsed draw of tokens: batches at the same time, the tokens of each in turn.
+
+Where an indicator is partitioned by a column (topics by document), what its groups have in a batch
+(proportions of topics) stays summed out, and only what all batches share (words of topics) is drawn
+before:
+
+    p(z_i = k | other tokens of the batch, phi) ~ (n_gk + a_k) phi_{k, x_i}.
+
+n_gk counts the other tokens of batch g. Batches are independent given phi; the counts are of those
+that are worked on, so there is no table of batches times groups. A chain mixes better than with all
+parameters drawn, as a token follows the others of its batch at once.
+
+On a CPU batch follows batch in one fused loop, elsewhere a block of batches takes a token each. The
+axis "data" of a mesh spreads batches; uniforms are those of the token, so the draws are the same on
+any number of devices.
+
+Source: Magnusson, Jonsson, Villani & Broman (2018), Sparse partially collapsed MCMC for parallel
+inference in topic models; Terenin, Magnusson & Jonsson (2020) for the HDP.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from jaxmf import special, tables
+from jaxmf.blocks.elimination import Factor, draw, draw_all
+from jaxmf.blocks.roles import Role, lanes_of
+from jaxmf.devices import block_size, default_platform
+from jaxmf.fusion import fused_on_cpu
+from jaxmf.likelihoods.families.categories import BetaBinary, DirichletMultinomial
+from jaxmf.priors.partition_prior import is_kind
+from jaxmf.row_shards import DATA_AXIS
+from jaxmf.types import Array, Key, PyTree
+
+if TYPE_CHECKING:
+    from jaxmf.blocks.network import Network
+
+_MOST_TABLES = 4  # a product of more probabilities may be too small for a float
+
+
+class Turns(NamedTuple):
+    """How a set of indicators is drawn, decided when the sweep is traced.
+
+    Attributes:
+        names: the indicators, parents first.
+        sizes: the number of groups of each.
+        column: of the tokens, whose levels are the batches.
+        num_batches: G.
+        roles: of the blocks.
+        collapsed: the indicators whose probabilities in a batch are summed out.
+        is_first: whether tokens join one after the other, as where a chain starts.
+    """
+
+    names: tuple[str, ...]
+    sizes: tuple[int, ...]
+    column: str
+    num_batches: int
+    roles: tuple[Role, ...]
+    collapsed: tuple[str, ...]
+    is_first: bool
+
+    @property
+    def others(self) -> tuple[Role, ...]:
+        """The roles of the blocks whose parameters are drawn."""
+        return tuple(role for role in self.roles if role.name not in self.collapsed)
+
+
+class Read(NamedTuple):
+    """What the draw of every token reads.
+
+    Attributes:
+        probabilities: block -> of indicators that are drawn (P, K); of others (V, P), so that the
+            parts of a value stand side by side.
+        hyperparameters: collapsed indicator -> its hyperparameters.
+        look_up: block -> parts of combinations of values.
+        smallest: growing indicator -> (K,) float, the uniforms of the holders of its groups.
+    """
+
+    probabilities: dict[str, Array]
+    hyperparameters: dict[str, dict[str, Array]]
+    look_up: dict[str, Array]
+    smallest: dict[str, Array]
+
+
+class _Tokens(NamedTuple):
+    """All tokens.
+
+    Attributes:
+        order: (T,) int32, those of a batch side by side.
+        columns: the variables that are needed, (T,) each.
+        marks: growing indicator -> (T,) float, the uniforms that decide who holds a group.
+        uniforms: (T, n) float, for the draws.
+    """
+
+    order: Array
+    columns: dict[str, Array]
+    marks: dict[str, Array]
+    uniforms: Array
+
+
+def turns_of(
+    network: Network,
+    names: tuple[str, ...],
+    roles: tuple[Role, ...],
+    slots: Mapping[str, int],
+    *,
+    num_tokens: int,
+    is_first: bool = False,
+) -> Turns | None:
+    """How the indicators are drawn with batches summed out; None where they cannot be.
+
+    The first one is partitioned by one column alone, what hangs on them has a finite set of values,
+    and on an accelerator there are at least as many batches as tokens in one.
+    """
+    drawn = [role for role in roles if role.is_drawn]
+    columns = [name for name in drawn[0].parts.by if name not in network.blocks]
+    if len(columns) != 1:
+        return None
+    collapsed = tuple(role.name for role in drawn if _is_collapsed(role, columns[0], names))
+    others = [role for role in roles if role.name not in collapsed]
+    are_tables = all(
+        role.is_indicator or is_kind(role.distribution, DirichletMultinomial, BetaBinary)
+        for role in others
+    )
+    if drawn[0].name not in collapsed or not are_tables or len(others) > _MOST_TABLES:
+        return None
+    num_batches = drawn[0].parts.num_parts
+    if default_platform() != "cpu" and num_batches**2 < num_tokens:
+        return None
+    sizes = tuple(slots[name] for name in names)
+    return Turns(names, sizes, columns[0], num_batches, roles, collapsed, is_first)
+
+
+def padded(turns: Turns) -> Turns:
+    """With values of the last indicator that have no weight, so that there are whole vectors.
+
+    The same turns where it grows, or a block has a function of its parents.
+    """
+    last, size = turns.names[-1], turns.sizes[-1]
+    width = tables.padded(size)
+    grows = any(role.name == last and role.distribution.grows for role in turns.roles)
+    if width == size or grows or any(role.parts.table is not None for role in turns.roles):
+        return turns
+
+    def wider(role: Role) -> Role:
+        parts = role.parts
+        sizes = [width if n == last else s for n, s in zip(parts.by, parts.sizes, strict=True)]
+        num_parts = int(np.prod(sizes, dtype=np.int64))
+        return role._replace(parts=parts._replace(sizes=tuple(sizes), num_parts=num_parts))
+
+    roles = tuple(wider(role) for role in turns.roles)
+    return turns._replace(sizes=(*turns.sizes[:-1], width), roles=roles)
+
+
+def _is_collapsed(role: Role, column: str, names: tuple[str, ...]) -> bool:
+    by = {*role.parts.by}
+    is_alone = column in by and by <= {column, *names} and role.parts.table is None
+    return is_alone and role.distribution.labels_shared
+
+
+def draw_in_batches(
+    key: Key, turns: Turns, values: Mapping[str, Array], read: Read, marks: dict[str, Array]
+) -> dict[str, Array]:
+    """The indicators of all tokens: name -> (T,) int32.
+
+    Args:
+        key: typed PRNG key.
+        turns: see `turns_of`.
+        values: of all variables, (T,) each.
+        read: probabilities and hyperparameters.
+        marks: growing indicator -> uniforms of tokens.
+    """
+    needed = {parent for role in turns.roles for parent in role.parts.by}
+    needed |= {role.name for role in turns.roles}
+    columns = {name: values[name] for name in sorted(needed)}
+    num_tokens = values[turns.names[0]].shape[0]
+    uniforms = special.uniforms(key, (num_tokens, len(turns.names)))
+    order, sizes = tables.sorted_by(values[turns.column], turns.num_batches)
+    starts = jnp.concatenate([jnp.zeros((1,), jnp.int32), jnp.cumsum(sizes, dtype=jnp.int32)])
+    tokens = _Tokens(order, columns, marks, uniforms)
+    if default_platform() == "cpu":
+        run: Callable[..., dict[str, Array]] = fused_on_cpu(
+            partial(_one_batch_after_another, turns), sequential=True
+        )
+    else:
+        run = partial(_blocks_of_batches, turns)
+    mesh = jax.sharding.get_abstract_mesh()
+    if DATA_AXIS not in mesh.axis_names:
+        return run(tokens, read, starts, jnp.asarray([0, turns.num_batches], jnp.int32))
+    num_devices = int(mesh.shape[DATA_AXIS])
+    ends = [num_tokens * device // num_devices for device in range(num_devices + 1)]
+
+    def share(tokens: _Tokens, read: Read, starts: Array) -> dict[str, Array]:
+        # a batch is of the device in whose share of the tokens it starts
+        bounds = jnp.searchsorted(starts[:-1], np.asarray(ends, np.int32))
+        device = jax.lax.axis_index(DATA_AXIS)
+        bounds = jax.lax.dynamic_slice_in_dim(bounds.astype(jnp.int32), device, 2)
+        return jax.lax.psum(run(tokens, read, starts, bounds), DATA_AXIS)
+
+    everywhere = PartitionSpec()
+    return jax.shard_map(share, in_specs=everywhere, out_specs=everywhere, check_vma=False)(
+        tokens, read, starts
+    )
+
+
+def _one_batch_after_another(
+    turns: Turns, tokens: _Tokens, read: Read, starts: Array, bounds: Array
+) -> dict[str, Array]:
+    """The tokens of the batches within the bounds; zeros for all others."""
+    drawn = {name: jnp.zeros_like(tokens.order) for name in turns.names}
+    lanes = [
+        tables.NUM_LANES if role.distribution.grows else tables.lanes_for(size)
+        for role, size in zip(_drawn(turns), turns.sizes, strict=True)
+    ]
+
+    def one_batch(batch: Array, drawn: dict[str, Array]) -> dict[str, Array]:
+        first, end = tables.row(starts, batch), tables.row(starts, batch + 1)
+
+        def count(index: Array, counts: dict[str, Array]) -> dict[str, Array]:
+            return _moved(turns, counts, _token(tokens, tables.row(tokens.order, index)), 1)
+
+        def one_token(index: Array, carry: PyTree) -> PyTree:
+            drawn, counts = carry
+            position = tables.row(tokens.order, index)
+            token = _token(tokens, position)
+            marks = {name: tables.row(mark, position) for name, mark in tokens.marks.items()}
+            uniforms = tables.row(tokens.uniforms, position)
+            counts, factors = _left(turns, counts, token, marks, read, 1)
+            chances = [uniforms[index] for index in range(len(turns.names))]
+            new = draw(turns.names, _named(turns, factors), chances, lanes)
+            after = dict(zip(turns.names, new, strict=True))
+            drawn = {name: tables.put(drawn[name], position, after[name]) for name in drawn}
+            return drawn, _moved(turns, counts, token | after, 1)
+
+        counts = _no_counts(turns)
+        if not turns.is_first:
+            counts = jax.lax.fori_loop(first, end, count, counts)
+        return jax.lax.fori_loop(first, end, one_token, (drawn, counts))[0]
+
+    return jax.lax.fori_loop(
+        tables.row(bounds, jnp.asarray(0)), tables.row(bounds, jnp.asarray(1)), one_batch, drawn
+    )
+
+
+def _blocks_of_batches(
+    turns: Turns, tokens: _Tokens, read: Read, starts: Array, bounds: Array
+) -> dict[str, Array]:
+    """As `_one_batch_after_another`: each batch of a block draws a token at the same time."""
+    num_tokens, num_batches = tokens.order.shape[0], turns.num_batches
+    batches = jnp.arange(num_batches)
+    is_inside = (batches >= bounds[0]) & (batches < bounds[1])
+    lengths = jnp.where(is_inside, starts[1:] - starts[:-1], 0)
+    by_length = jnp.argsort(-lengths)
+    width = max(sum(counts.size for counts in _no_counts(turns).values()), *turns.sizes)
+    num_rows = min(num_batches, max(1, block_size("token cells") // width))
+
+    def one_block(block: Array, drawn: dict[str, Array]) -> dict[str, Array]:
+        ranks = block * num_rows + jnp.arange(num_rows)
+        chosen = by_length[jnp.minimum(ranks, num_batches - 1)]
+        length = jnp.where(ranks < num_batches, lengths[chosen], 0)
+
+        def at(turn: Array) -> tuple[Array, Array, dict[str, Array]]:
+            is_there = turn < length
+            position = tokens.order[jnp.where(is_there, starts[chosen] + turn, 0)]
+            return is_there.astype(jnp.int32), position, _token(tokens, position)
+
+        def count(turn: Array, counts: dict[str, Array]) -> dict[str, Array]:
+            amount, _, token = at(turn)
+            return jax.vmap(partial(_moved, turns))(counts, token, amount)
+
+        def one_turn(turn: Array, carry: PyTree) -> PyTree:
+            drawn, counts = carry
+            amount, position, token = at(turn)
+            marks = {name: mark[position] for name, mark in tokens.marks.items()}
+            leave = partial(_left, turns)
+            counts, factors = jax.vmap(leave, (0, 0, 0, None, 0))(
+                counts, token, marks, read, amount
+            )
+            logs = _named(turns, [jnp.log(values) for values in factors])
+            new = draw_all(turns.names, logs, tokens.uniforms[position])
+            after = dict(zip(turns.names, new, strict=True))
+            index = jnp.where(amount > 0, position, num_tokens)
+            drawn = {name: drawn[name].at[index].set(after[name], mode="drop") for name in drawn}
+            return drawn, jax.vmap(partial(_moved, turns))(counts, token | after, amount)
+
+        counts = {
+            name: jnp.zeros((num_rows, *counts.shape), counts.dtype)
+            for name, counts in _no_counts(turns).items()
+        }
+        longest = jnp.max(length)
+        if not turns.is_first:
+            counts = jax.lax.fori_loop(0, longest, count, counts)
+        return jax.lax.fori_loop(0, longest, one_turn, (drawn, counts))[0]
+
+    drawn = {name: jnp.zeros_like(tokens.order) for name in turns.names}
+    return jax.lax.fori_loop(0, -(-num_batches // num_rows), one_block, drawn)
+
+
+# --- one token ------------------------------------------------------------------------------------
+
+
+def _drawn(turns: Turns) -> list[Role]:
+    by_name = {role.name: role for role in turns.roles}
+    return [by_name[name] for name in turns.names]
+
+
+def _token(tokens: _Tokens, position: Array) -> dict[str, Array]:
+    """The variables of the token at a position, or of those at several."""
+    if position.ndim:
+        return {name: column[position] for name, column in tokens.columns.items()}
+    return {name: tables.row(column, position) for name, column in tokens.columns.items()}
+
+
+def _no_counts(turns: Turns) -> dict[str, Array]:
+    """Of the tokens of a batch, with each combination of the other parents' values: (P, K)."""
+    dtype, found = jnp.result_type(float), {}
+    for role, size in zip(_drawn(turns), turns.sizes, strict=True):
+        if role.name in turns.collapsed:
+            num_parts = role.parts.without(turns.column).num_parts
+            found[role.name] = jnp.zeros((num_parts, size), dtype)
+    return found
+
+
+def _moved(
+    turns: Turns, counts: Mapping[str, Array], token: Mapping[str, Array], amount: Array | int
+) -> dict[str, Array]:
+    """The counts of a batch with a token more, or less."""
+    after = {}
+    for role in turns.roles:
+        if role.name in turns.collapsed:
+            part = role.parts.without(turns.column).flat(token)
+            after[role.name] = tables.add_entry(counts[role.name], part, token[role.name], amount)
+    return after
+
+
+def _left(
+    turns: Turns,
+    counts: Mapping[str, Array],
+    token: Mapping[str, Array],
+    marks: Mapping[str, Array],
+    read: Read,
+    amount: Array | int,
+) -> tuple[dict[str, Array], list[Array]]:
+    """The counts without a token, and the factors of its distribution, as `_named` names them."""
+    after = dict(counts)
+    if not turns.is_first:
+        after = _moved(turns, counts, token, -amount)
+    factors = []
+    for role in turns.roles:
+        if role.name in turns.collapsed:
+            factors.append(_prior(turns, role, after[role.name], read.hyperparameters[role.name]))
+            continue
+        table, look_up = read.probabilities[role.name], read.look_up.get(role.name)
+        if role.is_drawn and not role.over:
+            factors.append(tables.row(table, role.parts.of(token, look_up)))
+            continue
+        lanes, shape = lanes_of(role, token, look_up)
+        if role.is_drawn:
+            factors.append(tables.take(table, lanes).reshape(*shape, -1))
+        else:
+            factors.append(tables.take_from_row(table, token[role.name], lanes).reshape(shape))
+    for name, mark in marks.items():
+        allowed = allowed_groups(read.smallest[name], mark, token[name])
+        factors.append(allowed.astype(jnp.result_type(float)))
+    return after, factors
+
+
+def _named(turns: Turns, factors: list[Array]) -> list[Factor]:
+    scopes = [(*r.over, r.name) if r.is_drawn else r.over for r in turns.roles]
+    if not turns.is_first:
+        scopes += [(role.name,) for role in _drawn(turns) if role.distribution.grows]
+    return [Factor(*pair) for pair in zip(scopes, factors, strict=True)]
+
+
+def _prior(turns: Turns, role: Role, counts: Array, hyperparameters: dict[str, Array]) -> Array:
+    """Probabilities of the groups of the next token of a batch, for all values of its parents.
+
+    Of a first indicator up to a factor.
+    """
+    shapes, rest = role.distribution.weight_shapes(counts, hyperparameters)
+    if not role.over:
+        return shapes[0]
+    totals = jnp.sum(shapes, axis=1) + (0 if rest is None else rest)
+    parts = role.parts.without(turns.column)
+    table = (shapes / totals[:, None]).reshape(*parts.sizes, -1)
+    return jnp.transpose(table, [*map(parts.by.index, role.over), len(parts.by)])
+
+
+def allowed_groups(smallest: Array, mark: Array, group: Array) -> Array:
+    """Where a token may go: (K,) bool.
+
+    Args:
+        smallest: (K,) float, the uniforms of the holders of the groups.
+        mark: () float, that of the token.
+        group: () int32, where it is.
+    """
+    stays = jnp.arange(smallest.shape[0]) == group
+    # of tokens with equal uniforms all hold their groups
+    return jnp.where(tables.row(smallest, group) < mark, smallest < mark, stays)
