@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jaxmf import devices, engine, registry, settings
 from jaxmf.annealed import smc
@@ -18,6 +18,7 @@ from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
+from jaxmf.engine.progress import Report
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
@@ -40,6 +41,10 @@ from jaxmf.preparation import (
     refuse_traced,
     with_device_options,
 )
+from jaxmf.types import Seed
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 _NUM_EPOCHS = 50
 
@@ -82,10 +87,10 @@ def sample(
     num_chains: int = 4,
     thin: int = 1,
     temper: int | None = None,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -189,10 +194,10 @@ def particle_filter(
     *,
     num_particles: int = 1_000,
     num_runs: int = 1,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -264,8 +269,8 @@ def variational(
     num_validation: int = 0,
     hold_out: int | None = None,
     analytic: bool = False,
-    seed: Any = 0,
-    progress: Any = None,
+    seed: Seed = 0,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -349,7 +354,7 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
+def _analytic(model: Model, data: object, seed: object, options: Mapping[str, object]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
     refused = [name for name, value in options.items() if value]
     if refused:

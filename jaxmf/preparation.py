@@ -92,7 +92,7 @@ def meta_of(
     method: str,
     seed: object,
     run_settings: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     device: str,
     fields: Mapping[str, Any],
 ) -> Meta:
