@@ -96,6 +96,7 @@ docs: $(VENV)/.stamp-docs
 wheel: $(VENV)/.stamp-dev
 	rm -rf build/dist $(WHEEL_VENV) build/demo
 	$(PY) -m build --wheel --outdir build/dist .
+	$(PY) -m twine check --strict build/dist/*.whl
 	$(PYTHON) -m venv $(WHEEL_VENV)
 	$(WHEEL_VENV)/bin/python -m pip install --quiet build/dist/*.whl
 	mkdir -p build/demo

@@ -47,6 +47,7 @@ PAPERS = {
     "sparse-binary": "benchmarks.sparse_binary",
     "flexible": "benchmarks.section_7",
     "recommender": "benchmarks.recommender",
+    "topic-curves": "benchmarks.topic_curves",
 }
 IN_PARTS = {
     "sparse-binary",

@@ -152,7 +152,7 @@ def test_the_picture_is_sorted_by_biclusters_with_ids_frames_and_known_features(
     columns = [int(label.get_text().removeprefix("column ")) for label in axes.get_xticklabels()]
     np.testing.assert_allclose(shown, planted.data.to_array()[np.ix_(rows, columns)])
     found = planted.biclusters()
-    for index, patch in enumerate(axes.patches):
+    for index, patch in zip(reversed(range(len(found))), axes.patches, strict=True):
         left, top = round(patch.get_x() + 0.5), round(patch.get_y() + 0.5)
         inside = np.ix_(
             rows[top : top + round(patch.get_height())],

@@ -15,6 +15,27 @@ def test_the_citation_names_the_version_that_is_built():
     assert re.findall(r"^version: (.*)$", citation, flags=re.MULTILINE) == [PROJECT["version"]]
 
 
+def test_the_conda_recipe_has_the_version_and_the_dependencies_of_the_project():
+    recipe = (ROOT / "recipe" / "meta.yaml").read_text(encoding="utf-8")
+    assert re.findall(r'^  version: "(.*)"$', recipe, flags=re.MULTILINE) == [PROJECT["version"]]
+    ((host, run),) = re.findall(
+        r"^  host:\n((?: {4}- .*\n)+)  run:\n((?: {4}- .*\n)+)", recipe, re.M
+    )
+    names = {"matplotlib": "matplotlib-base"}  # without a graphical toolkit
+    split = (re.fullmatch(r"([\w-]+)(>=.*)", each).groups() for each in PROJECT["dependencies"])
+    needed = {f"{names.get(name, name)} {bound}" for name, bound in split}
+    python = f"python {PROJECT['requires-python']}"
+    assert set(re.findall("- (.*)", run)) == needed | {python}
+    assert python in re.findall("- (.*)", host)
+
+
+def test_releases_are_checked_and_published_without_a_stored_token():
+    workflow = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    assert "id-token: write" in workflow
+    assert "twine check --strict" in workflow
+    assert "password" not in workflow
+
+
 @pytest.mark.parametrize("file", ["tests.yml", "release.yml"])
 def test_the_workflows_try_every_python_that_is_named(file):
     workflow = (ROOT / ".github" / "workflows" / file).read_text(encoding="utf-8")

@@ -1,13 +1,22 @@
 """Chains and free energies as pure functions: the same as what the verbs run."""
 
+import dataclasses
+import functools
+import itertools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro
+import numpyro.distributions as dist
 import pytest
+from numpyro.infer import MCMC, NUTS, HMCGibbs
+from scipy.special import betaln
 
 import jaxmf as mf
 from jaxmf.engine import chain_kernel, run
 from jaxmf.engine.chunk import INIT_FOLD
+from jaxmf.testing import check_means
 from tests import engine_toys
 
 COUNTS = np.array([[3, 1, 0, 0], [2, 2, 0, 1], [0, 0, 1, 3], [0, 1, 2, 2]])
@@ -143,3 +152,82 @@ def test_the_free_energy_of_a_fit_is_the_one_that_it_reports():
     energy = mf.free_energy(model, ONES)
     reported = post.draws["free_energy"].item()
     assert float(energy(*energy.at(post))) == pytest.approx(reported, rel=1e-5)
+
+
+X = np.array([[-1.7, -2.4], [1.2, 1.9], [2.3, 4.6]], np.float32)
+TIME = np.array([[-1.0], [0.3], [1.2]], np.float32)
+NUM_FEATURES = 2
+
+
+def draws_by_numpyro(*, forgets_trend):
+    """As in docs/how-to/numpyro.md: Z by the kernel, trend and noise by NUTS."""
+    scales = {"noise_scale": dist.HalfNormal(1.0), "feature_scale": 1.0, "offset": 0.0}
+    model = mf.LinearGaussianIBP(num_features=NUM_FEATURES, alpha=1.0, **scales)
+    kernel = mf.kernel(model, X, capacity=NUM_FEATURES, anneal=False)
+    start = kernel.init(jax.random.key(0))
+
+    def at(sites):
+        residual = jax.tree.map(lambda x: x - TIME * sites["trend"], kernel.data)
+        state = start.state._replace(z=sites["z"] == 1, noise_scale=sites["noise_scale"])
+        return dataclasses.replace(kernel, data=residual), start._replace(state=state)
+
+    def program():
+        positive = dist.ImproperUniform(dist.constraints.positive, (), ())
+        bits = dist.Bernoulli(0.5).expand((len(X), NUM_FEATURES)).to_event(2)
+        sites = {
+            "trend": numpyro.sample("trend", dist.Normal(0, 1)),
+            "noise_scale": numpyro.sample("noise_scale", positive),
+            "z": numpyro.sample("z", bits),
+        }
+        moved, chain = at(sites)
+        numpyro.factor("x", model.log_joint(chain.state, moved.data))
+
+    def draw_features(rng_key, gibbs_sites, hmc_sites):
+        moved, chain = at(gibbs_sites | hmc_sites)
+        moved = kernel if forgets_trend else moved
+        return {"z": moved.step(rng_key, chain).state.z.astype(gibbs_sites["z"].dtype)}
+
+    sampler = HMCGibbs(NUTS(program), gibbs_fn=draw_features, gibbs_sites=["z"])
+    mcmc = MCMC(sampler, num_warmup=200, num_samples=4_000, progress_bar=False)
+    mcmc.run(jax.random.key(1))
+    return jax.device_get(mcmc.get_samples())
+
+
+def moments(z, trend, noise):
+    """What is compared; the last axes of Z are (N, K)."""
+    num_ones, pair = z.sum((-2, -1)), (z[..., 0, :] * z[..., 2, :]).sum(-1)
+    return {"noise": noise, "trend": trend, "trend^2": trend**2, "ones": num_ones, "pair": pair,
+            "ones trend": num_ones * trend, "pair trend": pair * trend}  # fmt: skip
+
+
+def exact_moments():
+    """By all Z and quadrature over trend and noise."""
+    trend, noise = np.linspace(-4, 4, 97), (np.arange(300) + 0.5) / 75
+    z = np.array(list(itertools.product((0, 1), repeat=len(X) * NUM_FEATURES)))
+    z = z.reshape(-1, len(X), NUM_FEATURES)
+    values, vectors = np.linalg.eigh(z @ z.swapaxes(1, 2))
+    residual = X - trend[:, None, None] * TIME
+    squares = (np.einsum("znk,tnd->ztkd", vectors, residual) ** 2).sum(-1)[:, :, None]
+    variances = (values[:, None] + noise[:, None] ** 2)[:, None]
+    log_joint = -(squares / variances + X.shape[1] * np.log(variances)).sum(-1) / 2
+    counts = z.sum(1)
+    shape = 1 / NUM_FEATURES
+    log_prior = betaln(counts + shape, len(X) - counts + 1).sum(-1)
+    log_joint += log_prior[:, None, None] - trend[:, None] ** 2 / 2 - noise**2 / 2
+    weights = np.exp(log_joint - log_joint.max())
+    each = moments(z[:, None, None], trend[:, None], noise)
+    return {name: np.sum(weights * x) / weights.sum() for name, x in each.items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("forgets_trend", [False, True])
+def test_the_kernel_moves_features_inside_a_numpyro_program(forgets_trend):
+    draws = draws_by_numpyro(forgets_trend=forgets_trend)
+    each = moments(draws["z"], draws["trend"], draws["noise_scale"])
+    batches = {name: x.reshape(80, -1).mean(1) for name, x in each.items()}
+    check = functools.partial(check_means, batches, exact_moments(), title="HMC within Gibbs")
+    if not forgets_trend:
+        check()
+        return
+    with pytest.raises(AssertionError, match="HMC within Gibbs"):
+        check()

@@ -120,6 +120,18 @@ def test_ratings_have_factors_recommendations_and_calibration_in_their_report(ra
     assert 'role="img" aria-label="' in page
 
 
+def test_recommendations_have_titles_beside_ids(rated):
+    found = rated.recommend(["u0", "u1"], n=20, titles={"f1": "Alien"})
+    table = found.table()
+    assert list(table)[:4] == ["row", "rank", "column", "title"]
+    known = {"f1": "Alien"}
+    assert table["title"].tolist() == [known.get(name, name) for name in table["column"]]
+    assert (found.columns < 0).any()
+    listed = rated.recommend(["u0"], n=2, titles=[f"Film {film}" for film in range(8)])
+    assert listed.column_titles[0, 0] == f"Film {listed.columns[0, 0]}"
+    assert rated.recommend(["u0"], n=2).column_titles is None
+
+
 def test_titles_that_are_alike_keep_their_ids_and_wrong_ones_are_refused(rated):
     named = user_data.with_titles(rated, {"f1": "Alien", "f2": "Alien"})
     shown = named.data.column_names.tolist()

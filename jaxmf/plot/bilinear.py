@@ -169,10 +169,15 @@ def biclusters(
     axes[-1].set_xlabel("columns, sorted by biclusters", color=MUTED)
     axes[0].set_ylabel("rows, sorted by biclusters", color=MUTED)
     figure.colorbar(picture, ax=axes[-1], pad=0.015).outline.set_visible(False)
-    for index in range(count):
-        frame = frame_of(found.rows[index][rows], found.columns[index][columns])
+    frames = [
+        frame_of(members[rows], found.columns[index][columns])
+        for index, members in enumerate(found.rows[:count])
+    ]
+    corners = [frame and frame[:2] for frame in frames]
+    for index, frame in reversed(list(enumerate(frames))):  # the surest above the others
         if frame is not None:
-            _draw_frame(axes[-1], frame, index, label=str(index))
+            labels_before = corners[:index].count(frame[:2])
+            _draw_frame(axes[-1], frame, index, label=str(index), shift=14 * labels_before)
     return figure
 
 
@@ -283,9 +288,14 @@ def _frame(axes: Axes, u: np.ndarray, v: np.ndarray, weights: np.ndarray, max_pa
 
 
 def _draw_frame(
-    axes: Axes, frame: tuple[int, int, int, int], index: int, *, label: str | None = None
+    axes: Axes,
+    frame: tuple[int, int, int, int],
+    index: int,
+    *,
+    label: str | None = None,
+    shift: int = 0,
 ) -> None:
-    """A frame around top, left, height and width, in the colour of an index."""
+    """A frame around top, left, height and width, in the colour of an index; shift in points."""
     from matplotlib.patches import Rectangle
 
     top, left, height, width = frame
@@ -294,7 +304,7 @@ def _draw_frame(
     axes.add_patch(Rectangle(corner, width, height, fill=False, edgecolor=colour, linewidth=1.3))
     if label is not None:
         style: dict[str, Any] = {
-            "xytext": (2, -2),
+            "xytext": (2 + shift, -2),
             "textcoords": "offset points",
             "va": "top",
             "fontsize": 8,

@@ -124,6 +124,7 @@ def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
     lines = -(-len(titles) // per_line)
     figure, axes = figure_of(lines, per_line, width=3.1 * per_line, height=1.9 * lines + 0.2)
     middles = (over.lower + over.upper) / 2
+    highest = np.nanmax(np.minimum(over.mean + 2 * over.sd, 1)[:, : len(titles)])
     for each in axes[len(titles) :]:
         each.set_axis_off()
     for topic, (each, title) in enumerate(zip(axes, titles, strict=False)):
@@ -133,7 +134,7 @@ def topics_over_panels(over: TopicsOver, titles: list[str]) -> Figure:
         each.plot(middles, mean, color=CHAIN_COLOURS[0], linewidth=1.2, marker="o", markersize=3)
         each.set_title(title, loc="left", fontsize=8.5, color=INK, parse_math=False)
         each.grid(axis="y", color=GRID, linewidth=0.6)
-        each.set_ylim(0, 1.05 * float(np.nanmax(np.minimum(over.mean + 2 * over.sd, 1))))
+        each.set_ylim(0, 1.05 * float(highest) or 1)
         each.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for each in axes[max(0, len(titles) - per_line) : len(titles)]:
         each.set_xlabel("value")

@@ -30,7 +30,8 @@ class Biclusters(Answer):
         row_features: (B,) int, position of the row feature in the order of `Posterior.features`.
         column_features: (B,) int, position of the column feature, the most frequent first.
         weights: (B,) float, mean of the weight given the features of the draw; a Gaussian cell of
-            the bicluster is so much larger, in the unit of the data.
+            the bicluster is so much larger, in the unit of the data, or in that of its column where
+            the model scales columns.
         weight_sd: (B,) float, its standard deviation.
         rows: (B, I) bool, whether the row has the row feature.
         columns: (B, J) bool, whether the column has the column feature.

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _NARROW = 430  # pixels of a picture that a phone shows whole
+_LONG = 24  # characters of a cell that has its line on a phone
 _FOLDER = Path(__file__).parent
 STYLE = (_FOLDER / "page.css").read_text(encoding="utf-8")
 SCRIPT = (_FOLDER / "page.js").read_text(encoding="utf-8")
@@ -47,12 +48,21 @@ def table(heading: Sequence[object], lines: Iterable[Sequence[object]], kind: st
     Args:
         heading: of every column.
         lines: a cell for each; the first is the heading of its line.
-        kind: classes of the table: "left" for columns of texts.
+        kind: "left" for columns of texts; on a phone long ones have lines to themselves.
     """
-    head = "".join(f"<th>{escaped(cell)}</th>" for cell in heading)
+    cells = [tuple(map(escaped, line)) for line in lines]
+    titles = [escaped(cell) for cell in heading]
+    longest = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    is_long = [kind == "left" and length > _LONG for length in longest]
+    marks = [
+        f' class="long" data-label="{title}"' if long else ""
+        for title, long in zip(titles, is_long, strict=True)
+    ]
+    head = "".join(f"<th>{title}</th>" for title in titles)
     rows = (
-        f"<th>{escaped(first)}</th>" + "".join(f"<td>{escaped(cell)}</td>" for cell in cells)
-        for first, *cells in lines
+        f"<th>{line[0]}</th>"
+        + "".join(f"<td{mark}>{cell}</td>" for mark, cell in zip(marks[1:], line[1:], strict=True))
+        for line in cells
     )
     body = "".join(f"<tr>{row}</tr>" for row in rows)
     return (

@@ -33,15 +33,18 @@ def recommendations(posterior: Posterior) -> str:
     bounds = np.stack(intervals(posterior, top))
     if not np.isfinite(bounds).any():
         return ""
+    value, unit = "expected", 1
+    if not isinstance(top.scores, ExpectedRatings):
+        value, unit = "probability, %", 100
+    bounds = unit * bounds
     ends = float(np.nanmin(bounds)), float(np.nanmax(bounds))
-    value = "expected" if isinstance(top.scores, ExpectedRatings) else "probability"
     heading = ("word" if is_of_words else "column", value, "90 %", "")
     columns = top.columns if top.column_names is None else top.column_names
     shares = posterior.document_topics().mean[rows] if is_of_words else None
     parts = []
     for index, row in enumerate(rows):
         lines = [
-            (name, f"{middle:.3g}", f"{low:.3g}–{high:.3g}", interval(low, middle, high, ends))
+            (name, f"{middle:.3g}", f"{low:.2g}–{high:.2g}", interval(low, middle, high, ends))
             for name, (low, middle, high) in zip(columns[index], bounds[:, index].T, strict=True)
             if np.isfinite(middle)
         ]

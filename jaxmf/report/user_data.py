@@ -93,7 +93,7 @@ def topics(posterior: Posterior) -> str:
         f"{as_json(_map_data(posterior, found))}</div>"
     )
     heading = ("topic", "share", "draws", "words")
-    return section("Topics", words, frame + table(heading, lines[:_SHOWN], "left topics"))
+    return section("Topics", words, frame + table(heading, lines[:_SHOWN], "left"))
 
 
 def _map_data(posterior: Posterior, found: Topics) -> dict[str, object]:

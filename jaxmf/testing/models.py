@@ -19,6 +19,7 @@ from jaxmf.engine import Algorithm
 from jaxmf.model import (
     CompletesDocuments,
     HasCategories,
+    HasFactors,
     HasFeatures,
     KnowsTime,
     Model,
@@ -299,6 +300,7 @@ _QUESTIONS: dict[type, tuple[str, Callable[[Posterior], bool]]] = {
     RanksColumns: ("recommend", lambda post: len(post.recommend(n=1).columns) > 0),
     ScoresCells: ("scores", lambda post: bool(np.isfinite(post.scores(_cells(post)).mean).all())),
     HasFeatures: ("features", lambda post: bool(np.isfinite(post.features().mean).all())),
+    HasFactors: ("factors", lambda post: bool(np.isfinite(post.factors().columns).all())),
     ShowsColumns: ("top_entries", _shows),
     CompletesDocuments: (
         "document_completion",
