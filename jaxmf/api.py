@@ -11,7 +11,7 @@ import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 
@@ -21,6 +21,7 @@ from jaxmf.data import Container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
 from jaxmf.engine.environment import describe_environment
+from jaxmf.engine.progress import Report
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
@@ -37,6 +38,10 @@ from jaxmf.posterior.assemble import (
 from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
 from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
+from jaxmf.types import Seed
+
+if TYPE_CHECKING:
+    from jax.sharding import Mesh
 
 _NUM_EPOCHS = 50
 
@@ -78,10 +83,10 @@ def sample(
     num_chains: int = 4,
     thin: int = 1,
     temper: int | None = None,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -185,10 +190,10 @@ def particle_filter(
     *,
     num_particles: int = 1_000,
     num_runs: int = 1,
-    seed: Any = 0,
+    seed: Seed = 0,
     chain_method: str = "auto",
-    mesh: Any = None,
-    progress: Any = None,
+    mesh: Mesh | None = None,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -260,8 +265,8 @@ def variational(
     num_validation: int = 0,
     hold_out: int | None = None,
     analytic: bool = False,
-    seed: Any = 0,
-    progress: Any = None,
+    seed: Seed = 0,
+    progress: bool | Callable[[Report], None] | None = None,
     checkpoint: str | Path | None = None,
     checkpoint_seconds: float = 10.0,
     resume: bool = False,
@@ -345,7 +350,7 @@ def variational(
     return alarms.warn(from_ascent(model, container, run, meta))
 
 
-def _analytic(model: Model, data: object, seed: object, options: Mapping[str, Any]) -> Posterior:
+def _analytic(model: Model, data: object, seed: object, options: Mapping[str, object]) -> Posterior:
     """The posterior in closed form, on the host in one go."""
     refused = [name for name, value in options.items() if value]
     if refused:
@@ -407,7 +412,7 @@ def meta_of(
     method: str,
     seed: object,
     run_settings: Mapping[str, Any],
-    options: Mapping[str, Any],
+    options: Mapping[str, object],
     device: str,
     fields: Mapping[str, Any],
 ) -> Meta:

@@ -36,7 +36,7 @@ OF_MODELS = {
     "binary-mf": BINARY | {"Anneals", "HasBias", "HasBiclusters", "ScalesColumns"},
     "sparse-binary": SPARSE | {"HasFactors", "HoldsOutOnes", "SolvesInClosedForm"},
     "sparse-binary-series": SPARSE | {"KnowsTime"},
-    "feature-model": BINARY | {"Anneals", "HasParticles"},
+    "feature-model": BINARY | {"Anneals", "HasParticles", "HasPointwiseLikelihood"},
     "mixture-of-gaussians": MIXTURE,
     "dp-mixture": MIXTURE,
     "flexible-mixture": MIXTURE,

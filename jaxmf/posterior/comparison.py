@@ -243,7 +243,7 @@ def _draws_used(posterior: Posterior) -> tuple[np.ndarray, np.ndarray]:
     weights = posterior.weights.ravel()
     if posterior.is_weighted:
         return diagnostics.fewer_draws(weights, _MOST_DRAWS)
-    kept = np.linspace(0, weights.size - 1, min(_MOST_DRAWS, weights.size)).astype(int)
+    kept = diagnostics.evenly_spread(weights.size, _MOST_DRAWS)
     return kept, weights[kept]
 
 

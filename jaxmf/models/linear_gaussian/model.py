@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass
 from functools import partial
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -276,7 +275,7 @@ class LinearGaussianIBP(BuffetModel):
             check_whole_rows(num_slots, remedy=chain.WHOLE_ROWS_REMEDY)
         return num_slots
 
-    def mesh_axes(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+    def mesh_axes(self, options: Mapping[str, object]) -> tuple[str, ...]:
         """The parallel sweep spreads rows over "data"; splits and merges go row by row."""
         is_parallel = options.get("sweep") == "parallel" and not options.get("split_merge")
         return (DATA_AXIS,) if is_parallel else ()
