@@ -218,14 +218,16 @@ class NoisyOrIBP(BuffetModel):
           sweep: "sequential": rows one after another. "parallel": all rows at once. "auto": the
             first on a CPU, the second on accelerators but for few rows. "particle_gibbs": rows one
             after another, the causes that a row shares with others drawn together, then one by one;
-            see `samplers/particle_rows.py`.
+            see `samplers/particle_rows.py`. It did not pay where it was measured
+            (`mixing/noisy-or` in benchmarks/results).
           num_moves: proposals a step of splitting a cause or merging two, each with one of a birth
             or death of a row's own cause. Without them a good share of chains stays in a poor
             mode; a start with an annealed leak was tried and does not mend that. The finite model
             has none.
           split_merge: proposals a step of splitting a cause or merging two by scans over its rows,
             their activity summed out: for causes of dozens of rows, which those of `num_moves`,
-            made blindly, do not move.
+            made blindly, do not move. Off by default: on 250 x 20 cells it brought no more chains
+            to the mode.
           capacity: slots to begin with; they double when a step needs more.
 
         Returns:
