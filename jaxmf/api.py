@@ -7,25 +7,22 @@ AnnData.
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from jaxmf import devices, engine, registry, settings
+from jaxmf.annealed import smc
 from jaxmf.arguments import check_count, check_flag, check_text
 from jaxmf.data import Container
 from jaxmf.data.container import digest
 from jaxmf.data.container import identity as data_identity
-from jaxmf.engine.environment import describe_environment
 from jaxmf.engine.progress import Report
 from jaxmf.engine.run import as_key
 from jaxmf.engine.sharding import check_mesh_axes
 from jaxmf.model import HoldsOutOnes, Model, SolvesInClosedForm
-from jaxmf.posterior import Meta, Posterior, alarms, kept_cells
+from jaxmf.posterior import Posterior, alarms, kept_cells
 from jaxmf.posterior import load as load
 from jaxmf.posterior.assemble import (
     from_ascent,
@@ -37,7 +34,13 @@ from jaxmf.posterior.assemble import (
 )
 from jaxmf.posterior.replicas import check_temper, with_replicas
 from jaxmf.posterior.replicas import facts as replica_facts
-from jaxmf.preparation import prepare_run, refuse_traced, with_device_options
+from jaxmf.preparation import (
+    device_name,
+    meta_of,
+    prepare_run,
+    refuse_traced,
+    with_device_options,
+)
 from jaxmf.types import Seed
 
 if TYPE_CHECKING:
@@ -54,7 +57,8 @@ def fit(
     Args:
         model: a model, such as `LinearGaussianIBP(...)`.
         data: a container, or what one can be made of: an array with NaN where cells are missing.
-        method: ``"sample"``, ``"particle_filter"`` or ``"variational"``; None for the default.
+        method: ``"sample"``, ``"particle_filter"``, ``"variational"`` or ``"smc"``; None for the
+            default.
         seed: int or typed key.
         **options: settings of that method.
     Returns:
@@ -374,6 +378,7 @@ VERBS: Mapping[str, Callable[..., Posterior]] = {
     "sample": sample,
     "particle_filter": particle_filter,
     "variational": variational,
+    "smc": smc,
 }
 
 
@@ -406,32 +411,3 @@ def _identity(
         "options": {name: settings.encode(value, name=name) for name, value in options.items()},
         "data": data_identity(data),
     }
-
-
-def meta_of(
-    method: str,
-    seed: object,
-    run_settings: Mapping[str, Any],
-    options: Mapping[str, object],
-    device: str,
-    fields: Mapping[str, Any],
-) -> Meta:
-    """The facts of a run that is over; `fields` are those of `assemble.outcome`."""
-    environment = describe_environment()
-    return Meta(
-        method=method,
-        seed=seed,
-        run=dict(run_settings),
-        options=dict(options),
-        versions={name: found or "from source" for name, found in environment["versions"].items()},
-        device=device,
-        **fields,
-    )
-
-
-def device_name(data: object, mesh: object = None) -> str:
-    """The devices of the platform that a run on these data is on, for people."""
-    found = jax.devices(devices.platform_of(data, mesh))
-    kind = found[0].device_kind
-    kind = f"{platform.machine()} CPU" if kind == "cpu" else kind
-    return kind if len(found) == 1 else f"{len(found)} x {kind}"
